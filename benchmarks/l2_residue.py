@@ -38,6 +38,15 @@ def read(x, out, POLICY: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + tl.program_id(0), tl.sum(tl.load(x + place, eviction_policy=POLICY), 0))
 
 
+@triton.jit
+def made_ordinary(x, LINES: tl.constexpr):
+    """Take the wish to stay from the lines of 128 bytes of x, which keep their place in L2."""
+    line = (x + (tl.program_id(0).to(tl.int64) * LINES + tl.arange(0, LINES)) * 32).to(tl.int64)
+    tl.inline_asm_elementwise(
+        "applypriority.global.L2::evict_normal [$1], 128; mov.u32 $0, 0;", "=r,l", [line], tl.int32, False, 1
+    )
+
+
 class Ground:
     """Tensors of a share of L2, and what clears L2.
 
@@ -65,6 +74,7 @@ class Ground:
         }
         found["a read of twice L2"] = lambda: self.read(self.swept)
         found["a read of twice L2 that asks to stay"] = lambda: self.read(self.swept, "evict_last")
+        found["a read of twice L2 that asks to stay, and its lines made ordinary"] = self.swept_and_ordinary
         found["persisting lines reset, a write of twice L2"] = lambda: (reset_persisting(), self.written[2].zero_())
         return found
 
@@ -80,6 +90,11 @@ class Ground:
         way()
         if then is not None:
             self.read(then)
+
+    def swept_and_ordinary(self) -> None:
+        """Drive out lines that were to stay by others, which are then ordinary ones."""
+        self.read(self.swept, "evict_last")
+        made_ordinary[(self.swept.numel() // BLOCK,)](self.swept, LINES=BLOCK // 32)
 
     def timed_us(self, before: Callable[[], object], x: torch.Tensor, repeats: int) -> float:
         """The median time of a plain read of x after `before`."""
@@ -136,6 +151,7 @@ def main() -> None:
         ground = Ground(share, spec.l2_bytes)
         for policy in POLICIES:
             ground.read(ground.swept, policy)  # compiles
+        ground.swept_and_ordinary()
         found[f"{share} of L2"] = measured(ground, options.repeats)
         print(share, found[f"{share} of L2"], flush=True)
     save(options.out, headed("python -m benchmarks.l2_residue", options.commit, device=spec.name, shares=found))
