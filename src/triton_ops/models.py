@@ -6,10 +6,12 @@ An input spec describes the arguments of a kernel before any tensor exists; torc
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import Any
 
-from triton_ops.exceptions import ShapeMismatchError
+from triton_ops.hardware import probe
 from triton_ops.kernels.fp8_format import FP8Format as FP8Format
+from triton_ops.kernels.validation import validate_head_dim, validate_positive_dimensions
 from triton_ops.tensors import TensorSpec as TensorSpec
 from triton_ops.trial import KernelMetrics as KernelMetrics
 from triton_ops.trial import TuningResult as TuningResult
@@ -48,23 +50,21 @@ class RMSNormRoPEInput:
         """The inputs of these extents, all of one dtype.
 
         Raises:
-            ShapeMismatchError: An extent is below 1, `head_dim` is odd, or `hidden_dim` is no multiple of it.
+            ShapeMismatchError: An extent is no whole number from 1, `head_dim` is odd, or `hidden_dim` is no multiple
+                of it.
             UnsupportedDtypeError: The dtype is not known.
         """
         _check_extents(batch_size=batch_size, seq_len=seq_len, hidden_dim=hidden_dim, head_dim=head_dim)
-        if head_dim % 2:
-            raise ShapeMismatchError(f"head_dim is {head_dim}; RoPE turns pairs: it must be even", "even", head_dim)
-        if hidden_dim % head_dim:
-            raise ShapeMismatchError(
-                f"hidden_dim {hidden_dim} is no multiple of head_dim {head_dim}",
-                f"a multiple of {head_dim}",
-                hidden_dim,
-            )
+        validate_head_dim(int(head_dim), int(hidden_dim))
         table = TensorSpec((seq_len, head_dim), dtype)
         return cls(TensorSpec((batch_size, seq_len, hidden_dim), dtype), TensorSpec((hidden_dim,), dtype), table, table)
 
     def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
-        """New torch tensors by name, uniform in [-1, 1]; the same seed gives the same values on a device type."""
+        """New torch tensors by name, uniform in [-1, 1]; the same seed gives the same values on a device type.
+
+        Raises:
+            DeviceError: There is no such GPU.
+        """
         return _tensors(self, device, seed)
 
 
@@ -89,7 +89,7 @@ class GatedMLPInput:
         """The inputs of these extents, all of one dtype.
 
         Raises:
-            ShapeMismatchError: An extent is below 1.
+            ShapeMismatchError: An extent is no whole number from 1.
             UnsupportedDtypeError: The dtype is not known.
         """
         _check_extents(batch_size=batch_size, seq_len=seq_len, hidden_dim=hidden_dim, intermediate_dim=intermediate_dim)
@@ -97,7 +97,11 @@ class GatedMLPInput:
         return cls(TensorSpec((batch_size, seq_len, hidden_dim), dtype), weight, weight)
 
     def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
-        """New torch tensors by name, uniform in [-1, 1]; the same seed gives the same values on a device type."""
+        """New torch tensors by name, uniform in [-1, 1]; the same seed gives the same values on a device type.
+
+        Raises:
+            DeviceError: There is no such GPU.
+        """
         return _tensors(self, device, seed)
 
 
@@ -122,7 +126,7 @@ class FP8GEMMInput:
         """The inputs of a product [M, N] over K, the matrices of one dtype.
 
         Raises:
-            ShapeMismatchError: An extent is below 1.
+            ShapeMismatchError: An extent is no whole number from 1.
             UnsupportedDtypeError: The dtype is not known.
         """
         _check_extents(M=M, N=N, K=K)
@@ -130,22 +134,29 @@ class FP8GEMMInput:
         return cls(TensorSpec((M, K), dtype), TensorSpec((K, N), dtype), scale, scale)
 
     def create_tensors(self, device: str = "cuda", seed: int = 0) -> dict[str, Any]:
-        """New torch tensors by name: matrices uniform in [-1, 1], and scales of 1."""
-        scales = {
-            name: spec.create_tensor(device, fill_value=1.0)
-            for name, spec in (("a_scale", self.a_scale), ("b_scale", self.b_scale))
-        }
-        return {**_tensors(self, device, seed), **scales}
+        """New torch tensors by name: matrices uniform in [-1, 1], and scales of 1.
+
+        Raises:
+            DeviceError: There is no such GPU.
+        """
+        made = _tensors(self, device, seed)
+        return {**made, **{name: made[name].fill_(1.0) for name in ("a_scale", "b_scale")}}
 
 
-def _check_extents(**extents: int) -> None:
-    for name, extent in extents.items():
-        if extent < 1:
-            raise ShapeMismatchError(f"{name} is {extent}; it must be 1 or more", "1 or more", extent)
+def _check_extents(**extents: Any) -> None:
+    """Check that extents are whole numbers of 1 or more; those of NumPy are.
+
+    Raises:
+        ShapeMismatchError: One is not.
+    """
+    whole = {name for name, extent in extents.items() if not isinstance(extent, bool) and isinstance(extent, Integral)}
+    validate_positive_dimensions(**{name: int(it) if name in whole else it for name, it in extents.items()})
 
 
 def _tensors(specs: Any, device: str, seed: int) -> dict[str, Any]:
     """A tensor for every field, each with its own seed, so that two weights of one shape are not equal."""
+    if str(device).startswith("cuda"):
+        probe(str(device))  # torch says of a build without CUDA that an assertion failed
     return {
         field.name: getattr(specs, field.name).create_tensor(device, seed + position)
         for position, field in enumerate(fields(specs))

@@ -66,9 +66,11 @@ def check_strided(tensor: Any, name: str = "a tensor") -> None:
     """Check that a torch tensor is numbers in memory with strides, as kernels read and write them.
 
     Raises:
-        KernelTypeError: It is sparse, nested, or of another layout without strides.
+        KernelTypeError: It is no tensor, sparse, nested, or of another layout without strides.
         UnsupportedDtypeError: It is quantised.
     """
+    if not hasattr(tensor, "layout"):
+        raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
     nested = getattr(tensor, "is_nested", False)  # what only describes a tensor does not say it
     if nested or str(tensor.layout) != "torch.strided":
         what = "nested" if nested else f"of layout {tensor.layout}"
@@ -165,7 +167,7 @@ class TensorSpec:
         """The spec of a torch tensor.
 
         Raises:
-            KernelTypeError: The tensor has no strides, such as a sparse one.
+            KernelTypeError: It is no tensor, or one without strides, such as a sparse one.
             UnsupportedDtypeError: It is quantised, or of a dtype that is not known.
         """
         check_strided(tensor)
@@ -197,7 +199,11 @@ class TensorSpec:
         return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}{layout}"
 
     def validate(self, tensor: Any) -> bool:
-        """Whether a torch tensor has this shape, dtype and stride."""
+        """Whether a torch tensor has this shape, dtype and stride.
+
+        Raises:
+            KernelTypeError, UnsupportedDtypeError: As `TensorSpec.of`.
+        """
         given = TensorSpec.of(tensor)
         return (given.shape, given.dtype, given.stride) == (self.shape, self.dtype, self.stride)
 

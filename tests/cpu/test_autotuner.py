@@ -903,6 +903,34 @@ def test_a_cache_folder_that_is_a_file_is_refused(tmp_path):
         TritonAutoTuner(Kernel(), SPACE, cache_dir=str(tmp_path / "file"))
 
 
+@pytest.mark.parametrize("folder", ["", 3])
+def test_a_cache_folder_that_is_no_path_is_refused(folder):
+    with pytest.raises(triton_ops.CacheError, match="it must be a folder"):
+        TritonAutoTuner(Kernel(), SPACE, cache_dir=folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"performance": 3}, SettingsError, "performance is 3; it must be a PerformanceProfile"),
+        ({"problem_size": object(), "device": "cpu"}, ConfigValueError, "problem_size is <object"),
+        ({"problem_size": torch.tensor([4, 8]), "device": "cpu"}, ConfigValueError, "problem_size is tensor"),
+    ],
+)
+def test_what_could_not_be_used_after_the_calls_is_refused_before_them(given, error, said):
+    kernel = Kernel()
+    with pytest.raises(error, match=said):
+        TritonAutoTuner(kernel, SPACE, 1, 1).tune(1, **given)
+    assert kernel.calls == []
+
+
+def test_numbers_of_numpy_are_numbers():
+    numpy = pytest.importorskip("numpy")
+    tuner = TritonAutoTuner(Kernel(), SPACE, numpy.int64(0), numpy.int32(1))
+    tuner.tune(1, problem_size=(numpy.int64(4), 8), device="cpu")
+    assert tuner.get_cached_config((4, 8), "cpu") is not None
+
+
 # Shipped kernels
 
 

@@ -114,6 +114,19 @@ def test_nothing_that_compiles_is_a_failure(cli):
     assert "2 configs: 2 resources; 0 different binaries" in ran.out
 
 
+def test_values_that_no_valid_config_has_are_told_with_the_rule_that_refuses_them(cli):
+    few = ["BM=64", "BN=64", "BK=32", "num_warps=4", "num_stages=2", "ALGORITHM=tiles", "LOADS=pointers"]
+    asked = ["compile", "matmul", "--target", "sm_90", "--shape", "512x512x512", "--jobs", "1"]
+    asked += [word for values in few for word in ("--space", values)]
+    ran = cli(*asked, "--space", "SWAPPED=false,true")
+    assert ran.code == 0
+    assert ran.err.startswith("no valid config has SWAPPED=True: swapped: swapped operands are for up to 64 rows")
+    assert ran.err.count("\n") == 1
+    ran = cli(*asked, "--space", "SWAPPED=true")
+    assert (ran.code, ran.out) == (2, "")
+    assert "configs keeps every constraint" in ran.err
+
+
 def test_bad_input(cli, tmp_path):
     target = tmp_path / "plain.py"
     target.write_text("def plain(x):\n    pass\n")

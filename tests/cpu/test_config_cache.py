@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops.autotuner.cache import ConfigCache
-from triton_ops.exceptions import ConfigValueError
+from triton_ops.exceptions import ConfigValueError, DeviceError
+from triton_ops.hardware import probe
 
 KEY = ("fp8_gemm", (4096, 4096, 4096), "cuda:0")
 CONFIG = {"BLOCK_M": 128, "num_warps": 8}
@@ -69,6 +70,18 @@ def test_lists_and_tuples_are_one_size(cache: ConfigCache) -> None:
     assert cache.get("k", (16, (2, 3)), "cpu") == CONFIG
     assert ("k", (16, [2, 3]), "cpu") in cache
     assert len(cache) == 1
+
+
+def test_labels_of_a_device_that_is_here_are_its_name_if_that_is_asked_for(tmp_path: Path) -> None:
+    name = probe("cpu").name
+    shared = ConfigCache(tmp_path, by_model=True)
+    shared.set("k", 16, "cpu", CONFIG)
+    assert shared.get("k", 16, name) == ConfigCache(tmp_path).get("k", 16, name) == CONFIG
+    assert ConfigCache(tmp_path).get("k", 16, "cpu") is None
+    shared.set("k", 16, "NVIDIA H200", {"BLOCK_M": 64})  # a label of its own, also where there is no such GPU
+    assert shared.get("k", 16, "NVIDIA H200") == {"BLOCK_M": 64}
+    with pytest.raises(DeviceError):
+        shared.get("k", 16, "cuda:99")
 
 
 def test_a_device_object_counts_as_its_text(cache: ConfigCache) -> None:

@@ -117,6 +117,19 @@ def test_an_object_that_is_no_config_space_is_refused(space: Any) -> None:
 # filter_valid_configs
 
 
+@pytest.mark.parametrize("configs", [None, 3, {"BLOCK_M": [64]}])
+def test_an_object_that_is_no_list_of_configs_is_refused(configs: Any) -> None:
+    with pytest.raises(ConfigValueError, match="must be a list of configs") as caught:
+        filter_valid_configs(configs, M=4)
+    assert caught.value.hint
+
+
+def test_bounds_of_numpy_are_bounds() -> None:
+    numpy = pytest.importorskip("numpy")
+    every = generate_configs(GATED_MLP_CONFIGS)
+    assert filter_valid_configs(every, M=numpy.int64(16)) == filter_valid_configs(every, M=16)
+
+
 @pytest.mark.parametrize(
     ("space", "bounds", "count"),
     [

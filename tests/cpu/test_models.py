@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from triton_ops import models, tensors, trial
-from triton_ops.exceptions import ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.hardware import gpu_missing
 from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput, TensorSpec
 
 INPUTS = {
@@ -86,11 +87,27 @@ def test_specs_are_frozen():
         (lambda: RMSNormRoPEInput.from_shapes(2, 0, 16, 8), "seq_len is 0"),
         (lambda: GatedMLPInput.from_shapes(2, 3, 16, -1), "intermediate_dim is -1"),
         (lambda: FP8GEMMInput.from_shapes(4, 6, 0), "K is 0"),
+        (lambda: GatedMLPInput.from_shapes(2, 3, 16.0, 8), "hidden_dim is 16.0; it must be a whole number"),
+        (lambda: GatedMLPInput.from_shapes("2", 3, 16, 8), "batch_size is '2'; it must be a whole number"),
+        (lambda: FP8GEMMInput.from_shapes(True, 6, 8), "M is True; it must be a whole number"),
     ],
 )
 def test_extents_that_fit_no_kernel_are_refused(make, message):
     with pytest.raises(ShapeMismatchError, match=message):
         make()
+
+
+def test_extents_of_numpy_are_whole_numbers():
+    numpy = pytest.importorskip("numpy")
+    extents = numpy.array([2, 3, 16, 8])
+    assert RMSNormRoPEInput.from_shapes(*extents) == RMSNormRoPEInput.from_shapes(2, 3, 16, 8)
+
+
+@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
+@pytest.mark.parametrize("name", INPUTS)
+def test_tensors_for_a_gpu_that_is_not_there_are_refused(name):
+    with pytest.raises(DeviceError, match="device cuda cannot be used"):
+        INPUTS[name].create_tensors()
 
 
 def test_unknown_dtype():

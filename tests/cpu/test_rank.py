@@ -12,8 +12,15 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from tests import inferred_kernels as kernels  # noqa: E402
-from triton_ops import ConfigSpace, Operation, RankedConfig, TensorSpec, TritonKernel, rank  # noqa: E402
-from triton_ops.exceptions import DeviceError, KernelTypeError, SpaceError, TargetError, UnknownTunableError  # noqa: E402
+from triton_ops import ConfigSpace, Constraint, Operation, RankedConfig, TensorSpec, TritonKernel, rank  # noqa: E402
+from triton_ops.exceptions import (  # noqa: E402
+    DeviceError,
+    EmptySpaceError,
+    KernelTypeError,
+    SpaceError,
+    TargetError,
+    UnknownTunableError,
+)
 from triton_ops.expectation.survey import SurveyLimits  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 
@@ -35,7 +42,7 @@ NORM = TritonKernel(kernels.chunked_norm, rows)
 SPACE = {"BLOCK": [64, 256, 1024], "num_warps": [2, 4, 8]}
 FILE = """
 from tests import inferred_kernels as kernels
-from triton_ops import ConfigSpace, Operation, RowTiles, TensorSpec, TritonKernel, Work
+from triton_ops import ConfigSpace, Constraint, Operation, RowTiles, TensorSpec, TritonKernel, Work
 
 def rows(_):
     return (4096,)
@@ -82,6 +89,23 @@ def test_a_kernel_that_declares_nothing_is_read():
     assert {one.source for one in found} == {"inferred"}
     assert found[0].expected_ms < found[-1].expected_ms
     assert found[0].limited_by
+
+
+def test_what_triton_or_the_device_refuses_is_last_with_the_reason():
+    found = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [256], "num_warps": [3, 4, 64]}, gpu=H200, jobs=1)
+    first, *others = [(one.config["num_warps"], one.expected_ms, one.limited_by) for one in found]
+    assert (first[0], math.isfinite(first[1])) == (4, True)
+    assert sorted(others) == [
+        (3, math.inf, "num_warps is 3; it must be a power of two"),
+        (64, math.inf, "64 warps of 32 are 2,048 threads per block; sm_90 has 1,024"),
+    ]
+
+
+def test_a_space_without_a_valid_config_is_refused_by_its_rules():
+    narrow = {"num_warps": [4], "BLOCK": [64, 128]}
+    never = ConfigSpace(narrow, (Constraint("wide", lambda BLOCK: BLOCK > 128, "blocks are wide"),))
+    with pytest.raises(EmptySpaceError, match=r"none of the 2 configs .*\(wide\)"):
+        rank(NORM, (X, X, 1024, 1e-5), space=never, gpu=H200, jobs=1)
 
 
 def test_tensors_on_any_device_stand_for_their_shapes():

@@ -11,8 +11,10 @@ import hashlib
 import logging
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,13 @@ from triton_ops._hashing import fingerprint
 from triton_ops.cache import Codec, DirectoryStore, LayeredStore, MemoryStore
 from triton_ops.cache.store import parse_object
 from triton_ops.exceptions import CacheError, ConfigValueError
+from triton_ops.hardware import probe
 
 __all__ = ["ConfigCache"]
 
 _log = logging.getLogger("triton_ops")
 _LARGEST_BYTES = 4 << 20
+_OF_A_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 _DEEPEST = 32  # levels of nesting; a deeper value is taken for one that contains itself
 
 
@@ -78,27 +82,33 @@ class ConfigCache:
     cleared. While the folder cannot be reached, and for entries that it did not take (full disk,
     read-only folder), memory answers.
 
-    A problem size may be an int, a string, or a list or tuple of such; lists and tuples count as
-    equal. Configs are copied in and out. They hold only values that JSON has: tuples come back as
-    lists.
+    A problem size may be a whole number, also one of NumPy's, a string, or a list or tuple of such;
+    lists and tuples count as equal. Configs are copied in and out. They hold only values that JSON
+    has: tuples come back as lists.
 
     A file that is damaged, or that is no entry of a ConfigCache, is a miss and a warning of the
     logger `triton_ops`; it is never removed.
 
+    Different devices are different entries, and a device is what its label says: `cuda:0`, `cuda:1`
+    and the name of the GPU are three. With `by_model`, `cpu`, `cuda` and `cuda:N` stand for the name
+    of that processor or GPU, so that equal GPUs, of other machines too, share their entries.
+
     Attributes:
         cache_dir: The folder, with `~` expanded; None for memory only.
+        by_model: Whether the label of a device that is here stands for its name.
     """
 
-    def __init__(self, cache_dir: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, cache_dir: str | os.PathLike[str] | None = None, *, by_model: bool = False) -> None:
         """Open a cache.
 
         Raises:
-            CacheError: `cache_dir` is a file, or cannot be made.
+            CacheError: `cache_dir` is a file, no path, empty, or cannot be made.
         """
+        self.by_model = by_model
         self.cache_dir: Path | None = None
         self._store: MemoryStore[_StoredConfig] | LayeredStore[_StoredConfig] = MemoryStore(_ENTRIES)
         if cache_dir is not None:
-            files = DirectoryStore(cache_dir, _ENTRIES)
+            files = DirectoryStore(_folder(cache_dir), _ENTRIES)
             self.cache_dir = files.folder
             self._store = LayeredStore(files)
 
@@ -107,10 +117,11 @@ class ConfigCache:
 
         Raises:
             ConfigValueError: The key cannot be stored as JSON: see `set`.
+            DeviceError: With `by_model`, there is no such GPU here.
 
         Cost: about 0.05 ms in memory, 0.1 ms with a folder.
         """
-        entry = self._store.get(_key(kernel_type, problem_size, device).id)
+        entry = self._store.get(self._key(kernel_type, problem_size, device).id)
         return None if entry is None else entry.config
 
     def set(self, kernel_type: str, problem_size: Any, device: Any, config: Mapping[str, Any]) -> None:
@@ -128,10 +139,11 @@ class ConfigCache:
         Raises:
             ConfigValueError: The key or a value in the config cannot be stored as JSON; nothing was
                 changed.
+            DeviceError: With `by_model`, there is no such GPU here.
 
         Cost: with a folder two fsyncs, 1 ms on an idle disk.
         """
-        key = _key(kernel_type, problem_size, device)
+        key = self._key(kernel_type, problem_size, device)
         if not isinstance(config, Mapping):
             raise ConfigValueError(f"a config is a mapping from names to values, not {config!r}", hint="give a dict")
         self._store.put(_StoredConfig(key, _plain(config, "config")))
@@ -188,6 +200,22 @@ class ConfigCache:
                 return True
         return False
 
+    def _key(self, kernel_type: Any, problem_size: Any, device: Any) -> _Key:
+        if not isinstance(kernel_type, str):
+            raise ConfigValueError(
+                f"kernel_type is {kernel_type!r}; it must be a string", hint="name the kernel family"
+            )
+        label = str(device)
+        if self.by_model and _OF_A_DEVICE.fullmatch(label):
+            label = probe(label).name
+        return _Key(kernel_type, _plain(problem_size, "problem_size"), label)
+
+
+def _folder(given: Any) -> str | os.PathLike[str]:
+    if isinstance(given, (str, os.PathLike)) and os.fspath(given):
+        return given
+    raise CacheError(f"cache_dir is {given!r}; it must be a folder", hint="None keeps configs in memory only")
+
 
 def _older(folder: Path, key: str) -> dict[str, Any] | None:
     path = folder / f"{hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()}.json"
@@ -198,12 +226,6 @@ def _older(folder: Path, key: str) -> dict[str, Any] | None:
     except (CacheError, OSError) as error:
         _log.warning("%s is ignored: %s", path, error)
         return None
-
-
-def _key(kernel_type: Any, problem_size: Any, device: Any) -> _Key:
-    if not isinstance(kernel_type, str):
-        raise ConfigValueError(f"kernel_type is {kernel_type!r}; it must be a string", hint="name the kernel family")
-    return _Key(kernel_type, _plain(problem_size, "problem_size"), str(device))
 
 
 def _spellings(problem_size: Any) -> list[Any]:
@@ -223,6 +245,8 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
         return value
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
+    if isinstance(value, Integral):  # one of NumPy's, as extents often are
+        return int(value)
     if isinstance(value, (list, tuple)):
         return [_plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
@@ -230,7 +254,7 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     raise ConfigValueError(
         f"{where} is {value!r} of type {type(value).__name__}, which JSON cannot hold; "
         "allowed are None, bool, int, finite float, str, lists and dicts with string keys",
-        hint="use int(x) for a NumPy number, and a dtype's name instead of the dtype",
+        hint="use x.item() for a NumPy number, x.tolist() for an array, and a dtype's name instead of the dtype",
     )
 
 

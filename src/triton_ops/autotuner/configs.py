@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 from triton_ops.exceptions import ConfigValueError, EmptySpaceError, SettingsError
@@ -108,7 +109,7 @@ def filter_valid_configs(
 
     Raises:
         SettingsError: A bound is not a positive integer; it is a ValueError as well.
-        ConfigValueError: A config is no mapping, or its block is not a number.
+        ConfigValueError: `configs` is no list, a config is no mapping, or its block is not a number.
     """
     limits = [
         ("BLOCK_SIZE", _limit("hidden_dim", hidden_dim, 1)),
@@ -118,7 +119,7 @@ def filter_valid_configs(
         ("BLOCK_K", _limit("K", K, 1)),
     ]
     active = [(name, limit) for name, limit in limits if limit is not None]
-    return [copy.deepcopy(dict(config)) for config in configs if _fits(config, active)]
+    return [copy.deepcopy(dict(config)) for config in _listed(configs) if _fits(config, active)]
 
 
 def get_default_config(kernel_type: str) -> dict[str, Any]:
@@ -148,12 +149,21 @@ def _values_of(name: Any, given: Any) -> list[Any]:
 def _limit(name: str, bound: Any, factor: int) -> int | None:
     if bound is None:
         return None
-    if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+    if isinstance(bound, bool) or not isinstance(bound, Integral) or bound < 1:
         raise SettingsError(
             f"{name} is {bound!r}; it must be a positive integer",
             hint="leave it out to drop no config by it",
         )
-    return bound * factor
+    return int(bound) * factor
+
+
+def _listed(configs: Any) -> Iterable[Any]:
+    if isinstance(configs, Mapping) or not isinstance(configs, Iterable):
+        raise ConfigValueError(
+            f"configs is a {type(configs).__name__}; it must be a list of configs",
+            hint="a space becomes one by generate_configs",
+        )
+    return configs
 
 
 def _fits(config: Any, limits: list[tuple[str, int]]) -> bool:

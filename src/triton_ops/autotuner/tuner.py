@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 from triton_ops.autotuner.cache import ConfigCache
@@ -56,7 +57,7 @@ class TritonAutoTuner:
         KernelTypeError: `kernel_fn` is not callable.
         SpaceError: The space is empty, or holds values that cannot be stored.
         SettingsError: A number of runs is out of range.
-        CacheError: `cache_dir` cannot be a folder.
+        CacheError: `cache_dir` cannot be a folder, or is empty.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class TritonAutoTuner:
         self._space = ConfigSpace(config_space)  # type: ignore[arg-type]  # it makes tunables of plain lists
         self.kernel_fn = kernel_fn
         self.config_space = config_space
-        self.warmup_runs = _runs("warmup_runs", warmup_runs, 0)
-        self.benchmark_runs = _runs("benchmark_runs", benchmark_runs, 1)
+        self.warmup_runs = checked_runs("warmup_runs", warmup_runs, 0)
+        self.benchmark_runs = checked_runs("benchmark_runs", benchmark_runs, 1)
         self.cache = ConfigCache(cache_dir)
         self.all_configs: list[dict[str, Any]] = [
             dict(config.with_members(self._space.members)) for config in self._space
@@ -113,6 +114,7 @@ class TritonAutoTuner:
             ConfigCollisionError: A tunable has the name of an argument passed here.
             UnknownTunableError: `kernel_fn` takes no keyword of a tunable's name.
             ConfigValueError: The cache cannot hold `problem_size`; see `ConfigCache.set`.
+            SettingsError: `performance` is no profile.
             TuningFailedError: Every config failed; the error holds the reason of each.
 
         Cost: exactly `warmup_runs + benchmark_runs` calls per config; one copy of the arguments' tensors. On a GPU a
@@ -123,7 +125,12 @@ class TritonAutoTuner:
         start = time.monotonic()
         given = Arguments(args, kwargs)
         self._kernel.check(self._space.tunables, given)
-        label = (kernel_type, problem_size, device) if problem_size and device else None
+        if performance is not None and not callable(getattr(performance, "metrics", None)):
+            raise SettingsError(
+                f"performance is {performance!r}; it must be a PerformanceProfile",
+                hint="PerformanceProfile.gemm(M, N, K)",
+            )
+        label = (kernel_type, problem_size, device) if device and _is_given(problem_size) else None
         shared = _shared_timer(given, device)
         subject = Subject(ArgumentSet(given), shared.sets)
         try:
@@ -238,10 +245,23 @@ class TritonAutoTuner:
         return None
 
 
-def _runs(name: str, value: int, least: int) -> int:
-    if type(value) is not int or value < least:
+def checked_runs(name: str, value: Any, least: int) -> int:
+    """A number of runs as an int, also one of NumPy's.
+
+    Raises:
+        SettingsError: It is no whole number of `least` or more.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise SettingsError(f"{name} is {value!r}; it must be a whole number, {least} or more")
-    return value
+    return int(value)
+
+
+def _is_given(problem_size: Any) -> bool:
+    """Whether a problem is named: not by None, 0 or nothing. Of an array the cache says what it takes."""
+    try:
+        return bool(problem_size)
+    except (ValueError, RuntimeError):
+        return True
 
 
 def _shared_timer(given: Arguments, device: str | None) -> SharedTimer:

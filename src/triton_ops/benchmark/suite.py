@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.autotuner.metrics import PerformanceProfile
+from triton_ops.autotuner.tuner import checked_runs
 from triton_ops.backend import Arguments, private_copy
 from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.report import BenchmarkResult, ComparisonResult, PerformanceReport
@@ -50,10 +51,8 @@ class BenchmarkSuite:
     def __init__(
         self, warmup_runs: int = 10, benchmark_runs: int = 100, rtol: float = 1e-3, atol: float = 1e-5
     ) -> None:
-        for name, value, least in (("warmup_runs", warmup_runs, 0), ("benchmark_runs", benchmark_runs, 1)):
-            if type(value) is not int or value < least:
-                raise SettingsError(f"{name} is {value!r}; it must be a whole number, {least} or more")
-        self.warmup_runs, self.benchmark_runs = warmup_runs, benchmark_runs
+        self.warmup_runs = checked_runs("warmup_runs", warmup_runs, 0)
+        self.benchmark_runs = checked_runs("benchmark_runs", benchmark_runs, 1)
         self.verifier = CorrectnessVerifier(rtol, atol)
         self.report = PerformanceReport("Benchmarks")
 

@@ -28,7 +28,7 @@ from triton_ops.cli.console import (
     width,
 )
 from triton_ops.cli.layout import paragraph, table
-from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
+from triton_ops.cli.problem import operation_of, parse_shapes, parse_space, tell_left_out
 from triton_ops.cli.target import load_target
 from triton_ops.cli.terminal import stderr
 from triton_ops.compile_pool.pool import TIMEOUT_S, CompilePool
@@ -83,9 +83,12 @@ def compile_command(
         problem = operation.problem(extents, chosen)
         if shape is None:
             tell(f"no --shape: compiling for {problem.label}")
+        allowed = narrowed or operation.space_for(problem)
+        allowed.first_config()  # of a space without a valid config it says what refuses them
         begun = time.perf_counter()
-        results = _compiled(operation, problem, narrowed or operation.space_for(problem), goal, jobs, timeout_s)
+        results = _compiled(operation, problem, allowed, goal, jobs, timeout_s)
         elapsed_s = time.perf_counter() - begun
+    tell_left_out(allowed, values, [result.config for result in results])
     refused = [result for result in results if not result.launchable]
     tell_failures((str(result.config), f"{result.status}: {result.reason}", result.trace) for result in refused)
     if as_json:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from triton_ops._files import read_named
 from triton_ops.backend import FunctionKernel, Operation
+from triton_ops.cli.console import tell
 from triton_ops.exceptions import (
     ShapeMismatchError,
     SpaceError,
@@ -146,6 +147,22 @@ def _narrowed(name: str, own: ConfigSpace, values: Mapping[str, Any]) -> ConfigS
             hint="correct the name in --space",
         )
     return own.with_values(values)
+
+
+def tell_left_out(space: ConfigSpace, asked: Mapping[str, Any] | None, configs: Sequence[Config]) -> None:
+    """Say which of the values that were asked for no valid config has, and which rule refuses the first one with it.
+
+    Args:
+        space: The space with these values.
+        asked: Values by tunable, of `--space`; None if there are none.
+        configs: All valid configs of the space, at least one.
+    """
+    for name in asked or {}:
+        has = {repr(config[name]) for config in configs}
+        for value in space.tunables[name].values:
+            if repr(value) not in has:
+                why = space.why_not(Config({**configs[0], name: value}))
+                tell(f"no valid config has {name}={value}: {why or 'the rules of the space leave none'}")
 
 
 def _from_callable(

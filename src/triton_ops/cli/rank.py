@@ -23,7 +23,7 @@ from triton_ops.cli.console import (
     width,
 )
 from triton_ops.cli.layout import table
-from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
+from triton_ops.cli.problem import operation_of, parse_shapes, parse_space, tell_left_out
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import TargetError
 from triton_ops.expectation.rank import RankedConfig, rank
@@ -60,9 +60,11 @@ def rank_command(
         found = rank(
             operation, space=narrowed, shape=extents, dtype=chosen, gpu=gpu, jobs=jobs, cache_dir=cache_dir
         )  # fmt: skip
-        size = (narrowed or operation.space_for(operation.problem(extents, chosen))).size
-    if len(found) < size.valid:
-        tell(f"{len(found)} of {size.valid} configs are ranked")
+        allowed = narrowed or operation.space_for(operation.problem(extents, chosen))
+    if len(found) < allowed.size.valid:
+        tell(f"{len(found)} of {allowed.size.valid} configs are ranked")
+    else:
+        tell_left_out(allowed, values, [one.config for one in found])
     if as_json:
         say_json([_as_json(one) for one in found[:top]])
     else:

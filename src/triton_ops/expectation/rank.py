@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from triton_ops.analysis.rules import foresee
 from triton_ops.backend import Arguments, CompilesAhead, Kernel, Operation, as_kernel
 from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.compile_pool.pool import CompilePool
@@ -43,10 +44,10 @@ class RankedConfig:
 
     Attributes:
         config: The config.
-        expected_ms: Time per launch; infinite if the block does not fit on the device.
+        expected_ms: Time per launch; infinite if the config cannot run on the device.
         lower_bound_ms: The least work of the problem over the device's rates; 0 if it is not known.
         source: `declared` if the kernel's author has declared the work, `inferred` if it was read from the kernel.
-        limited_by: The resource that would take longest alone.
+        limited_by: The resource that would take longest alone; of a config that cannot run, the reason.
     """
 
     config: Config
@@ -109,12 +110,14 @@ def rank(
         cache_dir: The folder that may hold a calibration of the device; None takes the default.
 
     Returns:
-        Configs with a forecast. Those whose block does not fit on the device are last.
+        Configs with a forecast. Those that cannot run on the device are last: more warps than a block has threads for,
+        a block that needs more shared memory than there is, a number of warps that is no power of two.
 
     Raises:
         DeviceError: There is no such GPU, or the model does not know its architecture.
         TargetError: The model can say nothing of this kernel; the error says why.
-        SpaceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError: An argument does not fit.
+        SpaceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError: An argument does not fit; of the first
+            kind is a space without a valid config.
 
     Cost: 0.1 ms for each config; if the kernel is read, a second or two to start, and 30 ms of one CPU for each of its
     texts.
@@ -122,12 +125,14 @@ def rank(
     spec = device_spec(gpu)
     machine = known_machine(spec, Path(cache_folder(cache_dir)))
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
+    expected.space.first_config()
     configs = considered(expected.space)
+    refused = _refused(expected, spec, configs)
     if expected.declared:
         assert expected.work is not None
-        return ranked(Model(expected.work, machine), configs, DECLARED)
+        return ranked(Model(expected.work, machine), configs, DECLARED, refused)
     readings = read(expected, spec, machine, configs, jobs)
-    return ranked(inferred_model(readings, machine), configs, INFERRED)
+    return ranked(inferred_model(readings, machine), configs, INFERRED, refused)
 
 
 def device_spec(gpu: str | None) -> DeviceSpec:
@@ -236,22 +241,33 @@ def ahead_of(expected: Expected, spec: DeviceSpec) -> AheadOfTime | str:
     return AheadOfTime(kernel, expected.arguments, target_of(spec))
 
 
-def ranked(model: Model, configs: Iterable[Config], source: str) -> list[RankedConfig]:
-    """The configs that have a forecast, the shortest first."""
+def _refused(expected: Expected, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
+    """The configs that a limit of Triton or of the device refuses, with the reason."""
+    ahead = ahead_of(expected, spec)
+    if isinstance(ahead, str):
+        return {}
+    found = ((config, foresee(ahead, config)) for config in configs)
+    return {config: it.reason for config, it in found if it is not None and not it.deferred}
+
+
+def ranked(model: Model, configs: Iterable[Config], source: str, refused: Mapping[Config, str]) -> list[RankedConfig]:
+    """The configs that have a forecast, the shortest first; those that cannot run are last."""
     found: list[RankedConfig] = []
     for config in configs:
         forecast = model.explain(config)
-        if forecast is not None:
-            fits = math.isfinite(forecast.expected_ms)
-            found.append(
-                RankedConfig(
-                    config=config,
-                    expected_ms=forecast.expected_ms,
-                    lower_bound_ms=forecast.lower_bound_ms,
-                    source=source,
-                    limited_by=forecast.terms[0].name if fits else "shared memory of a block",
-                )
+        if forecast is None and config not in refused:
+            continue
+        fits = forecast is not None and math.isfinite(forecast.expected_ms)
+        limit = forecast.terms[0].name if forecast is not None and fits else "shared memory of a block"
+        found.append(
+            RankedConfig(
+                config=config,
+                expected_ms=forecast.expected_ms if forecast is not None and config not in refused else math.inf,
+                lower_bound_ms=0.0 if forecast is None else forecast.lower_bound_ms,
+                source=source,
+                limited_by=refused.get(config, limit),
             )
+        )
     if not found:
         raise TargetError("the model makes no forecast for any config", hint=_HINT)
     return sorted(found, key=lambda one: one.expected_ms)

@@ -95,7 +95,7 @@ def probe(device: str | None = None) -> DeviceSpec:
     if device == "cpu" or (device is None and gpu_missing()):
         return _cpu()
     if missing := gpu_missing():
-        raise DeviceError(f"device {device} cannot be used: {missing}", device, "cpu", hint="use --device cpu")
+        raise DeviceError(f"device {device} cannot be used: {missing}", device, "cpu", hint="use the device cpu")
     unasked = _by_driver()
     torch = None if unasked else require("torch", "finding the GPU")
     _, colon, number = (device or "").partition(":")

@@ -170,16 +170,20 @@ class ConfigSpace:
 
     @cached_property
     def default_config(self) -> Config:
-        """The config that runs untuned: the given default, else the first valid config.
+        """The config that runs untuned: the given default, else `first_config()`, which raises EmptySpaceError."""
+        return self.default or self.first_config()
+
+    def first_config(self) -> Config:
+        """The first valid config in the order of enumeration, whatever the default is.
 
         Raises:
-            EmptySpaceError: The constraints refuse every config, or no valid config was found by about a million asks
-                of each group of tunables.
+            EmptySpaceError: The constraints refuse every config, or none was found by a million asks of each group.
         """
-        config = self.default or self._first()
-        if config is None:
+        if self.listed is None and self._without_rows is None:
+            return self._joined(row for group in self._groups if (row := group.first.row) is not None)
+        if (found := next(iter(self), None)) is None:
             raise self._empty()
-        return config
+        return found
 
     @cached_property
     def fingerprint(self) -> str:
@@ -284,14 +288,6 @@ class ConfigSpace:
         """Why there are no valid configs, or why none was found; None if there are some. Sure answers come first."""
         found = [found for group in self._groups if (found := group.first).row is None]
         return self._never or min(found, key=lambda lacking: not lacking.sure, default=None)
-
-    def _first(self) -> Config | None:
-        """The first valid config, each group's first row; None if there is none, or none was found."""
-        if self.listed is not None:
-            return next(iter(self), None)
-        if self._without_rows is not None:
-            return None
-        return self._joined(row for group in self._groups if (row := group.first.row) is not None)
 
     def _joined(self, rows: Iterable[Mapping[str, Any]]) -> Config:
         together = {name: value for row in rows for name, value in row.items()}

@@ -129,6 +129,13 @@ def not_constant_through_a_helper_bad(x, y, n, WIDTH):
 
 
 @triton.jit
+def not_constant_turns_bad(x, y, n, TURNS, B: tl.constexpr):  # finds: missing-constexpr
+    for turn in tl.static_range(TURNS):
+        at = (tl.program_id(0) * TURNS + turn) * B + tl.arange(0, B)
+        tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
 def recompiled_bad(
     x,
     y,

@@ -11,6 +11,7 @@ from triton_ops.lint.rules.base import Rule, Said
 from triton_ops.lint.rules.indices import arguments_in, bounds, indices
 from triton_ops.lint.source.functions import last_name
 from triton_ops.lint.source.launches import Launch
+from triton_ops.lint.source.usage import Uses
 
 _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 
@@ -27,11 +28,17 @@ def _missing(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
         if refused[0]:
             continue  # it is no constant where it matters
         line = wanted[name] or kernel.line
-        what = "an element type" if name in uses.types else "a block's extent"
+        what = _decided(uses, name)
         if accepted[0]:
             yield rule.found(kernel, line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
         else:
             yield rule.undecided(kernel, f"{name} decides {what}; with or without tl.constexpr, {accepted[1]}")
+
+
+def _decided(uses: Uses, name: str) -> str:
+    if name in uses.types:
+        return "an element type"
+    return "the turns of a loop that is unrolled" if name in uses.ranges - set(uses.tiles) else "a block's extent"
 
 
 def _over(rule: Rule, kernel: KernelReading) -> Iterable[Said]:

@@ -53,7 +53,8 @@ def _of_carried(carried: Carried) -> str:
     where = f"the loop carries its sum as {carried.type.element}" if carried.type.element in _LOW else (
         "each turn of the loop rounds its sum to 16 bits"
     )  # fmt: skip
-    return f"{where}, so that every turn loses what is below 1/{256 if 'bf16' in how else 2048} of it"
+    digits = 256 if "bf16" in (how, carried.type.element) else 2048
+    return f"{where}, so that every turn loses what is below 1/{digits} of it"
 
 
 def _rounded(term: Term, symbol: Term, low: bool, seen: frozenset[int] = frozenset()) -> str:
