@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from triton_ops.cli.app import main
+from triton_ops.cli.profile_flow import Flowed, say_flow
+from triton_ops.comparison.timing import Times
 from triton_ops.profiles.flow import Part, idle_share
 
 pytestmark = pytest.mark.triton
@@ -50,11 +52,23 @@ def test_on_a_cpu_the_time_and_the_operators_are_reported_and_why_there_are_no_c
     assert main(["profile", "flow", f"{work}:product", "--device", "cpu", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert 0 < found["time"]["p20_ms"] <= found["time"]["median_ms"] <= found["time"]["p80_ms"]
+    assert isinstance(found["time"]["notes"], list)
     assert {"aten::mm", "aten::relu"} <= {part["name"] for part in found["parts"]}
     assert sum(part["share"] for part in found["parts"]) == pytest.approx(1)
     assert (found["idle"], found["counters"]) == (None, None)
     assert "ran on a CPU" in found["missing"]
     assert main(["profile", "call", f"{work}:product", "--device", "cpu", "--calls", "2"]) == 0
+
+
+def test_notes_of_the_time_have_lines_of_their_own(capsys):
+    times = Times(
+        quantiles=(0.5, 0.2, 0.8), quantiles_ms=(1.0, 1.0, 1.0), samples_ms=(1.0,), launches=1, warmup_launches=0,
+        launches_per_sample=1, mode="host", notes=("other programs used the CPUs",),
+    )  # fmt: skip
+    say_flow(Flowed(times=times, parts=(), idle=None, profile=None))
+    first, note, *_ = capsys.readouterr().out.splitlines()
+    assert first == "time      1 ms (p20 1, p80 1 ms), 1 launches, host"
+    assert note == "          Note: other programs used the CPUs"
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_tensors_on_any_device_stand_for_their_shapes():
     ("call", "error", "said"),
     [
         (lambda: rank(NORM, (X, X, 1024, 1e-5), space=SPACE, gpu="Abacus"), DeviceError, "no device 'Abacus'"),
-        (lambda: rank(NORM, (X, X, 1024, 1e-5), gpu=H200), SpaceError, "no space to rank"),
+        (lambda: rank(NORM, (X, X, 1024, 1e-5), gpu=H200), SpaceError, "there is no space"),
         (lambda: rank(NORM, (X, X, 1024, 1e-5), space={"WIDTH": [1]}, gpu=H200), UnknownTunableError, "WIDTH"),
         (lambda: rank(NORM, (X,), space=SPACE, gpu=H200), KernelTypeError, "needs a value for y, columns, eps"),
         (lambda: rank(NORM, space=SPACE, shape=(3,), gpu=H200), KernelTypeError, "belong to an Operation"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
 
 import pytest
 
+from triton_ops import TensorSpec, TritonKernel, cure_spills
 from triton_ops.analysis.local_traffic import LocalTraffic, amdgcn_traffic, sass_traffic
 from triton_ops.cures.changes import changes
 from triton_ops.cures.evidence import SpillEvidence
-from triton_ops.cures.report import SpillReport, Tried, healthy
+from triton_ops.cures.report import CURES, SpillReport, Tried, healthy
+from triton_ops.exceptions import SpaceError
 from triton_ops.hardware import gpu_missing, named_target
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Status
@@ -154,6 +157,21 @@ def test_a_large_accumulator_of_four_warps_is_cured_by_tiles_and_warps_and_not_b
     assert found["cure"]["BN"] == 128
     assert all(one["steps"][0]["spill_bytes"] == 0 for one in found["cures"][:2])
     assert "not in the space" in found["notes"][0]
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_a_kernel_needs_no_space_but_its_config():
+    kernels = importlib.import_module("tests.inferred_kernels")  # it imports Triton
+    x, sides = TensorSpec((4096, 1024), "bfloat16"), {"BLOCK": 1024, "num_warps": 1, "maxnreg": 24}
+    norm = TritonKernel(kernels.chunked_norm, lambda _: (4096,))
+    report = cure_spills(norm, (x, x, 1024, 1e-5), config=sides, arch="sm_90")
+    assert report.before.spill_bytes
+    assert "not in the space" not in " ".join(report.notes)
+    assert report.tried[0].name == "no limit of registers"
+    assert report.tried[0].verdict == CURES
+    with pytest.raises(SpaceError, match="there is no space"):
+        cure_spills(norm, (x, x, 1024, 1e-5), arch="sm_90")
 
 
 @pytest.mark.triton

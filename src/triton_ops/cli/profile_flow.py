@@ -119,7 +119,7 @@ class Flowed:
         p50, p20, p80 = self.times.quantiles_ms
         return {
             "time": {"median_ms": p50, "p20_ms": p20, "p80_ms": p80, "mode": self.times.mode,
-                     "confidence": self.times.confidence},
+                     "confidence": self.times.confidence, "notes": list(self.times.notes)},
             "parts": [asdict(part) for part in self.parts], "idle": self.idle, "missing": self.missing or None,
         }  # fmt: skip
 
@@ -162,7 +162,8 @@ def flowed(called: Called, request: NcuRequest) -> Flowed:
 
 def say_flow(found: Flowed) -> None:
     """Print the first two steps, and why there is no third."""
-    say(bold("time      ") + str(found.times))
+    taken, *notes = str(found.times).splitlines()
+    say(bold("time      ") + taken, *(f"          {note}" for note in notes))
     rows = [
         [one.name[:_NAME], f"{one.share:.1%}", f"{one.calls:g}", f"{one.mean_ms * 1e3:,.2f}"]
         for one in found.parts[:_SHOWN]

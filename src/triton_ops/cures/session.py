@@ -44,7 +44,7 @@ def cure_spills(
         args: Positional arguments of the kernel, `TensorSpec`s in place of tensors or tensors on any device.
         kwargs: Keyword arguments of the kernel.
         config: Values of tunables; the rest as in the space's default. They need not be in the space.
-        space: The space, as for `tune`; None takes the operation's.
+        space: The space, as for `tune`; None takes the operation's; a kernel's is then the config alone.
         shape: Extents of an operation's problem; None takes its defaults.
         dtype: Dtype of an operation's problem; None takes its default.
         arch: What to compile for: an architecture such as `sm_90`, or a GPU's name; None takes the GPU that is here.
@@ -63,6 +63,8 @@ def cure_spills(
     Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
     """
     goal = _target(arch)
+    if space is None and config and not isinstance(target, Operation):
+        space = {name: [value] for name, value in config.items()}
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
     if kernel is None:

@@ -200,7 +200,7 @@ def expected_of(
     if shape is not None or dtype is not None:
         raise KernelTypeError("shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args")
     if space is None:
-        raise SpaceError("there is no space to rank", hint="space={'BLOCK': [64, 128, 256]}")
+        raise SpaceError("there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}")
     kernel = as_kernel(target)
     return _checked(
         Expected(
