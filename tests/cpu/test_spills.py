@@ -13,7 +13,7 @@ from triton_ops.analysis.local_traffic import LocalTraffic, amdgcn_traffic, sass
 from triton_ops.cures.changes import changes
 from triton_ops.cures.evidence import SpillEvidence
 from triton_ops.cures.report import CURES, SpillReport, Tried, healthy
-from triton_ops.exceptions import SpaceError
+from triton_ops.exceptions import ConfigValueError, SpaceError
 from triton_ops.hardware import gpu_missing, named_target
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.trial import Status
@@ -170,6 +170,8 @@ def test_a_kernel_needs_no_space_but_its_config():
     assert "not in the space" not in " ".join(report.notes)
     assert report.tried[0].name == "no limit of registers"
     assert report.tried[0].verdict == CURES
+    with pytest.raises(ConfigValueError, match="config is 3; it must be a mapping"):
+        cure_spills(norm, (x, x, 1024, 1e-5), config=3, arch="sm_90")
     with pytest.raises(SpaceError, match="there is no space"):
         cure_spills(norm, (x, x, 1024, 1e-5), arch="sm_90")
 

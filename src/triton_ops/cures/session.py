@@ -57,11 +57,12 @@ def cure_spills(
     Raises:
         TargetError: The kernel is none that Triton compiles.
         DeviceError: The architecture is not known, or none is named and no GPU is here.
-        ConfigValueError: A value belongs to no tunable.
+        ConfigValueError: `config` is no mapping, or a value belongs to no tunable.
         SpaceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError: An argument does not fit.
 
     Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
     """
+    _check_config(config)
     goal = _target(arch)
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
@@ -79,6 +80,11 @@ def cure_spills(
     if not (arch is None if measure is None else measure) or not report.spills:
         return report
     return _measured(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
+
+
+def _check_config(config: Any) -> None:
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
 
 
 def _target(arch: str | None) -> Target:
