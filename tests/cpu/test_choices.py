@@ -458,6 +458,18 @@ def test_with_a_schema_compiled_code_of_dynamic_sizes_chooses_when_it_runs(matri
     torch._dynamo.reset()
 
 
+def test_an_implementation_that_torch_must_not_trace_leaves_the_graph_whole_where_the_chooser_has_a_schema(matrices):
+    hidden = torch.compiler.disable(product)
+    chooser = choose({"hidden": hidden, "plain": product}, name="hidden", schema="(Tensor a, Tensor b) -> Tensor")
+    for dynamic in (False, True):
+        compiled = torch.compile(lambda a, b: chooser(a, b) + 1, backend="eager", fullgraph=True, dynamic=dynamic)
+        torch.testing.assert_close(compiled(*matrices), torch.mm(*matrices) + 1)
+        torch._dynamo.reset()
+    without = choose({"hidden": hidden, "plain": product}, name="hidden, without a schema")
+    torch.testing.assert_close(torch.compile(without, backend="eager")(*matrices), torch.mm(*matrices))
+    torch._dynamo.reset()
+
+
 def test_exports_and_transforms_of_functions_go_through_a_chooser(matrices):
     chooser = choose({"first": lambda a, b: torch.mm(a, b), "second": torch.mm}, name="exported")
 

@@ -14,8 +14,9 @@ from triton_ops import chooser
 from triton_ops.backend import Arguments
 from triton_ops.choices import ready
 from triton_ops.choices.described import described
-from triton_ops.choices.ready import products
+from triton_ops.choices.ready import common, products
 from triton_ops.exceptions import TargetError
+from triton_ops.kernels import softmax
 from triton_ops.tensors import TensorSpec
 
 
@@ -66,6 +67,40 @@ def test_all_that_apply_compute_the_same(name):
         ran |= set(results)
     gpu_only = {"cublaslt", "split_k", "triton", "flash", "efficient", "cudnn", "cudnn_benchmark"}
     assert ran == set(made.implementations) - gpu_only
+
+
+def in_one_graph(function, *args, dynamic=False):
+    """The result of a function that torch traces into one graph, or raises for."""
+    torch._dynamo.reset()
+    try:
+        return torch.compile(lambda *given: function(*given), backend="eager", fullgraph=True, dynamic=dynamic)(*args)
+    finally:
+        torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", ready.names())
+def test_torch_traces_every_implementation_into_one_graph(name):
+    for label, each in chooser(name).implementations.items():
+        args = next((args for args in CALLS[name] if each.why_not(Arguments(args)) is None), None)
+        if each.operation is None and args is not None:
+            torch.testing.assert_close(
+                in_one_graph(each.function, *args),
+                each.function(*args),
+                msg=lambda text, label=label: f"{label}: {text}",
+            )
+
+
+@pytest.mark.parametrize(("name", "call"), [("sdpa", 0), ("conv2d", 0), ("softmax", 1)])
+def test_extents_and_numbers_of_a_call_may_be_symbols(name, call):
+    made, args = chooser(name), CALLS[name][call]
+    torch.testing.assert_close(in_one_graph(made, *args, dynamic=True), made(*args))
+
+
+def test_a_kernel_of_this_package_is_found_in_a_graph():
+    def shifted(x):
+        return x + len(common.kernel_module("softmax").__name__)
+
+    torch.testing.assert_close(in_one_graph(shifted, torch.zeros(3)), torch.full((3,), float(len(softmax.__name__))))
 
 
 @pytest.mark.parametrize("name", ["matmul", "linear", "scaled_mm", "softmax", "sdpa"])

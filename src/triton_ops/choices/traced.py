@@ -2,11 +2,12 @@
 
 What torch traces is the winner itself, so that its operators are fused with their neighbours, and torch's caches hold
 the choice by what it traced. Shapes, strides and dtypes of the arguments become guards: a call of another problem is
-traced anew. An implementation that cannot be traced runs outside of the graph. Where a size is dynamic, and the chooser
-has a schema, the call is one operator instead, which chooses when it runs.
+traced anew. An implementation that cannot be traced runs outside of the graph. Where a size is dynamic, or the winner
+must not be traced, and the chooser has a schema, the call is one operator instead, which chooses when it runs.
 
 Facts used, from torch 2.11 to 2.13: a function with `_dynamo_marked_constant` is called while Dynamo traces, with
-constants, and gives a constant; `operator.index` of a symbolic number guards its value, `has_static_value` guards none.
+constants, and gives a constant; `operator.index` of a symbolic number guards its value, `has_static_value` guards none;
+`torch.compiler.disable` marks a function with `_torchdynamo_disable`.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class Traced:
         named = [(name, _fact(torch, value)) for name, value in kwargs.items()]
         name, tiles = self.winner(self.state.generation, tuple(facts), tuple(named), records)
         if self._is_opaque(name):
+            if self._stays_whole(name, records):
+                return getattr(torch.ops.triton_ops, self.opaque())(*args, **kwargs)
             return self.state.outside[name](*args, **kwargs)
         chosen: Any = self.implementations[name]
         if chosen.operation is None:
@@ -96,7 +99,11 @@ class Traced:
     def _is_opaque(self, name: str) -> bool:
         """Whether torch cannot be shown what a call comes to."""
         chosen = self.implementations[name]
-        return chosen.function is None or (chosen.returns and self.copies)
+        return chosen.function is None or (chosen.returns and self.copies) or _is_disabled(chosen.function)
+
+    def _stays_whole(self, name: str, records: bool) -> bool:
+        """Whether the call of what torch cannot be shown is one operator, which leaves the graph in one piece."""
+        return _is_disabled(self.implementations[name].function) and not records and self.opaque() != ""
 
 
 def without_memory(value: Any) -> Any:
@@ -140,9 +147,23 @@ def _fact(torch: Any, value: Any) -> Any:
         shape = tuple([operator.index(extent) for extent in value.shape])
         strides = tuple([operator.index(step) for step in value.stride()])
         return ("tensor", str(value.dtype), str(value.device), shape, strides, value.requires_grad)
+    if isinstance(value, tuple):
+        return ("value", tuple([_constant(torch, one) for one in value]))
+    if isinstance(value, list):
+        return ("value", [_constant(torch, one) for one in value])
+    return ("value", _constant(torch, value))
+
+
+def _constant(torch: Any, value: Any) -> Any:
+    """The value of a number, which may be a symbol; what is no number stays as it is."""
     if isinstance(value, bool) or not (isinstance(value, int) or isinstance(value, torch.SymInt)):  # noqa: SIM101
-        return ("value", value)  # torch does not trace `isinstance` of both at once
-    return ("value", operator.index(value))
+        return value  # torch does not trace `isinstance` of both at once
+    return operator.index(value)
+
+
+def _is_disabled(function: Any) -> bool:
+    """Whether a function is left out of graphs, as `torch.compiler.disable` asks for."""
+    return bool(getattr(function, "_torchdynamo_disable", False))
 
 
 def _value(fact: Any) -> Any:

@@ -49,7 +49,8 @@ def _arguments(
 
 def _attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> Any:
     attend: Callable[..., Any] = torch_().nn.functional.scaled_dot_product_attention
-    return attend(q, k, v, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    shared = bool(q.shape[1] != k.shape[1])  # extents may be symbols, and torch takes none of these here
+    return attend(q, k, v, is_causal=causal, scale=scale, enable_gqa=shared)
 
 
 def _backend(name: str, q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None) -> Any:

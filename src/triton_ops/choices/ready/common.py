@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,16 +14,28 @@ WIDE, NARROW = ("torch.float32", "torch.float16", "torch.bfloat16"), ("torch.flo
 
 
 def kernel_module(name: str) -> Any:
-    """The module of a shipped kernel; None without Triton."""
+    """The module of a shipped kernel; None without Triton. Torch traces this code, and no import."""
+    full = f"triton_ops.kernels.{name}"
+    if full in sys.modules:
+        return sys.modules[full]
     try:
-        return importlib.import_module(f"triton_ops.kernels.{name}")
+        return importlib.import_module(full)
     except MissingDependencyError:
         return None
 
 
 def torch_() -> Any:
-    """Torch."""
-    return require("torch", "a chooser of its operations")
+    """Torch, which traces this code, and no import."""
+    return sys.modules["torch"] if "torch" in sys.modules else require("torch", "a chooser of its operations")
+
+
+def outside_of_graphs(function: Any) -> Any:
+    """The function, marked as `torch.compiler.disable` marks what is left out of graphs, and no slower to call.
+
+    It is for what changes a setting of the process while it runs, which no graph can hold.
+    """
+    function._torchdynamo_disable = True
+    return function
 
 
 def on_gpu(tensor: Any) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 from triton_ops.choices.choose import choose
 from triton_ops.choices.chooser import Chooser
 from triton_ops.choices.implementation import Implementation
-from triton_ops.choices.ready.common import torch_
+from triton_ops.choices.ready.common import outside_of_graphs, torch_
 from triton_ops.tensors import TensorSpec
 
 
@@ -50,6 +50,7 @@ def _many_channels(x: Any, *_others: Any, **_named: Any) -> str | bool:
     return x.shape[1] > 1 or "there is one channel, whose layouts are the same"
 
 
+@outside_of_graphs
 def _benchmarked(*args: Any, **named: Any) -> Any:
     """With the algorithm that cuDNN itself has found fastest for the shape."""
     cudnn = torch_().backends.cudnn

@@ -8,7 +8,16 @@ from typing import Any
 from triton_ops.choices.choose import choose
 from triton_ops.choices.chooser import Chooser
 from triton_ops.choices.implementation import Implementation
-from triton_ops.choices.ready.common import NARROW, WIDE, first_reason, kernel_module, of_dtype, on_gpu, torch_
+from triton_ops.choices.ready.common import (
+    NARROW,
+    WIDE,
+    first_reason,
+    kernel_module,
+    of_dtype,
+    on_gpu,
+    outside_of_graphs,
+    torch_,
+)
 from triton_ops.tensors import TensorSpec
 
 _ACTIVATIONS = ("none", "relu", "gelu", "silu")
@@ -133,6 +142,7 @@ class _CublasLt:
 _CUBLASLT = _CublasLt()
 
 
+@outside_of_graphs
 def _by_lt(a: Any, b: Any) -> Any:
     """The product by cuBLASLt, whose heuristics differ from those of cuBLAS."""
     with _CUBLASLT:
