@@ -235,7 +235,7 @@ def test_one_line_of_an_error_that_only_points_at_a_call_is_that_of_its_cause():
     outer.__cause__ = TypeError("at 2:4:\n    f(x)\n    ^\ntoo large")
     assert one_line(outer) == "TypeError: at 2:4: … too large"
     outer.__cause__ = None
-    assert one_line(outer) == "ValueError: at 3:23: … ^"
+    assert one_line(outer) == "ValueError: at 3:23: … y = helper(x)"
 
 
 @pytest.mark.parametrize(

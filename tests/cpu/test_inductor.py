@@ -148,6 +148,8 @@ def test_the_gate_of_other_vendors():
     assert not gate_of("xpu", 15).open
     assert [gate_of("hip", 1, major).open for major in (8, 9, 10, 11)] == [False, True, False, True]
     assert gate_here("cpu").open
+    with pytest.raises(DeviceError, match="'tpu'"):
+        gate_of("tpu", 99)
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "xpu:99", "tpu"])
@@ -173,6 +175,21 @@ def test_a_changed_option_shows_its_present_value():
     with config.patch({"epilogue_fusion": False}):
         (found,) = [each for each in autotune_options() if each.name == "epilogue_fusion"]
     assert (found.default, found.value, found.changed) == (True, False, True)
+
+
+def test_the_default_is_that_without_variables(monkeypatch):
+    """What torch holds as the default of an option holds the environment of the import already."""
+    from torch._inductor import config
+
+    for name, held in (("max_autotune_gemm_backends", "X"), ("prologue_fusion", 0), ("max_autotune", "Y")):
+        monkeypatch.setattr(config._config[name], "default", held)
+    monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS", "X")
+    monkeypatch.setenv("TORCHINDUCTOR_PROLOGUE_FUSION", "0")
+    found = {option.name: option for option in autotune_options()}
+    assert found["max_autotune_gemm_backends"].default == "ATEN,TRITON,CPP"
+    assert found["max_autotune_gemm_backends"].set_by == ("TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS",)
+    assert found["prologue_fusion"].default is True, "a function of the module reads the variable"
+    assert (found["max_autotune"].default, found["max_autotune"].set_by) == ("Y", ()), "no variable is set"
 
 
 def test_log_switches_are_added_to_those_that_are_asked_for():

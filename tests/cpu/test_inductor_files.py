@@ -99,6 +99,21 @@ def test_own_matmul_stands_among_inductors_candidates():
             beside_own([first])
 
 
+def test_traces_of_one_name_are_told_apart(tmp_path, cli):
+    for above in ("default/run_1/model_0", "max-autotune/run_2/model_0"):
+        (tmp_path / "modes" / above).mkdir(parents=True)
+        (tmp_path / "modes" / above / FUSED.name).write_bytes(FUSED.read_bytes())
+    assert list(graphs_in(tmp_path / "modes")) == ["default/model_0", "max-autotune/model_0"]
+    assert list(graphs_in(tmp_path / "modes" / "default")) == ["model_0"]
+    assert list(graphs_in(FUSED)) == [FUSED.parent.name]
+    assert list(graphs_in(tmp_path)) == ["modes/default/run_1/model_0", "modes/max-autotune/run_2/model_0"]
+    drawing = tmp_path / "modes.svg"
+    said = cli("inductor", "draw", tmp_path / "modes", "--out", drawing).out
+    assert said.count("9 launches") == 2
+    boxes = ElementTree.parse(drawing).getroot().findall(f"{SVG}g")
+    assert len(boxes) == 2 * len(graph(FUSED))
+
+
 def test_what_is_no_trace_is_told(tmp_path):
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(TargetError):
@@ -118,6 +133,10 @@ def test_the_cache_folder_is_measured_without_a_change(cache):
     }  # fmt: skip
     assert (found.files, found.size_bytes, found.strange) == (3, 15, ("notes.txt",))
     assert content_of(cache / "none").exists is False
+    packaged = cache / f"cs2f{'q' * 48}"
+    packaged.mkdir()
+    (packaged / "model.wrapper.cpp").write_bytes(b"12345")
+    assert content_of(cache).strange == ("notes.txt",), "a folder of AOTInductor's, named after a hash"
 
 
 def test_the_cache_folder_of_the_environment_is_the_default(cache, monkeypatch):
@@ -164,7 +183,7 @@ def test_the_commands_print_json(cli, cache, tmp_path):
     assert json.loads(cli("inductor", "cache", "--folder", cache, "--json").out)["files"] == 3
     assert json.loads(cli("inductor", "log", DATA / "inductor_log.txt", "--json").out)["recordings"] == 2
     listed = json.loads(cli("inductor", "options", "max_autotune", "--json").out)
-    assert {"name", "variables", "default", "value", "changed"} == set(listed["options"][0])
+    assert {"name", "variables", "default", "value", "set_by", "changed"} == set(listed["options"][0])
     assert listed["gate"]["open"] is True
 
 

@@ -98,11 +98,13 @@ def _from_the_callable_on(stack: list[traceback.FrameSummary]) -> list[traceback
 def one_line(error: BaseException) -> str:
     """`Class: message` in one line of at most 400 characters: the first and last lines carry the meaning.
 
+    A line that only points at a place of the line above it, with `^` and `~`, carries none.
+
     Triton's compiler wraps an error once for each function that it was in, with the place of the call and no message;
     the line is then of the error that was wrapped.
     """
     while str(error).rstrip().endswith("^") and error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~")]
     text = f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": ")
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

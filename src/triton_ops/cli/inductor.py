@@ -15,13 +15,18 @@ from triton_ops.benchmark.inductor_table import beside_own
 from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, width
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.expectation.rank import device_spec
+from triton_ops.hardware import probe
+from triton_ops.inductor.backends import LISTS, Kind, wrong_lists
 from triton_ops.inductor.cache_folder import CacheContent, clean, content_of
 from triton_ops.inductor.drawing import drawn
+from triton_ops.inductor.eligibility import Site, backend_choices
 from triton_ops.inductor.environment import wrong_names
 from triton_ops.inductor.gate import gate_here
 from triton_ops.inductor.graphs import GraphNode, difference, graphs_in
 from triton_ops.inductor.logs import AutotuneTable, CompilerLog, read_log
-from triton_ops.inductor.options import autotune_options, is_read, variables
+from triton_ops.inductor.options import autotune_options, is_read, variables, variables_by_option
+from triton_ops.tensors import dtype_name
 
 _S_PER_DAY = 86_400.0
 
@@ -54,14 +59,50 @@ def options(
     wrong = wrong_names([variable for variable, _ in settings.environment()], variables(), is_read)
     for strange, meant in wrong.items():
         tell(f"{strange} is set, and torch does not read it; {meant} is probably meant", "warning", "yellow")
+    for text in wrong_lists(dict(settings.environment()), variables_by_option()):
+        tell(text, "warning", "yellow")
     if as_json:
-        rows = [{**asdict(each), "variables": list(each.variables), "changed": each.changed} for each in found]
+        rows = [{**asdict(each), "changed": each.changed} for each in found]
         say_json({"options": _plain(rows), "gate": asdict(gate), "wrong_names": wrong})
         return
     cells = [[e.name, _short(e.value), _short(e.default), " ".join(e.variables) or "-"] for e in found]
     header, *lines = table(("option", "value", "default", "variable"), cells, width())
     state = "open" if gate.open else "closed"
     say(bold(header), *lines, *paragraph(f"gate {state}  ", gate.reason, width()))
+
+
+@app.command("backends")
+def backends(
+    op: Annotated[str, typer.Argument(metavar="OP", help="mm, a product of matrices, or conv, a convolution.")] = "mm",
+    shape: Annotated[str | None, typer.Option("--shape", metavar="MxNxK", help="The extents of a product.")] = None,
+    dtype: Annotated[str, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32.")] = "fp32",
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = "cpu",
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="A model that is not here.")] = None,
+    listed: Annotated[
+        str | None, typer.Option("--list", metavar="NAMES", help="The list of backends; default the one in use.")
+    ] = None,
+    frozen: Annotated[bool, typer.Option("--freezing", help="Weights are constants.")] = False,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Say which backends max-autotune would measure for a product or a convolution, and why not the others."""
+    kind = _kind(op)
+    extents = _extents(shape, kind)
+    site = Site(
+        kind=kind, device=device_spec(gpu) if gpu is not None else probe(device), dtype=dtype_name(dtype),
+        extents=extents, frozen=frozen,
+    )  # fmt: skip
+    found = backend_choices(site, listed)
+    if not any(each.takes_part for each in found):
+        tell("no backend takes part, so that torch cannot compile this; list ATEN too", "warning", "yellow")
+    if as_json:
+        rows = [{**asdict(each), "takes_part": each.takes_part} for each in found]
+        say_json({"op": kind, "device": site.device.name, "dtype": site.dtype, "shape": extents, "backends": rows})
+        return
+    cells = [[each.name, _yes(each.listed), _yes(each.takes_part), each.reason or "-"] for each in found]
+    header, *lines = table(("backend", "listed", "takes part", "why"), cells, width())
+    what = " ".join(filter(None, [kind, shape, site.dtype, f"on {site.device.name}, with max-autotune"]))
+    say(what, bold(header), *lines)
 
 
 @app.command("cache")
@@ -144,6 +185,30 @@ def draw(
         say_json(plain)
     else:
         say(*(f"{name}: {text}" for name, text in said.items()), *([] if out is None else [f"drawn to {out}"]))
+
+
+def _kind(op: str) -> Kind:
+    for kind in LISTS:
+        if op == kind:
+            return kind
+    raise SettingsError(f"there are no backends for {op!r}", hint=f"name one of {', '.join(LISTS)}")
+
+
+def _extents(shape: str | None, kind: Kind) -> tuple[int, ...]:
+    """M, N and K, which may be 0: a product without elements is one of the things that backends refuse."""
+    if shape is None:
+        return ()
+    words = shape.lower().split("x")
+    if kind != "mm" or len(words) != 3 or not all(word.isdecimal() for word in words):
+        raise SettingsError(
+            f"--shape is {shape!r}; a product has M, N and K, and a convolution needs none",
+            hint="such as mm --shape 256x1024x1024",
+        )
+    return tuple(map(int, words))
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _largest(graphs: Mapping[str, Sequence[GraphNode]], path: Path) -> tuple[str, Sequence[GraphNode]]:

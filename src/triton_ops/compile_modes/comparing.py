@@ -23,6 +23,7 @@ from triton_ops.compile_modes.rows import alias_row, failed_row, row_of
 from triton_ops.compile_modes.run_folder import RunFolder, file_name, key_of, one_at_a_time
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import CpuLoad, DeviceSpec, Turns, probe, turn_key
+from triton_ops.inductor.backends import wrong_lists
 from triton_ops.inductor.environment import READ, log_switches, wrong_names
 from triton_ops.inductor.modes import (
     EAGER,
@@ -32,7 +33,7 @@ from triton_ops.inductor.modes import (
     same_without_gpu,
     variables_of_process,
 )
-from triton_ops.inductor.options import is_read, variables
+from triton_ops.inductor.options import is_read, variables, variables_by_option
 from triton_ops.trial import Status
 
 _log = logging.getLogger("triton_ops")
@@ -273,8 +274,11 @@ class Comparing:
             yield
 
     def _warn_of_environment(self) -> None:
-        for name, meant in wrong_names(dict(settings.environment()), variables(), is_read).items():
+        environment = dict(settings.environment())
+        for name, meant in wrong_names(environment, variables(), is_read).items():
             _log.warning("%s is set, and torch does not read it; %s is probably meant", name, meant)
+        for wrong in wrong_lists(environment, variables_by_option()):
+            _log.warning("%s", wrong)
 
 
 def _cold(now: Loaded, before: Loaded) -> Loaded:

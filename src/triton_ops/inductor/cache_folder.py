@@ -1,7 +1,8 @@
 """Inductor's cache folder: where it is, what is in it, and how it is emptied without touching anything else.
 
 Facts used, of torch 2.11 to 2.15: the folder is that of `TORCHINDUCTOR_CACHE_DIR`, else `torchinductor_USER` in the
-folder for temporary files. In it lie folders of two characters with generated code, and those of `_PARTS`.
+folder for temporary files. In it lie folders of two characters with generated code, those of AOTInductor, which are
+named after a hash (`c` and 51 characters of base 32), and those of `_PARTS`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PARTS = {
     "dynamo": "what Dynamo kept",
     "pgo": "shapes that were seen",
 }
-_CODE = re.compile(r"[a-z0-9]{2}")
+_CODE = re.compile(r"[a-z0-9]{2}|c[a-z2-7]{51}")
 _LOOSE = re.compile(r"(?:.*\.(?:lock|best_config|cubin|so|o|cpp|py|h|gch|pkl|json)|tmp\w*|[0-9a-f]{32,})")
 _KEPT = "generated code"
 

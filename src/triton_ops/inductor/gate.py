@@ -32,6 +32,9 @@ def gate_of(kind: str, units: int, major: int | None = None) -> Gate:
         kind: `cuda`, `hip`, `xpu` or `cpu`.
         units: Its multiprocessors, compute units, or subslices.
         major: Major number of its architecture; asked of `hip` alone.
+
+    Raises:
+        DeviceError: Inductor has no gate for devices of this kind.
     """
     if kind == "cpu":
         return Gate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
@@ -39,6 +42,8 @@ def gate_of(kind: str, units: int, major: int | None = None) -> Gate:
         if major is None or (major >= _OLDEST_ROCM and major != _CLOSED_ROCM):
             return Gate(True, f"gfx{major or '?'} is tuned; on ROCm the number of units does not count")
         return Gate(False, f"gfx{major} is not tuned: on ROCm gfx9, and gfx11 or later, are")
+    if kind not in ("cuda", "xpu"):
+        raise DeviceError(f"Inductor's gate knows no devices of kind {kind!r}", hint="use cuda, hip, xpu or cpu")
     least = LEAST_XPU_UNITS if kind == "xpu" else LEAST_UNITS
     if units >= least:
         return Gate(True, f"{units} multiprocessors, {least} are needed")

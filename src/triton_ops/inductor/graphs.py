@@ -95,12 +95,15 @@ def read_graph(text: str) -> tuple[GraphNode, ...]:
         held.append(line)
     found += _node(held)
     if not found:
-        raise TargetError("there is no scheduled node in it", hint=f"name a {POST_FUSION} of torch's trace folder")
+        raise TargetError("there is no scheduled node in it", hint=f"name an {POST_FUSION} of torch's trace folder")
     return tuple(found)
 
 
 def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
-    """The graphs of a file, or of every trace below a folder, by the folder's name.
+    """The graphs of a file, or of every trace below a folder, by the trace's folder.
+
+    Traces of several programs, such as the modes of `compile-modes --collect`, often have folders of one name: then the
+    folder of `path` that each lies in stands before it, and where that does not tell them apart the whole path.
 
     Raises:
         TargetError: There is no such file, or no trace in the folder.
@@ -111,9 +114,10 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
             f"there is no {POST_FUSION} below {path}", hint="compile-modes --collect DIR, or TORCH_COMPILE_DEBUG=1"
         )
     try:
-        return {file.parent.name: read_graph(read_named(file).decode("utf-8", "replace")) for file in files}
+        graphs = [read_graph(read_named(file).decode("utf-8", "replace")) for file in files]
     except OSError as error:
         raise TargetError(f"{path} cannot be read: {error.strerror or error}", hint="name a file or folder") from error
+    return dict(zip(_names_of(files, path), graphs, strict=True))
 
 
 def difference(first: Sequence[GraphNode], second: Sequence[GraphNode]) -> GraphDifference:
@@ -123,6 +127,17 @@ def difference(first: Sequence[GraphNode], second: Sequence[GraphNode]) -> Graph
         fusions=_only(_fusions(first), _fusions(second)),
         kernels=_only(_kernels(first), _kernels(second)),
     )
+
+
+def _names_of(files: Sequence[Path], path: Path) -> list[str]:
+    """A name for each trace file at or below a path, as short as tells them apart."""
+    folders = [file.parent for file in files]
+    below = [folder.relative_to(path) if path.is_dir() else Path() for folder in folders]
+    first = [f"{part.parts[0]}/{part.name}" if len(part.parts) > 1 else part.name for part in below]
+    for names in ([folder.name for folder in folders], first):
+        if len(set(names)) == len(names):
+            return names
+    return [part.as_posix() for part in below]
 
 
 def _members_of(name: str, kind: str) -> set[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.exceptions import SettingsError
+from triton_ops.inductor.backends import wrong_list
 
 _FOR = "asking torch's compiler what it knows"
 EAGER = "eager"
@@ -126,8 +127,11 @@ def refusal(asked: CompileMode) -> str:
     if asked.mode is not None:
         return _mode_refusal(asked.mode, sorted(mode_options()))
     known = option_values()
-    strange = [name for name in asked.options if name not in known]
-    return "; ".join(_unknown("option", name, list(known)) for name in strange)
+    wrong = [
+        wrong_list(name, value) if name in known else _unknown("option", name, list(known))
+        for name, value in asked.options.items()
+    ]
+    return "; ".join(filter(None, wrong))
 
 
 def effective_options(asked: CompileMode) -> dict[str, Any]:

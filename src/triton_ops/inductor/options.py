@@ -2,21 +2,26 @@
 
 Facts used, of torch 2.11 to 2.15: the module `torch._inductor.config` has assignments whose right side reads the
 variable, by `os.environ.get`, `get_tristate_env` or `Config(env_name_…=…)`; `_config` has an entry with the default.
+Where a variable is set, that entry already holds what it says, unless it is a `Config`: the default is then what the
+right side gives where no variable is set.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
+from triton_ops import settings
 from triton_ops._optional import require
 from triton_ops.inductor.modes import option_values
+from triton_ops.inductor.sources import torch_sources
 
 _READERS = ("_inductor", "_dynamo", "_functorch", "_logging", "compiler", "fx")
 _ABOUT_TUNING = ("autotune", "tuning", "benchmark", "cudagraph", "epilogue", "prologue", "fusion", "layout", "padding")
@@ -29,29 +34,33 @@ class InductorOption:
     Attributes:
         name: Its dotted name, as in `options` of `torch.compile`.
         variables: The environment variables that set it; empty where none does.
-        default: Its value when torch was imported, which the variables may have changed.
+        default: Its value where no variable is set.
         value: Its present value.
+        set_by: Those of `variables` that are set here.
     """
 
     name: str
     variables: tuple[str, ...]
     default: Any
     value: Any
+    set_by: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
-        """Whether it was set since torch was imported."""
+        """Whether a variable or a program has given it another value."""
         return bool(self.value != self.default)
 
 
 def autotune_options(words: tuple[str, ...] = _ABOUT_TUNING) -> list[InductorOption]:
     """The options whose names hold one of `words`; by default those that change what is tuned, fused or recorded."""
-    named, entries = _variables_by_option(), _entries()
-    return [
-        InductorOption(name, named.get(name, ()), getattr(entries.get(name), "default", value), value)
-        for name, value in sorted(option_values().items())
-        if any(word in name for word in words)
-    ]
+    named, present = variables_by_option(), dict(settings.environment())
+    found = []
+    for name, value in sorted(option_values().items()):
+        if any(word in name for word in words):
+            set_by = tuple(variable for variable in named.get(name, ()) if variable in present)
+            default = _default(name, value, bool(set_by))
+            found.append(InductorOption(name, named.get(name, ()), default, value, set_by))
+    return found
 
 
 def variables() -> set[str]:
@@ -65,10 +74,8 @@ def is_read(variable: str) -> bool:
 
     Cost: up to a second, for a variable that is not named.
     """
-    root = Path(str(require("torch", "looking into its sources").__file__)).parent
-    files = (path for part in _READERS for path in (root / part).rglob("*.py"))
     named = re.compile(rf"\b{re.escape(variable)}\b".encode())
-    return any(named.search(path.read_bytes()) for path in files)
+    return any(named.search(source) for source in torch_sources([f"{part}/**/*.py" for part in _READERS]))
 
 
 def _entries() -> dict[str, Any]:
@@ -81,27 +88,65 @@ def _source() -> str:
 
 
 @lru_cache(maxsize=1)
-def _variables_by_option() -> dict[str, tuple[str, ...]]:
+def variables_by_option() -> dict[str, tuple[str, ...]]:
     """The variables that the right side of each assignment reads, also through a function of the module."""
     tree = ast.parse(_source())
     functions = {each.name: _names_in(each) for each in tree.body if isinstance(each, ast.FunctionDef)}
     found: dict[str, tuple[str, ...]] = {}
-    for prefix, node in _assignments(tree.body):
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if not isinstance(target, ast.Name) or node.value is None:
-            continue
-        called = [each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)]
-        names = [*_names_in(node.value), *(name for each in called for name in functions.get(each, []))]
-        found[f"{prefix}{target.id}"] = tuple(dict.fromkeys(names))
+    for name, value in _assignments(tree.body):
+        called = [each.id for each in ast.walk(value) if isinstance(each, ast.Name)]
+        names = [*_names_in(value), *(word for each in called for word in functions.get(each, []))]
+        found[name] = tuple(dict.fromkeys(names))
     return found
 
 
-def _assignments(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.Assign | ast.AnnAssign]]:
+def _default(name: str, value: Any, set_here: bool) -> Any:
+    """The default of an option; where a variable is set and its right side cannot be read, what torch holds for it."""
+    held = getattr(_entries().get(name), "default", value)
+    if not set_here:
+        return held
+    try:
+        given = _without_environment(name)
+    except (KeyError, NameError, AttributeError, TypeError, ValueError):  # torch has written it in another way
+        return held
+    return getattr(given, "default", given)  # a `Config` holds its default
+
+
+def _without_environment(name: str) -> Any:
+    """What the right side of an option's assignment gives where no environment variable is set."""
+    module = require("torch._inductor.config", "asking Inductor for its options")
+    right = dict(_assignments(ast.parse(_source()).body))[name]
+    code = compile(ast.Expression(right), str(module.__file__), "eval")  # torch's own, which has run before
+    bare = SimpleNamespace(**{**vars(os), "environ": {}, "getenv": lambda _, default=None: default})
+    return eval(code, {"os": bare}, _Names(module, bare))
+
+
+class _Names(dict[str, Any]):
+    """The names of a module whose functions see no environment variables, with the `os` that they see instead."""
+
+    def __init__(self, module: Any, bare: Any) -> None:
+        super().__init__(os=bare)
+        self._module = module
+
+    def __missing__(self, name: str) -> Any:
+        if not hasattr(self._module, name):
+            raise KeyError(name)
+        found = getattr(self._module, name)
+        if not isinstance(found, FunctionType):
+            return found
+        seen = {**found.__globals__, "os": self["os"]}
+        return FunctionType(found.__code__, seen, name, found.__defaults__, found.__closure__)
+
+
+def _assignments(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.expr]]:
+    """The dotted name and the right side of each assignment to a name, those in classes included."""
     for node in body:
-        if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            yield prefix, node
-        elif isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef):
             yield from _assignments(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name):
+                yield f"{prefix}{target.id}", node.value
 
 
 def _names_in(node: ast.AST) -> list[str]:
