@@ -27,9 +27,9 @@ PINNED = PROJECT / "constraints.txt"
 COMMANDS = [
     "", "tune", "show", "compile", "compile-modes", "advise", "inductor", "inductor options", "inductor cache",
     "inductor backends", "inductor log", "inductor draw", "rank", "explain", "simulate", "spills", "profile",
-    "profile read", "profile command", "profile run", "sensitivity", "report", "cliffs", "calibrate", "record", "replay",
-    "doctor", "keys", "lock", "verify", "exchange", "exchange export", "exchange import", "exchange look-up", "why",
-    "misses", "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
+    "profile read", "profile command", "profile run", "sensitivity", "report", "cliffs", "calibrate", "record",
+    "replay", "doctor", "keys", "lock", "verify", "exchange", "exchange export", "exchange import", "exchange look-up",
+    "why", "misses", "cache", "cache ls", "cache rm", "cache path", "cache export", "cache import",
 ]  # fmt: skip
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "580.95.05"}
