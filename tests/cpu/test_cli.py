@@ -254,6 +254,13 @@ def test_show_several_as_json_is_a_list_of_what_the_files_hold(cli, filled):
         assert json.loads(path.read_text(encoding="utf-8")) == entry
 
 
+def test_a_kernel_is_found_by_its_file_too(cli, filled):
+    module, _, name = FUNCTION.key.kernel.rpartition(":")
+    found = cli("show", f"folder/{module}.py:{name}")
+    assert (found.code, found.err) == (0, "")
+    assert found == cli("show", FUNCTION.key.kernel)
+
+
 def test_nothing_to_show(cli, tmp_path):
     folder = tmp_path / "none"
     for words in ([], ["matmul"]):

@@ -39,7 +39,8 @@ def folder_of(cache_dir: str | None) -> Path:
 def matching(which: str | None, cache_dir: str | None) -> list[Record]:
     """The records whose kernel is `which`, else those whose id starts with `which`; all for None; newest first.
 
-    Nothing is made or changed in the folder.
+    A kernel without a name of its own is found by its file too: `work.py:norm` is `work:norm`. Nothing is made or
+    changed in the folder.
 
     Raises:
         SettingsError: `which` is empty, as after an unset shell variable.
@@ -49,9 +50,14 @@ def matching(which: str | None, cache_dir: str | None) -> list[Record]:
         raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")
     records = _all(folder_of(cache_dir))
     if which is not None:
-        of_kernel = [record for record in records if record.key.kernel == which]
+        of_kernel = [record for record in records if record.key.kernel in _names(which)]
         records = of_kernel or [record for record in records if record.id.startswith(which)]
     return sorted(records, key=lambda record: (record.created, record.id), reverse=True)
+
+
+def _names(which: str) -> set[str]:
+    file, colon, name = which.rpartition(":")
+    return {which, f"{Path(file).stem}:{name}"} if colon and file.endswith(".py") else {which}
 
 
 def _all(folder: Path) -> list[Record]:
