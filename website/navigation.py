@@ -7,9 +7,9 @@ from website.api import PAGES as API
 SECTIONS = {
     "Begin": ("guides/first-kernel", "guides/when", "guides/keys", "guides/trust", "guides/pitfalls"),
     "Tune and serve": (
-        "guides/kernel", "guides/kinds", "guides/autotune", "guides/recall", "guides/lockfile", "guides/compare",
-        "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus", "guides/compile-modes",
-        "guides/torch-compile", "guides/faults", "guides/searcher",
+        "guides/kernel", "guides/kinds", "guides/autotune", "guides/autotuner", "guides/recall", "guides/lockfile",
+        "guides/compare", "guides/choose", "guides/kernels", "guides/many", "guides/several-gpus",
+        "guides/compile-modes", "guides/torch-compile", "guides/faults", "guides/searcher",
     ),
     "Look closer": (
         "guides/report", "guides/sensitivity", "guides/spills", "guides/profiles", "guides/simulate",
