@@ -11,15 +11,20 @@ import pytest
 
 from tests import plain_product
 from tests.cpu.test_cli import PINNED
+from triton_ops import Config, Status
 from triton_ops.cli.compile import _first_problem
+from triton_ops.cli.compile_targets import side_by_side
 from triton_ops.hardware import gpu_missing
 from triton_ops.kernels import load
+from triton_ops.resources import Resources
+from triton_ops.trial import Compiled
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
 FIELDS = [
     "config",
+    "target",
     "status",
     "reason",
     "trace",
@@ -85,6 +90,40 @@ def test_json_has_every_config_of_the_space(cli):
         assert entry["mma"] == ("wgmma" if fits else None)
         assert entry["compile_s"] > 0
     assert {entry["shared_bytes"] for entry in found if entry["status"] == "resources"} == {245760}
+
+
+def test_several_targets_stand_side_by_side():
+    space = [Config(BLOCK=64), Config(BLOCK=128), Config(BLOCK=256)]
+
+    def row(number, spilled=0, status=Status.OK):
+        return Compiled(space[number], status, resources=Resources(registers=99, spill_bytes=spilled))
+
+    found = {
+        "sm_90": [row(0), row(1), row(2)],
+        "sm_80": [row(0), row(1, spilled=1480), row(2, status=Status.RESOURCES)],
+    }
+    assert side_by_side("a product", found, 1.25, None) == [
+        "a product for sm_90, sm_80: registers and spilled bytes per thread",
+        "sm_90  sm_80             config",
+        "99     99                BLOCK=64",
+        "99     99, spills 1,480  BLOCK=128",
+        "99     resources         BLOCK=256",
+        "sm_90: 3 without spills, 0 spill, 0 cannot run",
+        "sm_80: 1 without spills, 1 spill, 1 cannot run",
+        "of those without spills on sm_90, 1 spill on sm_80, and 1 cannot run there",
+        "3 configs on 2 targets, 1.2 s",
+    ]
+
+
+def test_every_target_that_is_named_is_compiled_for(cli):
+    asked = [*SMALL, "--shape", "1x64x128x64", "--dtype", "fp32"]
+    ran = cli("compile", "rmsnorm_rope", "--target", "sm_90", "--target", "gfx942", "--target", "sm_90", *asked)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("rmsnorm_rope 1x64x128x64 float32 for sm_90, gfx942: registers")
+    ran = cli("compile", "rmsnorm_rope", "--target", "sm_90", "--target", "gfx942", *asked, "--json")
+    assert [entry["target"] for entry in json.loads(ran.out)] == ["sm_90", "sm_90", "gfx942", "gfx942"]
+    ran = cli("compile", "rmsnorm_rope", "--target", "sm_90", "--target", "sm_9", *asked)
+    assert (ran.code, ran.out) == (3, "")
 
 
 def test_verbose_shows_what_the_compiler_raised(cli, tmp_path):

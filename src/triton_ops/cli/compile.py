@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from rich.progress import track
 
 from triton_ops.backend import Arguments, CompilesAhead, Operation
 from triton_ops.backend.offline import AheadOfTime
+from triton_ops.cli.compile_targets import side_by_side
 from triton_ops.cli.console import (
     Dtype,
     Json,
@@ -50,9 +51,13 @@ _NONE_COMPILED = 1
 
 def compile_command(
     target: TargetName,
-    arch: Annotated[
-        str | None,
-        typer.Option("--target", metavar="ARCH", help="Such as sm_80, sm_90, sm_100, gfx942, gfx950; default the GPU."),
+    archs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            metavar="ARCH",
+            help="Such as sm_80, sm_90, gfx942; default the GPU. Repeat it to compare.",
+        ),
     ] = None,
     shape: Annotated[
         str | None, typer.Option("--shape", metavar="MxN", help="The problem; default the operation's first.")
@@ -70,10 +75,11 @@ def compile_command(
 ) -> int:
     """Compile every config of TARGET and show what it takes: registers, spills, shared memory.
 
-    Needs no GPU and no driver. What was compiled is in Triton's disk cache.
+    For several architectures it shows them side by side. Needs no GPU and no driver. What was compiled is in Triton's
+    disk cache.
     """
     _check(jobs, timeout_s, dtype)
-    goal = named_target(arch) if arch is not None else target_of(probe())
+    goals = list({goal.arch: goal for goal in map(named_target, archs or [])}.values()) or [target_of(probe())]
     shapes, values = parse_shapes(shape), parse_space(space or [])
     with only_data_on_stdout():
         found = _operation(target)
@@ -86,16 +92,27 @@ def compile_command(
         allowed = narrowed or operation.space_for(problem)
         allowed.first_config()  # of a space without a valid config it says what refuses them
         begun = time.perf_counter()
-        results = _compiled(operation, problem, allowed, goal, jobs, timeout_s)
+        found_for = [_compiled(operation, problem, allowed, goal, jobs, timeout_s) for goal in goals]
         elapsed_s = time.perf_counter() - begun
-    tell_left_out(allowed, values, [result.config for result in results])
-    refused = [result for result in results if not result.launchable]
-    tell_failures((str(result.config), f"{result.status}: {result.reason}", result.trace) for result in refused)
+    tell_left_out(allowed, values, [result.config for result in found_for[0]])
+    by_arch = {goal.arch: results for goal, results in zip(goals, found_for, strict=True)}
+    tell_failures(_failures(by_arch))
     if as_json:
-        say_json([_as_json(result) for result in results])
+        say_json([_as_json(result, arch) for arch, results in by_arch.items() for result in results])
+    elif len(goals) == 1:
+        say(*_report(problem, goals[0], found_for[0], elapsed_s, width()))
     else:
-        say(*_report(problem, goal, results, elapsed_s, width()))
-    return 0 if any(result.launchable for result in results) else _NONE_COMPILED
+        say(*side_by_side(str(problem), by_arch, elapsed_s, width()))
+    return 0 if any(result.launchable for results in found_for for result in results) else _NONE_COMPILED
+
+
+def _failures(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[tuple[str, str, str]]:
+    """What could not be launched, each with its reason and the compiler's trace."""
+    for arch, results in by_arch.items():
+        where = f"{arch} " if len(by_arch) > 1 else ""
+        for result in results:
+            if not result.launchable:
+                yield f"{where}{result.config}", f"{result.status}: {result.reason}", result.trace
 
 
 def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
@@ -151,10 +168,11 @@ def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
     )
 
 
-def _as_json(result: Compiled) -> dict[str, Any]:
+def _as_json(result: Compiled, arch: str) -> dict[str, Any]:
     found = result.resources or Resources()
     return {
         "config": dict(result.config),
+        "target": arch,
         "status": result.status.value,
         "reason": result.reason,
         "trace": result.trace,
