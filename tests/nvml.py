@@ -12,7 +12,7 @@ PLACES = ("00000000:3b:00.0", "0000000a:86:01.0")
 class FakeNvml:
     """Two GPUs; `says` holds NVML's answers by name, and an answer that is an exception is raised."""
 
-    NVML_CLOCK_SM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_FOUND = 1, 0, 6
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_ERROR_NOT_FOUND = 1, 2, 0, 6
 
     class NVMLError(Exception):
         pass
@@ -24,7 +24,7 @@ class FakeNvml:
         value = 6
 
     def __init__(self, **says):
-        self.says = {"mask": 0, "sm": 1980, "mw": 350_500, "c": 45} | says
+        self.says = {"mask": 0, "sm": 1980, "memory": 3201, "mw": 350_500, "c": 45} | says
         self.calls = []
         self.users = 0
 
@@ -58,7 +58,7 @@ class FakeNvml:
         return self._say("mask")
 
     def nvmlDeviceGetClockInfo(self, handle, kind):
-        return self._say({1: "sm"}[kind])
+        return self._say({1: "sm", 2: "memory"}[kind])
 
     def nvmlDeviceGetPowerUsage(self, handle):
         return self._say("mw")

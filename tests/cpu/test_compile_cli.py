@@ -33,6 +33,7 @@ FIELDS = [
     "shared_bytes",
     "mma",
     "serialised",
+    "binary",
     "compile_s",
 ]
 AXES = ["BM=64,128", "BN=256", "BK=32", "num_warps=4", "num_stages=2,10"]
@@ -88,7 +89,10 @@ def test_json_has_every_config_of_the_space(cli):
         assert bool(entry["reason"]) == (entry["status"] != "ok")
         assert (entry["status"] == "deferred") == ((entry["spill_bytes"] or 0) > 256)
         assert entry["mma"] == ("wgmma" if fits else None)
+        assert (entry["binary"] is not None) == fits
         assert entry["compile_s"] > 0
+    binaries = [entry["binary"] for entry in found if entry["binary"] is not None]
+    assert len(set(binaries)) == len(binaries), "each config is a program of its own"
     assert {entry["shared_bytes"] for entry in found if entry["status"] == "resources"} == {245760}
 
 

@@ -124,8 +124,8 @@ def test_the_json_has_the_documented_members_and_no_others():
     plain = report.as_json()
     assert list(plain) == ["problem", "device", "modes", "recommended", "culprit"]
     assert list(plain["modes"][0]) == [
-        "name", "status", "reason", "steady_ms", "p20_ms", "p80_ms", "first_call_s", "compile_s", "recordings",
-        "recompiles", "peak_bytes", "kernels", "max_error", "break_even_calls",
+        "name", "status", "reason", "steady_ms", "mean_ms", "p20_ms", "p80_ms", "first_call_s", "compile_s",
+        "recordings", "recompiles", "peak_bytes", "kernels", "max_error", "break_even_calls",
     ]  # fmt: skip
     detailed = report.as_json(details=True)
     assert detailed["details"]["modes"]["max-autotune"]["options"][CUDAGRAPHS] is True

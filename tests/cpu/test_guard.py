@@ -80,6 +80,7 @@ def test_good_rounds_and_capped_rounds_count():
         rounds=4,
         regimes=("power_cap", "sync_boost"),
         clock_mhz=(1980, 1980),
+        memory_mhz=(3201, 3201),
         power_w=(350.5, 350.5),
         temperature_c=(45, 45),
     )
@@ -140,6 +141,9 @@ def test_clock_changes_are_counted_and_the_rounds_kept():
     assert summary.clock_changes == 2  # 1030 to 999 is 3.01 %, 1028 to 1100 is 7 %; the others are at most 3 %
     assert summary.clock_mhz == (999, 1100)
     assert summary.confidence == "ok"
+    nvml.says["memory"] = 2619
+    assert watched.round_ok()
+    assert (watched.summary().clock_changes, watched.summary().memory_mhz) == (3, (2619, 3201))
 
 
 def test_a_clock_is_not_compared_across_a_wait():

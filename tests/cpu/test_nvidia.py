@@ -23,15 +23,20 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 def test_a_reading_has_nvmls_values_in_plain_units():
     found = open_sensors(FakeNvml(mask=POWER_CAP | 1), "cuda:0", gpu()).read()
-    assert found == Reading(reasons=("idle", "power_cap"), clock_mhz=1980, power_w=350.5, temperature_c=45)
+    assert found == Reading(
+        reasons=("idle", "power_cap"), clock_mhz=1980, memory_mhz=3201, power_w=350.5, temperature_c=45
+    )
 
 
-@pytest.mark.parametrize(("name", "field"), [("sm", "clock_mhz"), ("mw", "power_w"), ("c", "temperature_c")])
+@pytest.mark.parametrize(
+    ("name", "field"), [("sm", "clock_mhz"), ("memory", "memory_mhz"), ("mw", "power_w"), ("c", "temperature_c")]
+)
 def test_a_value_that_a_gpu_does_not_tell_is_none(name, field):
     nvml = FakeNvml(**{name: FakeNvml.NotSupportedError("Not Supported")}, mask=HW_THERMAL)
     found = open_sensors(nvml, "cuda:0", gpu()).read()
     assert found.reasons == ("hw_thermal",)
-    assert [name for name in ("clock_mhz", "power_w", "temperature_c") if getattr(found, name) is None] == [field]
+    fields = ("clock_mhz", "memory_mhz", "power_w", "temperature_c")
+    assert [name for name in fields if getattr(found, name) is None] == [field]
 
 
 def test_unknown_reasons_are_named_by_their_bit():

@@ -45,7 +45,7 @@ def ran(n, ms, shape="x", **changes):
     return Trial(config(n, shape), Status.OK, Measurement((ms,), "host"), relative=ms / 2, **changes)
 
 
-def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, **changes):
+def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, tied=(1, 2), **changes):
     """The log of a run of seven configs: three finalists, one slow, three failures; `changes` are of its first line."""
     environment = Environment(versions={"python": "3.11"}, host={"cpus": 2}, device={"kind": "cpu", "odd": hostile})
     clock = itertools.count(0.0, 0.25)  # a line each quarter of a second
@@ -66,7 +66,7 @@ def written(folder, *, ended=True, hostile=HOSTILE, key=None, run=ID, winner=1, 
             log.write(Finalist(at_s=2.0, trial=trial, dropped_at=4 if n == 3 else None))
             if n != 3:  # the ties race again in a fresh process
                 log.write(Finalist(at_s=3.0, trial=trial, process=1))
-        log.ended("complete", record(winner=config(winner), ties=(config(1), config(2)), gain_interval=(1.9, 2.1),
+        log.ended("complete", record(winner=config(winner), ties=tuple(map(config, tied)), gain_interval=(1.9, 2.1),
                                      raced_gain=2.0, run=ID))  # fmt: skip
     return folder / f"{run}.jsonl"
 
@@ -146,8 +146,29 @@ def test_two_runs_are_compared_config_by_config(cli, tmp_path):
     [found] = json.loads(text(cli, one, other, "--json"))["comparisons"]
     assert found["common"]["configs"] == 4
     assert found["differences"]["state"][1].startswith("not ended")
+    assert found["agreement"] == "unknown", "the second has not ended"
     another = written(tmp_path / "", key=record("other").key, run="20261124T101112000000-0123abcd")
     assert "the kernel or the problem is another one" in text(cli, one, another)
+
+
+@pytest.mark.parametrize(
+    ("winner", "tied", "agreement", "said"),
+    [
+        (1, (1,), "same", "both tunes have the same winner; 4 configs ran in both"),
+        (
+            2,
+            (2,),
+            "tie",
+            "the winners are others, and tie: n=1 shape=x in the first, n=2 shape=x in the second; 4 configs",
+        ),
+        (3, (3,), "differ", "in the first, n=3 shape=x in the second: there the second's is slower by "),
+    ],
+)
+def test_tunes_of_one_problem_agree_tie_or_disagree(cli, tmp_path, winner, tied, agreement, said):
+    one, other = written(tmp_path), written(tmp_path, winner=winner, tied=tied, run="20261123T101112000000-0123abcd")
+    assert said in text(cli, one, other)
+    [found] = json.loads(text(cli, one, other, "--json"))["comparisons"]
+    assert found["agreement"] == agreement
 
 
 ROOF = RoofFacts(

@@ -181,6 +181,7 @@ def _as_json(result: Compiled, arch: str) -> dict[str, Any]:
         "shared_bytes": found.shared_bytes,
         "mma": found.mma,
         "serialised": found.serialised,
+        "binary": found.binary,
         "compile_s": result.compile_s,
     }
 

@@ -20,7 +20,7 @@ from triton_ops.exceptions import TargetError
 from triton_ops.inductor.modes import MODES
 
 _HEADER = (
-    "mode", "steady ms", "p20", "p80", "vs eager", "first call s", "compile s", "records", "recompiles", "MiB",
+    "mode", "steady ms", "mean", "p20", "p80", "vs eager", "first call s", "compile s", "records", "recompiles", "MiB",
     "kernels", "max error", "break-even", "status",
 )  # fmt: skip
 _NUMBERS = _HEADER[1:-1]
@@ -138,6 +138,7 @@ def _row(row: ModeResult) -> list[str]:
     return [
         row.name,
         number(row.steady_ms, ".3f"),
+        number(row.mean_ms, ".3f"),
         number(row.p20_ms, ".3f"),
         number(row.p80_ms, ".3f"),
         "-" if not row.relative else f"{1 / row.relative:.2f}x",

@@ -13,7 +13,7 @@ from triton_ops.inductor.modes import CompileMode, settings_of_process
 from triton_ops.trial import Status
 
 _DOCUMENTED = (
-    "name", "status", "reason", "steady_ms", "p20_ms", "p80_ms", "first_call_s", "compile_s", "recordings",
+    "name", "status", "reason", "steady_ms", "mean_ms", "p20_ms", "p80_ms", "first_call_s", "compile_s", "recordings",
     "recompiles", "peak_bytes", "kernels", "max_error", "break_even_calls",
 )  # fmt: skip
 
@@ -28,6 +28,7 @@ class ModeResult:
             was used up, else as a trial's.
         reason: Why, in words; of a mode that is ok, what a reader should know.
         steady_ms: Median milliseconds of one call of each kind, in steady state, the host's part included.
+        mean_ms: Their mean, in which a few slow calls show.
         p20_ms: A fifth of the samples are faster.
         p80_ms: A fifth of the samples are slower.
         relative: Its time divided by eager's, in the same rounds.
@@ -56,6 +57,7 @@ class ModeResult:
     status: Status
     reason: str = ""
     steady_ms: NotNegative | None = None
+    mean_ms: NotNegative | None = None
     p20_ms: NotNegative | None = None
     p80_ms: NotNegative | None = None
     relative: NotNegative | None = None

@@ -29,6 +29,7 @@ def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
         status=Status.OK,
         reason="; ".join(loaded.notes),
         steady_ms=own_ms,
+        mean_ms=statistics.fmean(times.samples_ms),
         p20_ms=times.p20_ms,
         p80_ms=times.p80_ms,
         relative=entrant.relative,

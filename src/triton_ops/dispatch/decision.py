@@ -77,7 +77,7 @@ class Decision:
     def tuned(self, result: TuningResult) -> Decision:
         """The decision after a tune; it names a record only where the tune has left one."""
         why = f"found by a tune of {result.elapsed_s:.1f} s"
-        why += f", {result.raced_gain:.3g} times as fast as the default" if result.raced_gain else ""
+        why += gain_text(result.raced_gain)
         why += "" if result.record else "; the winner is not remembered"
         found = Found(config=Config(result.best_config), rung=TUNED, why=why, record=result.record)
         return replace(self, found=found, policy=None)
@@ -101,3 +101,11 @@ class Decision:
     def text(self) -> str:
         """The decision as one line."""
         return f"{self.kernel} {self.problem}".rstrip() + f": {self.found.rung} ({self.found.config}): {self.found.why}"
+
+
+def gain_text(gain: float | None) -> str:
+    """How a winner compares with the default, as a part of a sentence; empty where that is not known."""
+    if not gain:
+        return ""
+    told = f"{gain:.3g}"
+    return ", as fast as the default" if told == "1" else f", {told} times as fast as the default"

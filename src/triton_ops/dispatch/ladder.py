@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.cache import Key, Lockfile, Record, Store
-from triton_ops.dispatch.decision import BORROWED, FALLBACK, LOCKFILE, RECORD, Found
+from triton_ops.dispatch.decision import BORROWED, FALLBACK, LOCKFILE, RECORD, Found, gain_text
 from triton_ops.dispatch.near import distance
 from triton_ops.dispatch.shipped import Place, nearby, shipped
 from triton_ops.space import Config
@@ -197,8 +197,7 @@ def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iter
 
 
 def _measured(record: Record) -> str:
-    gain = f", {record.gain:.3g} times as fast as the default" if record.gain else ""
-    return f"measured {record.created}{gain}"
+    return f"measured {record.created}{gain_text(record.gain)}"
 
 
 def _said(differences: list[str]) -> str:

@@ -175,6 +175,7 @@ class NvmlSensors:
             raise DeviceError(f"NVML does not tell why this GPU's clocks are held back: {failure}")
         sources: dict[str, Callable[[], int]] = {
             "mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
             "milliwatts": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
             "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         }
@@ -195,6 +196,7 @@ class NvmlSensors:
         return Reading(
             reasons=reasons,
             clock_mhz=values.get("mhz"),
+            memory_mhz=values.get("memory_mhz"),
             power_w=None if milliwatts is None else milliwatts / 1000,
             temperature_c=values.get("celsius"),
         )

@@ -38,12 +38,14 @@ class Reading:
         reasons: Why the clocks are held back: words of `CLOCK_REASONS`, or the vendor's own. The GPU is idle right
             after a round, so `idle` carries no information.
         clock_mhz: Clock of the multiprocessors or compute units.
+        memory_mhz: Clock of the memory.
         power_w: Power in watts; most NVIDIA GPUs since Ampere give the average of the last second.
         temperature_c: Temperature of the chip, degrees Celsius.
     """
 
     reasons: tuple[str, ...]
     clock_mhz: int | None = None
+    memory_mhz: int | None = None
     power_w: float | None = None
     temperature_c: int | None = None
 

@@ -40,9 +40,11 @@ class GuardSummary:
             being kept from then on, or if that use was told only after the last round.
         rounds: How many rounds were run.
         discarded: How many of the rounds were discarded.
-        clock_changes: How many rounds ended with a clock more than 3 % from that of the round before.
+        clock_changes: How many rounds ended with a clock, that of the memory included, more than 3 % from that of the
+            round before.
         regimes: Reasons read after a round, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last.
         clock_mhz: Range of the clock of the multiprocessors or compute units.
+        memory_mhz: Range of the clock of the memory.
         power_w: Range of the power.
         temperature_c: Range of the temperature.
         others: Other processes that used the GPU meanwhile, as text; empty if none was seen.
@@ -60,6 +62,7 @@ class GuardSummary:
     clock_changes: int = 0
     regimes: tuple[str, ...] = ()
     clock_mhz: tuple[int, int] | None = None
+    memory_mhz: tuple[int, int] | None = None
     power_w: tuple[float, float] | None = None
     temperature_c: tuple[int, int] | None = None
     others: str = ""
@@ -185,6 +188,7 @@ class SensorGuard:
             clock_changes=self._clock_changes,
             regimes=_regimes(self._readings),
             clock_mhz=_span(reading.clock_mhz for reading in self._readings),
+            memory_mhz=_span(reading.memory_mhz for reading in self._readings),
             power_w=_span(reading.power_w for reading in self._readings),
             temperature_c=_span(reading.temperature_c for reading in self._readings),
             others=self._disturbers or self._told_late,
@@ -255,8 +259,9 @@ def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = 
 
 
 def _clock_changed(before: Reading, after: Reading) -> bool:
-    old, new = before.clock_mhz, after.clock_mhz
-    return old is not None and new is not None and abs(new - old) > _CLOCK_CHANGE * old
+    pairs = ((before.clock_mhz, after.clock_mhz), (before.memory_mhz, after.memory_mhz))
+    known = [(old, new) for old, new in pairs if old is not None and new is not None]
+    return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in known)
 
 
 def _regimes(readings: Iterable[Reading]) -> tuple[str, ...]:

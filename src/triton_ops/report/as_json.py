@@ -62,6 +62,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
     common = found.common
     return {
         "first": found.first.run.head.id, "second": found.second.run.head.id,
+        "agreement": found.agreement,
         "differences": {name: list(both) for name, both in found.differences.items()},
         "common": None if isinstance(common, str) else asdict(common),
         "why_not": common if isinstance(common, str) else "",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import expm1
 from statistics import quantiles
+from typing import Literal, TypeAlias
 
 from triton_ops.ranking.rank_correlation import spearman
 from triton_ops.report.facts import Report
@@ -12,6 +14,8 @@ from triton_ops.report.words import headline
 from triton_ops.space import Config
 
 _FEWEST = 2  # configs of which quartiles can be told
+
+Agreement: TypeAlias = Literal["same", "tie", "differ", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +46,15 @@ class Comparison:
         second: The other one.
         differences: What differs, by name, each with the text of the first and of the second; empty where it has none.
         common: The configs of both; a text says why their times cannot be compared.
+        agreement: Whether both tunes of one problem came to the same: `same` winner, winners that `tie` in one of the
+            runs, winners that `differ`, or `unknown` where a run has none.
     """
 
     first: Report
     second: Report
     differences: dict[str, tuple[str, str]]
     common: Common | str
+    agreement: Agreement = "unknown"
 
 
 def compared(reports: Sequence[Report]) -> list[Report]:
@@ -64,16 +71,47 @@ def comparison_of(first: Report, second: Report) -> Comparison:
         for name in dict.fromkeys((*one, *other))
         if one.get(name, "") != other.get(name, "")
     }
-    return Comparison(first=first, second=second, differences=differences, common=_common(first, second))
+    return Comparison(
+        first=first, second=second, differences=differences, common=_common(first, second),
+        agreement=_agreement(first, second),
+    )  # fmt: skip
 
 
 def _facts(report: Report) -> dict[str, str]:
     return {**headline(report), "space": report.run.head.space.fingerprint, **report.environment}
 
 
-def _common(first: Report, second: Report) -> Common | str:
+def _agreement(first: Report, second: Report) -> Agreement:
+    one, other = first.record, second.record
+    if one is None or other is None or not _of_one_problem(first, second):
+        return "unknown"
+    if one.winner == other.winner:
+        return "same"
+    return "tie" if other.winner in one.ties or one.winner in other.ties else "differ"
+
+
+def agreement_text(found: Comparison) -> str:
+    """Whether two tunes of one problem agree, in a sentence; empty where that is not known."""
+    one, other = found.first.record, found.second.record
+    if found.agreement == "unknown" or one is None or other is None:
+        return ""
+    if found.agreement == "same":
+        return "both tunes have the same winner"
+    named = f"{one.winner} in the first, {other.winner} in the second"
+    if found.agreement == "tie":
+        return f"the winners are others, and tie: {named}"
+    gap = next((each.gap for each in found.first.contenders if each.trial.config == other.winner), None)
+    told = f": there the second's is slower by {expm1(gap.centre):.1%}" if gap is not None else ""
+    return f"the tunes disagree on the winner: {named}{told}"
+
+
+def _of_one_problem(first: Report, second: Report) -> bool:
     one, other = first.run.head.key, second.run.head.key
-    if (one.kernel, one.problem) != (other.kernel, other.problem):
+    return (one.kernel, one.problem) == (other.kernel, other.problem)
+
+
+def _common(first: Report, second: Report) -> Common | str:
+    if not _of_one_problem(first, second):
         return "the kernel or the problem is another one, so that times are not compared"
     times, others = _times(first), _times(second)
     both = [config for config in times if config in others]
@@ -100,6 +138,11 @@ def _place(of: Report, among: Report) -> int | None:
     """The place of one run's best config in another one's order."""
     configs = [row.trial.config for row in among.fastest_first if row.trial.ok]
     return configs.index(of.best.config) + 1 if of.best is not None and of.best.config in configs else None
+
+
+def comparison_text(found: Comparison) -> str:
+    """Whether the tunes agree, and how the configs of both runs compare."""
+    return "; ".join(filter(None, [agreement_text(found), common_text(found.common)]))
 
 
 def common_text(common: Common | str) -> str:

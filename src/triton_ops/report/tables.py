@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from triton_ops.report.comparison import common_text, compared, comparison_of
+from triton_ops.report.comparison import compared, comparison_of, comparison_text
 from triton_ops.report.facts import Report
 from triton_ops.report.shapes import ProblemMap, problem_map
 from triton_ops.report.words import contender_cells, headline, letter, map_cells, place_cells, roof_facts
@@ -79,7 +79,7 @@ def comparison_parts(first: Report, second: Report) -> Iterator[Part]:
     found = comparison_of(first, second)
     rows = [[name, *both] for name, both in found.differences.items()]
     header = ("", first.run.head.id, second.run.head.id)
-    yield Part("What differs", header, rows, note=common_text(found.common))
+    yield Part("What differs", header, rows, note=comparison_text(found))
 
 
 def further_parts(reports: Sequence[Report]) -> Iterator[Part]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops._page import PageParts, assembled, data_script, part
 from triton_ops._sealed import storable
-from triton_ops.report.comparison import common_text, compared, comparison_of
+from triton_ops.report.comparison import compared, comparison_of, comparison_text
 from triton_ops.report.facts import Report, Row
 from triton_ops.report.shapes import problem_map
 from triton_ops.report.words import contender_cells, headline, map_cells, roof_facts
@@ -164,6 +164,6 @@ def _gap(gap: Any) -> list[float] | None:
 def _comparison(first: Report, second: Report) -> Any:
     found = comparison_of(first, second)
     return storable({
-        "first": first.run.head.id, "second": second.run.head.id, "common": common_text(found.common),
+        "first": first.run.head.id, "second": second.run.head.id, "common": comparison_text(found),
         "differences": [[name, *both] for name, both in found.differences.items()],
     })  # fmt: skip
