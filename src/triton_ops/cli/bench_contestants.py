@@ -6,7 +6,6 @@ import contextlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from triton_ops.comparison.contestant import Contestant, MakeArguments
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.hardware import probe
 from triton_ops.problem import Problem
-from triton_ops.space import Config, ConfigSpace, as_space, member_named
+from triton_ops.space import Config, ConfigSpace, as_space, members_named
 from triton_ops.task.request import device_for
 
 _WINNER, _DEFAULT = "recorded winner", "default config"
@@ -78,7 +77,7 @@ class _BoundTarget:
 
     def contestant(self, name: str, config: Mapping[str, Any], origin: str) -> BenchContestant:
         chosen = Config(config if self.space is None else self.space.with_names(config))
-        chosen = chosen.with_members(_members_in(chosen) if self.space is None else self.space.members)
+        chosen = chosen.with_members(members_named(chosen) if self.space is None else self.space.members)
         self.kernel.check(chosen, Arguments(keyword=dict(self.problem.arguments)))
         contestant = Contestant(name, self.kernel, chosen, device_name=self.device, arguments=self.arguments)
         return BenchContestant(self.target, origin, self.problem, contestant)
@@ -110,12 +109,6 @@ def bench_contestants(
         first.contestant("a", *_config(first, configs[0], (_WINNER, _DEFAULT))),
         second.contestant("b", *_config(second, configs[1], (_WINNER, _DEFAULT))),
     )
-
-
-def _members_in(config: Config) -> dict[str, dict[str, Enum]]:
-    """The members of an `Enum` that a config names in full, as records do: without a space no others are known."""
-    named = {tunable: member_named(value) for tunable, value in config.plain.items()}
-    return {tunable: {str(config.plain[tunable]): member} for tunable, member in named.items() if member is not None}
 
 
 def _names(*configs: dict[str, Any] | None) -> list[str]:

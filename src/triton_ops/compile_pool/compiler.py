@@ -168,7 +168,8 @@ def serve(connection: ChildsEnd) -> None:
 def _answer(question: Config | LauncherRequest | KeysRequest | WorkRequest, ahead: AheadOfTime) -> Any:
     if isinstance(question, WorkRequest):
         reader = importlib.import_module(_READER)  # takes NumPy along, which compiling does not need
-        return reader.kernel_work(ahead.kernel, question.config, ahead.arguments, ahead.target, question.contents)
+        config = question.config.with_members(ahead.members)
+        return reader.kernel_work(ahead.kernel, config, ahead.arguments, ahead.target, question.contents)
     if isinstance(question, LauncherRequest):
         with contextlib.suppress(Exception):  # the process that launches meets the same error, and reports it
             ahead.build_launcher(question.config)

@@ -8,26 +8,35 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend.config_hooks import values_of
-from triton_ops.space import Config
+from triton_ops.exceptions import ConfigValueError
+from triton_ops.space import Config, Members, given_back
+from triton_ops.space.tunable import checked_value
 from triton_ops.trial import Trial
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
-def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = ()) -> Any:
-    """The `triton.Config` with these values: the one in the list that has them, with its hook, or else a new one."""
-    wanted = dict(config)
+def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Members | None = None) -> Any:
+    """The `triton.Config` with these values: the one in the list that has them, with its hook, or else a new one.
+
+    Args:
+        config: The values, members of an `Enum` and dtypes by name or as they are.
+        listed: The configs of a decorator.
+        members: What the kernel of a new config is given in place of names.
+    """
+    wanted = dict(config.plain if isinstance(config, Config) else config)
     for one in listed:
         values = values_of(one)
         if all(name in values or name in _OPTIONS for name in wanted) and _equal(wanted, values):
             return one
-    kwargs = {name: value for name, value in wanted.items() if name not in _OPTIONS}
+    own = members or {}
+    kwargs = {name: given_back(value, own.get(name, {})) for name, value in wanted.items() if name not in _OPTIONS}
     options = {name: wanted[name] for name in _OPTIONS if wanted.get(name) is not None}
     return require("triton", "launching a config").Config(kwargs, **options)
 
 
 def _equal(wanted: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    plain = {name: value for name, value in values.items() if name not in _OPTIONS}
+    plain = {name: _shown(name, value) for name, value in values.items() if name not in _OPTIONS}
     if plain != {name: value for name, value in wanted.items() if name not in _OPTIONS}:
         return False
     return all(values.get(name) == wanted[name] for name in _OPTIONS if name in wanted)
@@ -35,8 +44,7 @@ def _equal(wanted: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 
 def from_triton(config: Any) -> Config:
     """The values of a `triton.Config`, as they are shown; those that no config can hold appear as text."""
-    shown = {name: value if _is_plain(value) else str(value) for name, value in values_of(config).items()}
-    return Config(shown)
+    return Config({name: _shown(name, value) for name, value in values_of(config).items()})
 
 
 def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, list[float]]:
@@ -48,8 +56,12 @@ def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, li
     }
 
 
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
+def _shown(name: str, value: Any) -> Any:
+    """A value as a config holds it: a member by its name, and by its text what no config can hold."""
+    try:
+        return checked_value(name, value)
+    except ConfigValueError:
+        return str(value)
 
 
 class BeforeLaunch:

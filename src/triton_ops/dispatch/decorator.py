@@ -110,7 +110,7 @@ def autotune(
             tolerance=tolerance, check=check, effort=effort, budget_s=budget_s, on_miss=on_miss,
             mapper=mapper_of(buckets, parameters, key or ()), cache_dir=cache_dir, isolate=isolate,
         )  # fmt: skip
-        offered = _offered(configs) if space is None else [to_triton(space.default_config)]
+        offered = _offered(configs) if space is None else [to_triton(space.default_config, members=space.members)]
         tuned = space.tunables if space is not None else [name for one in offered for name in one.kwargs]
         _check_tunables(kernel, tuned, parameters)
         return Tuned(

@@ -15,6 +15,7 @@ from triton_ops.backend.fast_launch import taken_apart
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import FixedGridWarning, KernelTypeError
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.space.tunable import checked_value
 
 _OURS = ("triton_ops", "triton")
 _AXES = 3
@@ -39,7 +40,7 @@ class GridByConfig:
         Raises:
             ValueError: The grid function raised for it, or it is none of the configs.
         """
-        found: tuple[int, ...] | str | None = self.extents.get(tuple(meta[name] for name in self.names))
+        found: tuple[int, ...] | str | None = self.extents.get(_values(meta, self.names))
         if found is None or isinstance(found, str):
             raise ValueError(found or "the grid of this config is not known: it was no config when the call was made")
         return found
@@ -89,11 +90,13 @@ def grid_of_call(grid: Any, function: Any, given: Mapping[str, Any], space: Conf
 def grids_by_config(grid: Any, function: Any, given: Mapping[str, Any], space: ConfigSpace) -> GridByConfig:
     """The grid of a call for every config of a space."""
     names = tuple(space.tunables)
-    return GridByConfig(names, {_values(config, names): _extents(grid, function, given, config) for config in space})
+    configs = (config.with_members(space.members) for config in space)
+    return GridByConfig(names, {_values(config, names): _extents(grid, function, given, config) for config in configs})
 
 
-def _values(config: Config, names: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(config[name] for name in names)
+def _values(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
+    """The values of tunables in a launch or a config, members of an `Enum` and dtypes by name."""
+    return tuple(checked_value(name, values[name]) for name in names)
 
 
 def _extents(grid: Any, function: Any, given: Mapping[str, Any], config: Config) -> Any:

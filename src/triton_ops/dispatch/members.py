@@ -48,7 +48,7 @@ def _at(decision: Decision, call: KernelCall) -> Decision:
         if refused is None and ladder_of(call.options.cache_dir).lockfile is None:
             return decision
         here = known(call)
-        here = replace(here, config=here.config or to_triton(here.found.config, call.configs or ()))
+        here = replace(here, config=here.config or to_triton(here.found.config, call.configs or (), call.space.members))
     except TritonKernelError:  # such a call was decided without a description, and its bucket with it
         return decision
     if refused is None:

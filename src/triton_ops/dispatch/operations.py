@@ -21,7 +21,7 @@ from triton_ops.dispatch.tuner import tune
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, UntunedError
 from triton_ops.history.misses import note_miss
 from triton_ops.history.recall import cache_folder, key_of
-from triton_ops.space import Config, ConfigSpace
+from triton_ops.space import Config, ConfigSpace, members_named
 from triton_ops.task.request import TuneRequest, make_request, spec_of
 from triton_ops.tensors import ALIGNMENT_BYTES, check_memory, check_strided
 from triton_ops.trial import TuningResult
@@ -256,7 +256,8 @@ def safely_decided(
         return Decision(found=found, kernel=operation.name, problem=request.problem.label, policy=DEFAULT)
 
 
-def _executable(operation: Operation, config: Config, values: Mapping[str, Any]) -> Executable:
+def _executable(operation: Operation, chosen: Config, values: Mapping[str, Any]) -> Executable:
+    config = chosen.with_members(members_named(chosen))
     if isinstance(operation.kernel, CompilesAtLaunch):
         return operation.kernel.executable(config)
     return operation.kernel.compile(config, Arguments(keyword=dict(values)))

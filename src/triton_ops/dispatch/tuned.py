@@ -322,7 +322,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         else:
             decision = without_launch(call)
         if decision.config is None:
-            decision = replace(decision, config=to_triton(decision.found.config, listed or ()))
+            decision = replace(decision, config=to_triton(decision.found.config, listed or (), call.space.members))
         if without_launch is None and not any(map(is_tensor, key)):  # Triton's cache keeps such tensors alive
             self.cache.keep(key, decision.config)
         return decision

@@ -238,7 +238,7 @@ def ahead_of(expected: Expected, spec: DeviceSpec) -> AheadOfTime | str:
     kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
     if kernel is None:
         return f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
-    return AheadOfTime(kernel, expected.arguments, target_of(spec))
+    return AheadOfTime(kernel, expected.arguments, target_of(spec), expected.space.members)
 
 
 def _refused(expected: Expected, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:

@@ -30,9 +30,10 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
     found: dict[int, dict[str, Guess]] = {}
     for problem in _problems(operation):
         arguments = described(Arguments(keyword=dict(problem.arguments)), light=not kernel.compile_imports)
-        for config in _configs(operation.space_for(problem)):
+        space = operation.space_for(problem)
+        for config in _configs(space):
             try:
-                launched = launched_kernels(kernel, config, arguments, target)
+                launched = launched_kernels(kernel, config.with_members(space.members), arguments, target)
             except Exception:  # noqa: BLE001 - whatever the front end raises: the source alone is then read
                 continue
             for one in launched:

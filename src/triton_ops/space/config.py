@@ -19,7 +19,8 @@ class Config(Mapping[str, Value]):
     pickle.
 
     Args:
-        values: Names to values; a value is None, a boolean, a number, a text, a member of an `Enum`, or a tuple.
+        values: Names to values; a value is None, a boolean, a number, a text, a dtype, a member of an `Enum`, or a
+            tuple.
         **more: Further values by name, which come before those of `values`.
 
     Raises:

@@ -1,7 +1,8 @@
-"""Members of an `Enum` as values of tunables.
+"""Members of an `Enum`, and dtypes of torch and of Triton, as values of tunables.
 
-A config holds the name of a member, `module:Class.NAME`, as every file, key and message does. Wherever a user's code is
-called, a kernel, a constraint or whoever reads a result, the member itself is given back.
+A config holds the name of a member, `module:Class.NAME`, or of a dtype, `torch:float16` or `triton.language:fp16`, as
+every file, key and message does. Wherever a user's code is called, a kernel, a constraint or whoever reads a result,
+the member itself is given back. Dtypes are members here too.
 """
 
 from __future__ import annotations
@@ -14,21 +15,28 @@ from typing import Any, TypeAlias
 from triton_ops._hashing import canonical_json
 from triton_ops.exceptions import ConfigValueError
 
-Members: TypeAlias = "Mapping[str, Mapping[str, Enum]]"
+Member: TypeAlias = "Any"
+"""A member of an `Enum`, a `torch.dtype`, or a dtype of Triton."""
+
+Members: TypeAlias = "Mapping[str, Mapping[str, Member]]"
 """For each tunable the members among its values, by their names in a config."""
+
+_TRITON = "triton.language"
 
 
 def is_member(value: Any) -> bool:
-    """Whether a value is a member of an `Enum`, and no number or string by its class, as those of `IntEnum` are."""
-    return isinstance(value, Enum) and not isinstance(value, (int, float, str))
+    """Whether a value is a dtype, or a member of an `Enum` that is no number or string by its class."""
+    return _dtype_name(value) is not None or (isinstance(value, Enum) and not isinstance(value, (int, float, str)))
 
 
-def member_name(tunable: str, member: Enum) -> str:
-    """The name of a member in a config: `module:Class.NAME`.
+def member_name(tunable: str, member: Member) -> str:
+    """The name of a member in a config: `module:Class.NAME`, or that of a dtype.
 
     Raises:
         ConfigValueError: The member cannot be found again by that name.
     """
+    if (dtype := _dtype_name(member)) is not None:
+        return dtype
     kind = type(member)
     if (why := _why_not_found(kind, member)) is not None:
         raise ConfigValueError(
@@ -39,24 +47,45 @@ def member_name(tunable: str, member: Enum) -> str:
     return f"{kind.__module__}:{kind.__qualname__}.{member.name}"
 
 
-def member_named(text: Any) -> Enum | None:
-    """The member that a text names, `module:Class.NAME` of a module that is imported; None if it names none."""
+def _dtype_name(value: Any) -> str | None:
+    """The name of a dtype in a config; None for anything else. Neither torch nor Triton is imported to tell."""
+    kind = type(value)
+    if (kind.__module__, kind.__qualname__) == ("torch", "dtype"):
+        return str(value).replace(".", ":")
+    if (kind.__module__, kind.__qualname__) == ("triton.language.core", "dtype"):
+        return f"{_TRITON}:{value.name}"
+    return None
+
+
+def _dtype_named(module: str, text: str) -> Member | None:
+    found = vars(sys.modules[module]).values() if module in ("torch", _TRITON) and module in sys.modules else ()
+    return next((one for one in found if _dtype_name(one) == text), None)
+
+
+def member_named(text: Any) -> Member | None:
+    """The member that a text names, `module:Class.NAME` or a dtype, of a module that is imported; None if none."""
     module, colon, path = text.partition(":") if isinstance(text, str) else ("", "", "")
     class_name, dot, name = path.rpartition(".")
     if not (colon and dot):
-        return None
+        return _dtype_named(module, text)
     kind: Any = sys.modules.get(module)
     for part in class_name.split("."):
         kind = getattr(kind, part, None)
     return kind.__members__.get(name) if isinstance(kind, type) and issubclass(kind, Enum) else None
 
 
-def members_among(values: Iterable[Any], tunable: str) -> dict[str, Enum]:
+def members_named(config: Mapping[str, Any]) -> dict[str, dict[str, Member]]:
+    """The members that a config names in full, as records do: where its space is not asked, no others are known."""
+    named = {name: (value, member_named(value)) for name, value in config.items()}
+    return {name: {value: member} for name, (value, member) in named.items() if member is not None}
+
+
+def members_among(values: Iterable[Any], tunable: str) -> dict[str, Member]:
     """The members among the values of a tunable, those in tuples too, by their names in a config."""
     return {member_name(tunable, member): member for member in _members(values)}
 
 
-def given_back(value: Any, members: Mapping[str, Enum]) -> Any:
+def given_back(value: Any, members: Mapping[str, Member]) -> Any:
     """A value of a config with the members in place of their names."""
     if isinstance(value, tuple):
         found = tuple(given_back(item, members) for item in value)
@@ -64,8 +93,8 @@ def given_back(value: Any, members: Mapping[str, Enum]) -> Any:
     return members.get(value, value) if isinstance(value, str) else value
 
 
-def named_shortly(value: Any, members: Mapping[str, Enum], known: Iterable[Any] = ()) -> Any:
-    """A text that names a member, in full or as `FAST` or `Mode.FAST`, as the member; any other value as it is.
+def named_shortly(value: Any, members: Mapping[str, Member], known: Iterable[Any] = ()) -> Any:
+    """A text that names a member, in full or as `FAST`, `Mode.FAST` or `float16`, as the member; others as they are.
 
     None is the text `none` where the `known` values hold that, and not None: a command line reads both alike. Of a
     list, each item.
@@ -84,12 +113,12 @@ def named_shortly(value: Any, members: Mapping[str, Enum], known: Iterable[Any] 
     return found[0] if len(found) == 1 else value
 
 
-def values_of_members(members: Mapping[str, Enum]) -> dict[str, str]:
+def values_of_members(members: Mapping[str, Member]) -> dict[str, str]:
     """The values of members as text, for fingerprints; of a value that has no JSON form the name of its class."""
-    return {name: _value_text(member.value) for name, member in members.items()}
+    return {name: _value_text(member.value) for name, member in members.items() if isinstance(member, Enum)}
 
 
-def _members(values: Iterable[Any]) -> Iterator[Enum]:
+def _members(values: Iterable[Any]) -> Iterator[Member]:
     for value in values:
         if is_member(value):
             yield value

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from itertools import islice, pairwise
 from typing import Any, TypeAlias, cast
 
@@ -27,7 +26,8 @@ def checked_value(name: str, value: Any, depth: int = 1) -> Value:
     """Return `value` if it can be hashed, compared, and stored as JSON without loss, or the plain value that it is.
 
     A NumPy scalar, a member of `IntEnum` or `StrEnum`, and whatever else is a number or a string by its class becomes
-    that number or string; a `torch.device` becomes its name, and a member of another `Enum` its name with its module.
+    that number or string; a `torch.device` and a dtype become their names, and a member of another `Enum` its name with
+    its module.
 
     Raises:
         ConfigValueError: The value cannot be stored; the error has the tunable, the value, and the allowed types.
@@ -46,7 +46,7 @@ def checked_value(name: str, value: Any, depth: int = 1) -> Value:
         return checked_value(name, plain)
     raise ConfigValueError(
         f"tunable {name!r} has the value {value!r} of type {type(value).__name__}; "
-        "allowed are None, bool, int of 64 bits, finite float, str, members of an Enum, and tuples of these",
+        "allowed are None, bool, int of 64 bits, finite float, str, members of an Enum, dtypes, and tuples of these",
         hint=_way_out(value),
     )
 
@@ -85,7 +85,7 @@ def _way_out(value: Any) -> str:
         return "list whole characters: no file can hold the half of one"
     if isinstance(value, list):
         return "use a tuple instead of a list"
-    return "list names or numbers, such as a dtype's name, and look up the object where it is used"
+    return "list names or numbers, and look up the object where it is used"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Tunable:
     Attributes:
         values: The possible values, all different, in the order of enumeration.
         ordered: Whether neighbours in `values` have similar effects, as sizes have.
-        members: The members of an `Enum` whose names are among the values, by these names.
+        members: The members of an `Enum` and the dtypes whose names are among the values, by these names.
 
     Raises:
         ConfigValueError: There are more than a million values.
@@ -105,7 +105,7 @@ class Tunable:
 
     values: tuple[Value, ...]
     ordered: bool = False
-    members: Mapping[str, Enum] = field(default_factory=dict, hash=False)
+    members: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         _check_number(self.values)
@@ -144,7 +144,7 @@ def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type 
     """An unordered choice among `values`; their order is only the order of enumeration.
 
     Args:
-        values: None, booleans, numbers, texts, members of an `Enum`, or tuples of these; all different.
+        values: None, booleans, numbers, texts, members of an `Enum`, dtypes, or tuples of these; all different.
 
     Returns:
         A tunable. A config space refuses values that cannot be stored, with the name of the tunable.

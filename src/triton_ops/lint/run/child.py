@@ -105,7 +105,8 @@ def _prepared(target: Any) -> tuple[Callable[[], Any], list[tuple[str, Any]], st
     if not isinstance(target, Operation):
         return target, [], "as it calls them"
     problem = odd_problem(target)
-    config = target.space_for(problem).default_config
+    space = target.space_for(problem)
+    config = space.default_config.with_members(space.members)
     given = target.materialise(problem, "cpu")
     executable = target.kernel.compile(config, given)
     outputs = [pair for name in executable.outputs for pair in _named(name, given.keyword.get(name))]

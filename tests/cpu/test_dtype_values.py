@@ -1,0 +1,118 @@
+"""Dtypes of torch and of Triton as values of tunables: names in configs and files, dtypes where a user's code runs."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from tests import dtype_kernels as kernels  # noqa: E402
+from tests.torchless import Mode  # noqa: E402
+from triton_ops import Config, ConfigSpace, TensorSpec, TritonAutoTuner, TritonKernel, autotune, operation, rank  # noqa: E402
+from triton_ops.dispatch.configs import from_triton, to_triton  # noqa: E402
+from triton_ops.exceptions import ConfigValueError  # noqa: E402
+from triton_ops.space import member_named  # noqa: E402
+
+tl = triton.language
+pytestmark = pytest.mark.triton
+
+
+def test_configs_hold_names_and_give_dtypes_back():
+    space = ConfigSpace({"kind": [torch.float16, torch.float32], "acc": [tl.float32, (tl.int8, 2)]})
+    assert [config["kind"] for config in space] == ["torch:float16", "torch:float16", "torch:float32", "torch:float32"]
+    assert space.tunables["acc"].values == ("triton.language:fp32", ("triton.language:int8", 2))
+    given = space.default_config.with_members(space.members)
+    assert dict(given) == {"kind": torch.float16, "acc": tl.float32}
+    assert dict(pickle.loads(pickle.dumps(given))) == dict(space.default_config)
+    assert Config(kind=torch.float16, acc=tl.float32) in space
+    assert space.with_values({"kind": ["float32"], "acc": ["fp32"]}).size.valid == 1
+    assert space.fingerprint == ConfigSpace(dict(space.tunables)).fingerprint
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float8_e4m3fn, tl.bfloat16, tl.float8e4nv, tl.int1, tl.uint64])
+def test_a_dtype_is_found_again_by_its_name(kind):
+    name = Config(kind=kind)["kind"]
+    assert member_named(name) == kind
+    assert Config(kind=name) == Config(kind=kind)
+
+
+@pytest.mark.parametrize("text", ["torch:float17", "torch:nn", "triton.language:sum", "json:loads", "torch:", ":", "x"])
+def test_a_text_that_names_no_dtype_names_nothing(text):
+    assert member_named(text) is None
+
+
+def test_types_of_pointers_and_blocks_are_no_values():
+    with pytest.raises(ConfigValueError, match="tunable 'kind' has the value"):
+        ConfigSpace({"kind": [tl.pointer_type(tl.float32)]})
+
+
+def test_the_documented_tuner_calls_with_dtypes(tmp_path):
+    called = set()
+
+    def total(x, kind):
+        called.add(kind)
+        return x.to(kind).sum()
+
+    tuner = TritonAutoTuner(total, {"kind": [torch.float16, torch.float32]}, 1, 1, str(tmp_path))
+    found = tuner.tune(torch.ones(4), problem_size=(4,), device="cpu")
+    assert called == {torch.float16, torch.float32} == {config["kind"] for config in tuner.all_configs}
+    assert tuner.get_cached_config((4,), "cpu") == found.best_config
+    assert '"torch:float' in "".join(path.read_text() for path in Path(tmp_path).glob("*.json"))
+    assert tuner.tune(torch.ones(4), problem_size=(4,), device="cpu").from_cache
+
+
+def test_a_call_of_an_operation_is_given_members_and_dtypes():
+    called = []
+
+    def shapes(n, *, dtype):
+        return {"x": TensorSpec((n,), dtype)}
+
+    @operation(space={"mode": [Mode.SLOW], "kind": [torch.float64]}, arguments=shapes, device="cpu", dtypes=("fp32",))
+    def converted(x, mode, kind):
+        called.append((mode, kind))
+        return x.to(kind)
+
+    assert converted(torch.ones(4)).dtype is torch.float64
+    assert called == [(Mode.SLOW, torch.float64)]
+
+
+def test_the_config_of_a_decorator_is_found_by_what_a_record_holds():
+    for one in kernels.CONFIGS:
+        held = from_triton(one)
+        assert to_triton(held, kernels.CONFIGS) is one
+        assert held["ACC"].startswith("triton.language:")
+    space = ConfigSpace(kernels.SPACE)
+    made = to_triton(space.default_config, members=space.members)
+    assert made.kwargs == {"BLOCK": 64, "ACC": tl.float16}
+
+
+def errors_and_rungs():
+    """The error of row sums with each kind of decorator, and where its config is from, in one interpreted process."""
+    x = torch.rand(3, 100)
+    found = []
+    for configs in (kernels.CONFIGS, ConfigSpace(kernels.SPACE)):
+        for on_miss in ("default", "tune"):
+            out = torch.empty(3)
+            kernel = autotune(configs, key=["columns"], on_miss=on_miss)(kernels.row_sums)
+            kernel[lambda meta: (3,)](x, out, 100)
+            (decision,) = kernel.decisions
+            kind = type(decision.config.kwargs["ACC"]).__name__
+            found.append(((out - x.sum(1)).abs().max().item() < 0.5, decision.found.rung, kind))
+    return found
+
+
+def test_a_decorated_kernel_is_launched_with_dtypes(interpreted):
+    expected = [(True, rung, "dtype") for rung in ("default", "tuned", "default", "tuned")]
+    assert interpreted(errors_and_rungs) == expected
+
+
+@pytest.mark.usefixtures("shared_fork_server")
+def test_a_kernel_with_dtypes_is_read_without_a_gpu():
+    x, out = TensorSpec((64, 4096), "float16"), TensorSpec((64,), "float32")
+    kernel = TritonKernel(kernels.row_sums, lambda _: (64,), outputs=("out",))
+    found = rank(kernel, (x, out, 4096), space=kernels.SPACE, gpu="NVIDIA H200", jobs=1)
+    assert {one.config["ACC"] for one in found} == {"triton.language:fp16", "triton.language:fp32"}
