@@ -7,3 +7,8 @@ def gain_text(ratio: float, interval: tuple[float, float] | None) -> str:
     """A gain as text, such as `1.25x (1.22 to 1.28)`, with its 95 % interval where that is known."""
     low, high = ("", "") if interval is None else (f"{interval[0]:.2f}", f"{interval[1]:.2f}")
     return f"{ratio:.2f}x" if low == high else f"{ratio:.2f}x ({low} to {high})"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, such as `1 kernel` and `2 kernels`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

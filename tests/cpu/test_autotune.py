@@ -25,6 +25,7 @@ from triton_ops.exceptions import (  # noqa: E402
     KernelTypeError,
     LockfileError,
     SettingsError,
+    SpaceError,
     TuningFailedError,
     UnknownTunableError,
     UntunedError,
@@ -422,6 +423,10 @@ def test_bad_decorators_are_told_at_once():
                     {"prune_configs_by": 5}, {"reset_to_zero": 5}):  # fmt: skip
         with pytest.raises(SettingsError, match=next(iter(strange))):
             tuned_add(**strange)
+    with pytest.raises(SettingsError, match="has 'early_prune'; it takes early_config_prune, perf_model"):
+        tuned_add(prune_configs_by={"early_prune": whole_blocks})
+    with pytest.raises(SpaceError, match="add stands in the place of the configs"):
+        triton_ops.autotune(add)
     with pytest.raises(SettingsError):
         tuned_add(effort="heroic")
     with pytest.raises(KernelTypeError):

@@ -14,6 +14,7 @@ import pytest
 
 import triton_ops
 from triton_ops.cache import Key, Record, Timing, Verified, export_records, open_store
+from triton_ops.cli import doctor
 from triton_ops.cli.app import program
 from triton_ops.cli.lazy_commands import imported
 from triton_ops.hardware import probe
@@ -369,6 +370,28 @@ def test_doctor(cli, golden, store):
         "ok": True,
         "means": "winners are remembered, interrupted runs go on",
     }
+
+
+def test_the_reference_lists_every_command():
+    text = REFERENCE.read_text(encoding="utf-8").partition("## What holds for every command")[0]
+    assert [name for name in program().commands if f"| [`triton-ops {name}" not in text] == []
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", "/dev/null/triton-ops")  # what stands for the folder of such a user
+    for command in ("show", "keys", "misses", "cache path", "cache rm --all", f"cache export {tmp_path / 'out.json'}"):
+        ran = cli(*command.split())
+        assert (ran.code, ran.out) == (4, ""), command
+        assert "there is no home folder to keep records in" in ran.err, command
+        assert "set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME" in ran.err, command
+    assert "there is no home folder" in json.loads(cli("doctor", "--json").out)[-1]["means"]
+
+
+def test_doctor_tells_of_a_numpy_with_which_kernels_do_not_run_as_python(cli, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(doctor, "interpreter_is_older_than_numpy", lambda: True)
+    means = {part["name"]: part["means"] for part in json.loads(cli("doctor", "--json").out)}
+    assert "pip install 'numpy<2.4'" in means["Triton"]
 
 
 def test_doctor_makes_no_folder(cli, tmp_path):

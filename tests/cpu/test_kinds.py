@@ -218,8 +218,10 @@ def test_configs_with_different_hooks_each_call_their_own():
     for config in as_space(with_configs(TritonKernel(kinds.add_up, kinds.flat_blocks), configs)[1]):
         kernel.pre_hook({"x": None, **config})
     assert called == [("a", 8), ("b", 16)]
-    with pytest.raises(KernelTypeError, match="its configs have others"):
-        replace(kernel, pre_hook=kinds.zero_total).with_configs(configs)
+    own = replace(kernel, pre_hook=lambda values: called.append(("own", values["BLOCK"])))
+    own.with_configs(configs).pre_hook({"x": None, "BLOCK": 16})
+    assert called[2:] == [("b", 16), ("own", 16)], "a config's hook comes before the kernel's own, as in Triton"
+    assert kernel.with_configs([]).pre_hook is kernel.pre_hook
     with pytest.raises(KernelTypeError, match="no Triton kernel"):
         with_configs(lambda BLOCK: BLOCK, configs)
 

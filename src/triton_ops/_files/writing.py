@@ -29,10 +29,7 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder).expanduser()
     if is_folder(path):
         return path
-    if path.is_relative_to(os.devnull):
-        raise CacheError(
-            "there is no home folder to keep records in", hint="set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME"
-        )
+    check_home(path)
     try:
         missing = [path, *(above for above in path.parents if not is_folder(above))]
         path.mkdir(parents=True, exist_ok=True)
@@ -49,6 +46,18 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
             hint="name a folder that can be written, for example with TRITON_OPS_CACHE_DIR",
         ) from error
     return path
+
+
+def check_home(folder: Path) -> None:
+    """Raise if `folder` is what stands for the cache folder of a user without a home folder.
+
+    Raises:
+        CacheError: It is.
+    """
+    if folder.is_relative_to(os.devnull):
+        raise CacheError(
+            "there is no home folder to keep records in", hint="set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME"
+        )
 
 
 def writable(folder: Path) -> bool:

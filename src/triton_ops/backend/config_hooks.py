@@ -95,6 +95,25 @@ class HookByConfig:
                 return
 
 
+def both_hooks(first: Hook | None, second: Hook | None) -> Hook | None:
+    """One hook that calls both, each once, or the one that there is."""
+    if first is None or second is None or first is second:
+        return first or second
+    return HooksInOrder((first, second))
+
+
+@dataclass(frozen=True)
+class HooksInOrder:
+    """Calls several hooks, one after the other."""
+
+    hooks: tuple[Hook, ...]
+
+    def __call__(self, values: dict[str, Any]) -> None:
+        """Call each with the arguments and values by name."""
+        for hook in self.hooks:
+            hook(values)
+
+
 def with_hook_run(hook: Hook, given: Arguments, config: Config) -> tuple[Arguments, bool]:
     """The arguments as a hook leaves them, and whether it writes tensors; their memory stays as it is.
 

@@ -13,6 +13,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from triton_ops._hashing import fingerprint
+from triton_ops.backend.as_python import is_interpreted
 from triton_ops.backend.base import Arguments, Executable
 from triton_ops.backend.compiled import compile_error, loaded, resources_of, traits_of
 from triton_ops.backend.dry_run import dry_run, launches_taken
@@ -101,7 +102,7 @@ class LauncherKernel:
     @property
     def interpreted(self) -> bool:
         """Whether its kernels run as Python, as under `TRITON_INTERPRET`."""
-        return any(type(kernel).__name__ == "InterpretedFunction" for _, kernel in _kernels_of(self.launch))
+        return any(is_interpreted(kernel) for _, kernel in _kernels_of(self.launch))
 
     @property
     def compile_imports(self) -> str:

@@ -17,9 +17,10 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from triton_ops._hashing import fingerprint
+from triton_ops.backend.as_python import is_interpreted, launcher_of
 from triton_ops.backend.base import Arguments, Executable, PreparedCall
 from triton_ops.backend.compiled import loaded, resources_of, traits_of
-from triton_ops.backend.config_hooks import hook_of, overrides_of, values_of, with_hook_run
+from triton_ops.backend.config_hooks import both_hooks, hook_of, overrides_of, values_of, with_hook_run
 from triton_ops.backend.containers import tensors_in
 from triton_ops.backend.decorators import heuristics, is_gluon, layers, without_autotune
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
@@ -62,7 +63,7 @@ class TritonKernel:
         made: From what the grid is given to further arguments of the launch, such as descriptors of transposed
             matrices. A parameter that it fills for some configs only has a default.
         pre_hook: Called with arguments and config by name before every launch, as a `triton.Config`'s is; what it does
-            is not timed. A space of `triton.Config`s brings its own.
+            is not timed. A space of `triton.Config`s brings its own, which are called first.
         reset_to_zero: Names of the arguments that are filled with zeros before every launch; that is not timed.
         restore_value: Names of the arguments that the kernel changes in place. Naming them is not needed: every input
             that a launch changes is restored before the next.
@@ -132,7 +133,7 @@ class TritonKernel:
     @property
     def interpreted(self) -> bool:
         """Whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
-        return type(layers(self.function)[-1]).__name__ == "InterpretedFunction"
+        return is_interpreted(self.function)
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -242,16 +243,11 @@ class TritonKernel:
     def with_configs(self, configs: Iterable[Any]) -> TritonKernel:
         """This kernel with what a list of `triton.Config`s brings: their `pre_hook`s, and the files they override.
 
-        Raises:
-            KernelTypeError: The configs and the kernel both have a hook, and they are not the same.
+        As in Triton, a config's hook is called before the kernel's own.
         """
         listed = list(configs)
-        hook = hook_of(listed)
-        if hook is not None and self.pre_hook is not None and hook is not self.pre_hook:
-            raise KernelTypeError(
-                f"{self.name} has a pre_hook, and its configs have others", hint="give it in one of the places"
-            )
-        return replace(self, pre_hook=hook or self.pre_hook, overrides=overrides_of(map(values_of, listed)))
+        hook = both_hooks(hook_of(listed), self.pre_hook)
+        return replace(self, pre_hook=hook, overrides=overrides_of(map(values_of, listed)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched.
@@ -296,7 +292,7 @@ class TritonKernel:
             taken, writes = self._taken(config, given)
             keywords = {**taken.keyword, **config}
             run: Callable[[], Any] = functools.partial(
-                self.function.run, *taken.positional, grid=grid, warmup=False, **keywords
+                launcher_of(self.function), *taken.positional, grid=grid, warmup=False, **keywords
             )
             prepare = self._preparation(config, taken, writes)
             run = _without_result(with_scratch(run) if scratch else run)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from triton_ops._files import is_file
+from triton_ops._files import check_home, is_file
 from triton_ops.cache import Imported, Record, export_records, import_records, open_store
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, tell
 from triton_ops.cli.record_selection import ID_SHOWN, Which, folder_of, matching, nothing_found, tell_nothing
@@ -51,7 +51,9 @@ def remove(
 @app.command("path")
 def path(cache_dir: CacheDir = None, verbose: Verbose = False) -> None:  # noqa: ARG001
     """Print the folder of records."""
-    say(str(folder_of(cache_dir)))
+    folder = folder_of(cache_dir)
+    check_home(folder)
+    say(str(folder))
 
 
 @app.command("export")

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from triton_ops import __version__
-from triton_ops._files import is_folder, writable
+from triton_ops._files import check_home, is_folder, writable
 from triton_ops._optional import available, require
+from triton_ops.backend.as_python import interpreter_is_older_than_numpy
 from triton_ops.backend.assembler import assembler_in_use, installed_assemblers
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, width
 from triton_ops.cli.layout import table
@@ -79,7 +80,10 @@ def _triton() -> CheckedPart:
         return CheckedPart("Triton", version, False, "it is older than 3.6, with which nothing was tested")
     if (broken := _broken("triton", "JITFunction", "compile")) is not None:
         return CheckedPart("Triton", f"{version}, {broken}", False, "install it again; Triton kernels cannot be tuned")
-    return CheckedPart("Triton", version, True, "Triton kernels can be compiled")
+    means = "Triton kernels can be compiled"
+    if interpreter_is_older_than_numpy():
+        means += f"; run as Python, those with loops fail with NumPy {_version('numpy')}: pip install 'numpy<2.4'"
+    return CheckedPart("Triton", version, True, means)
 
 
 def _ptxas() -> CheckedPart:
@@ -119,6 +123,7 @@ def _driver() -> CheckedPart:
 def _cache(cache_dir: str | None) -> CheckedPart:
     try:
         folder = folder_of(cache_dir)
+        check_home(folder)
     except CacheError as error:
         return CheckedPart("cache", str(cache_dir or "TRITON_OPS_CACHE_DIR"), False, str(error))
     if is_folder(folder):

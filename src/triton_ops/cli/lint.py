@@ -11,6 +11,7 @@ import typer
 
 from triton_ops import __version__, kernels, settings
 from triton_ops._files import write_named
+from triton_ops._text import counted
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.cli.console import (
     CHECK_FAILED,
@@ -113,9 +114,9 @@ def _say(report: LintReport) -> None:
         say(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
     _tell_undecided(report.undecided, None if is_verbose() else _SHOWN)
     count = len(report.findings)
-    counted = f"{count} finding{'' if count == 1 else 's'} in {len(report.kernels)} kernels"
+    told = f"{counted(count, 'finding')} in {counted(len(report.kernels), 'kernel')}"
     answered = f", {len(report.suppressed)} answered by comments" if report.suppressed else ""
-    say(f"{counted}{answered}, {len(report.undecided)} undecided")
+    say(f"{told}{answered}, {len(report.undecided)} undecided")
 
 
 def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from triton_ops._files import check_home
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, tell, width
 from triton_ops.cli.layout import table
 from triton_ops.cli.record_selection import ID_SHOWN, folder_of
@@ -24,6 +25,7 @@ def misses_command(
 ) -> None:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)
+    check_home(folder)
     found = clear_misses(folder) if clear and folder.is_dir() else read_misses(folder)
     if as_json:
         say_json([miss_json(miss) for miss in found])

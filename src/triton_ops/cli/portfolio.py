@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from triton_ops._text import counted
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, only_data_on_stdout, say, say_json, tell, width
 from triton_ops.cli.layout import table
 from triton_ops.cli.record_selection import folder_of
@@ -96,7 +97,8 @@ def _tell(found: Portfolio) -> None:
     """How good the portfolio is, and what is not known of it."""
     sure = "none is better" if found.exact else f"none has less than {found.bound:.1%}"
     regrets = f"worst regret {found.worst:.1%}, mean {found.mean:.1%}" if not found.unserved else "not all are served"
-    what = f"{len(found.configs)} configs for {len(found.served)} problems of {found.kernel} on {found.device}"
+    configs, problems = counted(len(found.configs), "config"), counted(len(found.served), "problem")
+    what = f"{configs} for {problems} of {found.kernel} on {found.device}"
     tell(
         f"{what}: {regrets}; of the {found.objective}, {sure} among {found.measured} of {found.cells} pairs that were "
         f"measured; configs within {found.noise:.1%} count as equal"

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from triton_ops import settings
-from triton_ops._files import is_file
+from triton_ops._files import check_home, is_file
 from triton_ops.cache import RECORDS, DirectoryStore, Record
 from triton_ops.cli.console import tell
 from triton_ops.exceptions import CacheError, SettingsError
@@ -61,6 +61,7 @@ def _names(which: str) -> set[str]:
 
 
 def _all(folder: Path) -> list[Record]:
+    check_home(folder)
     store = DirectoryStore(folder, RECORDS, read_only=True)
     if store.reachable:
         return list(store)

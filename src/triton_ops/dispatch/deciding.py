@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Operation, TritonKernel, is_tensor, taken_apart
+from triton_ops.backend.unwrap import unwrap
 from triton_ops.backend.written import written_only
 from triton_ops.cache import Key, NotedCall, Record
 from triton_ops.dispatch.calls import CalledWith
@@ -81,7 +82,8 @@ class KernelCall:
     @property
     def name(self) -> str:
         """The kernel's name, for messages where it cannot be described."""
-        return getattr(self.function, "__name__", None) or type(self.function).__name__
+        inner = unwrap(self.function)
+        return f"{inner.__module__}:{inner.__name__}"
 
     @cached_property
     def parts(self) -> tuple[TritonKernel, ConfigSpace]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from triton_ops.space import as_space
 from triton_ops.task.effort import Effort
 from triton_ops.tolerance import Tolerance
 
-_log = logging.getLogger("triton_ops")
+_PRUNING = ("early_config_prune", "perf_model", "top_k")
 
 
 def autotune(
@@ -83,8 +82,8 @@ def autotune(
         A decorator. What it returns is a `triton.runtime.autotuner.Autotuner`.
 
     Raises:
-        SettingsError: A name in `key`, `reset_to_zero` or `restore_value` is no argument, or a policy, an effort or a
-            bucket is none.
+        SettingsError: A name in `key`, `reset_to_zero` or `restore_value` is no argument, one in `prune_configs_by` is
+            not known, or a policy, an effort or a bucket is none.
         KernelTypeError: What is decorated is no kernel, or a reference is given without outputs.
         SpaceError: The config space is not well defined.
         UnknownTunableError: A config gives a value to what is neither a parameter nor a launch option.
@@ -93,13 +92,14 @@ def autotune(
     Cost: a known launch takes about half the host time of a plain launch of Triton's; the first launch of a problem
     reads one file; a tune costs what `effort` allows.
     """
+    if hasattr(configs, "arg_names"):
+        raise SpaceError(
+            f"{unwrap(configs).__name__} stands in the place of the configs",
+            hint="write @triton_ops.autotune(configs, key=[...]) above @triton.jit",
+        )
     listed = isinstance(configs, (list, tuple)) or configs is None
     space = None if listed else as_space(configs)
-
-    if not isinstance(prune_configs_by, (Mapping, type(None))):
-        raise SettingsError(
-            f"prune_configs_by is {prune_configs_by!r}, no mapping", hint='write {"early_config_prune": function}'
-        )
+    _check_pruning(prune_configs_by)
 
     def decorate(kernel: Any) -> Tuned:
         parameters = _parameters(kernel)
@@ -120,6 +120,18 @@ def autotune(
         )  # fmt: skip
 
     return decorate
+
+
+def _check_pruning(prune_configs_by: Any) -> None:
+    if not isinstance(prune_configs_by, (Mapping, type(None))):
+        raise SettingsError(
+            f"prune_configs_by is {prune_configs_by!r}, no mapping", hint='write {"early_config_prune": function}'
+        )
+    if strange := [name for name in prune_configs_by or () if name not in _PRUNING]:
+        raise SettingsError(
+            f"prune_configs_by has {', '.join(map(repr, strange))}; it takes {', '.join(_PRUNING)}",
+            hint="correct the name, or leave it out",
+        )
 
 
 def _offered(configs: Sequence[Any] | None) -> list[Any]:

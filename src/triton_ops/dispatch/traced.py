@@ -4,7 +4,8 @@ Dynamo takes an `Autotuner` apart and never calls its `run`. What it does call, 
 `early_config_prune`; a decorated kernel therefore has one, which leaves the config of the ladder. Inductor then has one
 config, and benchmarks nothing. The values that the look-up needs become guards of the compiled code, and nothing else
 does: a bucket guards its range, and a key its value, so that a call of another problem is compiled anew and looked up
-again. What compiled code would not keep (options but warps and stages) is launched outside of it instead.
+again. What compiled code would not keep (options but warps and stages) is launched outside of it instead, and so are
+kernels that run as Python.
 
 Facts used, from torch 2.11 to 2.13: `triton_kernel_wrap.TritonHOPifier` calls `early_config_prune(configs, named_args,
 **kwargs)`, as traced code or, for `wrap_triton`, as Python with fake tensors; then it makes an `Autotuner` of the
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,13 +108,35 @@ class Traced:
     Args:
         tuned: The kernel.
         calls: How its calls become problems.
+        interpreted: Whether it runs as Python.
     """
 
-    def __init__(self, tuned: Any, calls: Calls) -> None:
+    def __init__(self, tuned: Any, calls: Calls, *, interpreted: bool) -> None:
         self.tuned, self.calls = tuned, calls
         self.own: Callable[..., Any] | None = None  # the caller's own `early_config_prune`
         self.outside: Callable[..., Any] | None = None  # launches outside of compiled code; once one had to be
         self.state = SimpleNamespace(generation="0")
+        if interpreted:
+            self.outside = self.launched_as_python
+
+    @cached_property
+    def launched_as_python(self) -> Callable[..., Any]:
+        """Launches a kernel that is interpreted; torch would trace Triton's interpreter, and leaves it out instead."""
+
+        def left_out() -> None:
+            self.outside = None
+            self.stay_outside()
+
+        left_out._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+        def launched_as_python(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+            torch: Any = sys.modules.get("torch")
+            if torch is not None and torch.compiler.is_dynamo_compiling():
+                left_out()
+                torch._dynamo.graph_break(msg="a kernel is interpreted")
+            return self.tuned.launched(grid, *args, **kwargs)
+
+        return launched_as_python
 
     def use(self, own: Callable[..., Any] | None) -> None:
         """Take the caller's own `early_config_prune`; one that was read here and is set again changes nothing."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend import Arguments, Operation, is_tensor
+from triton_ops.backend.as_python import is_interpreted, launcher_of
 from triton_ops.backend.fast_launch import FastLaunch, Known
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
@@ -72,7 +73,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
         self._fast = FastLaunch(fn, tuple(key), self)
         self._calls = Calls.of(fn, key, self.options.mapper)
-        self._traced = Traced(self, self._calls)
+        self._traced = Traced(self, self._calls, interpreted=is_interpreted(fn))
         ledger.register(self, self._decisions)
 
     def __copy__(self) -> Tuned:
@@ -242,7 +243,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **config.all_kwargs()})
         grid = checked_when_called(grid, self._name)
         try:
-            return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
+            return launcher_of(self.fn)(*args, grid=grid, warmup=False, **kwargs, **config.all_kwargs())
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             refuse_tuned(kwargs, config.all_kwargs(), self._name)
             self._calls.problem(args, kwargs).explain(error, self._fast)

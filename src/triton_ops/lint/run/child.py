@@ -10,6 +10,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend import Arguments, Operation, unpack
+from triton_ops.backend.as_python import numpy_misfit
 from triton_ops.backend.errors import one_line
 from triton_ops.evaluation.poison import poison
 from triton_ops.exceptions import TritonKernelError
@@ -74,7 +75,8 @@ def main() -> None:
     except TritonKernelError as error:
         said = f"it cannot be run: {error.message}"
     except Exception as error:  # noqa: BLE001 - whatever the user's code and the interpreter raise
-        said = f"the interpreter cannot run it: {one_line(error)}"
+        misfit = numpy_misfit(error)
+        said = f"the interpreter cannot run it: {one_line(error) if misfit is None else misfit}"
     finally:
         _limit(0.0)
     record = RunRecord((*watch.seen(), *unwritten), frozenset(watch.kernels), said)

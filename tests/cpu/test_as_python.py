@@ -1,0 +1,78 @@
+"""Kernels that run as Python: threads take turns, graphs of torch leave them out, and a misfit of versions is named."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+import triton_ops
+from tests.tuned_kernels import add, grid
+from triton_ops.backend import as_python
+from triton_ops.backend.as_python import numpy_misfit
+
+
+def launched(kernel, n):
+    x, out = torch.arange(float(n)), torch.zeros(n)
+    kernel[grid](x, x, out, n=n)
+    return torch.equal(out, x + x)
+
+
+def decorated():
+    return triton_ops.autotune([{"BLOCK": 32}, {"BLOCK": 64}], key=["n"], on_miss="default")(add)
+
+
+def right_in_threads():
+    kernel, right = decorated(), []
+    threads = [threading.Thread(target=lambda n=n: right.append(launched(kernel, n))) for n in range(40, 600, 80)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(threads), right
+
+
+def test_threads_take_turns(interpreted):
+    count, right = interpreted(right_in_threads)
+    assert right == [True] * count
+
+
+def right_in_a_graph():
+    kernel = decorated()
+
+    def doubled(x):
+        out = torch.empty_like(x)
+        kernel[grid](x, x, out, n=x.numel())
+        return out * 2
+
+    x = torch.arange(70.0)
+    return torch.equal(torch.compile(doubled, backend="eager")(x), 4 * x)
+
+
+def test_torch_leaves_it_out_of_its_graph(interpreted):
+    assert interpreted(right_in_a_graph)
+
+
+def test_what_numpy_refuses_the_interpreter_is_told_with_the_versions(monkeypatch):
+    error = RuntimeError("TypeError('only 0-dimensional arrays can be converted to Python scalars')")
+    versions = {"triton": "3.6.0", "numpy": "2.4.6"}
+    monkeypatch.setattr(as_python, "_version", versions.__getitem__)
+    assert numpy_misfit(ValueError("another error")) is None
+    told = str(numpy_misfit(error))
+    assert "Triton 3.6.0 does not run this kernel with NumPy 2.4.6" in told
+    assert "pip install 'numpy<2.4'" in told
+    monkeypatch.setitem(versions, "triton", "3.10.0")
+    assert numpy_misfit(error) is None
+
+
+class Kernel:
+    def run(self, *args, **kwargs):
+        raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+
+
+def test_a_launch_that_numpy_refuses_says_so(monkeypatch):
+    monkeypatch.setattr(as_python, "_version", {"triton": "3.6.0", "numpy": "2.4.0"}.__getitem__)
+    monkeypatch.setattr(as_python, "is_interpreted", lambda _: True)
+    with pytest.raises(triton_ops.MissingDependencyError, match="does not run this kernel with NumPy"):
+        as_python.launcher_of(Kernel())(1)
