@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -25,9 +25,13 @@ import triton.language as tl
 
 from benchmarks.document import headed, save
 from triton_ops.hardware import probe
+from triton_ops.measure import GraphTimer, Launch, take
 
 POLICIES = ("", "evict_first", "evict_last")
 SHARES_OF_L2 = (0.25, 0.5)
+SETS = (2, 4, 6, 8, 10, 13, 16, 24, 40)
+COPIED_SHARE_OF_L2 = 0.2  # of L2: what a launch of the copy reads, and as much is what it writes
+ROUNDS = 12  # of replays of each graph, whose launches take 0.2 ms or more
 BLOCK = 8192
 
 
@@ -36,6 +40,13 @@ def read(x, out, POLICY: tl.constexpr, BLOCK: tl.constexpr):
     """The sum of each block of x, as float32."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + tl.program_id(0), tl.sum(tl.load(x + place, eviction_policy=POLICY), 0))
+
+
+@triton.jit
+def copied(x, out, POLICY: tl.constexpr, BLOCK: tl.constexpr):
+    """A copy of each block of x."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place), eviction_policy=POLICY)
 
 
 @triton.jit
@@ -138,6 +149,35 @@ def measured(ground: Ground, repeats: int) -> dict:
     return {"cold_us": cold_us, "warm_us": warm_us, "rows": rows}
 
 
+def rotations(l2_bytes: int) -> dict:
+    """Microseconds of a copy by the policy of its stores and the number of argument sets that it takes in turn."""
+    blocks = int(COPIED_SHARE_OF_L2 * l2_bytes) // (4 * BLOCK)
+    sets = [tuple(torch.ones(blocks * BLOCK, device="cuda") for _ in range(2)) for _ in range(max(SETS))]
+    timer = GraphTimer()
+    samplers = {
+        (policy, number): timer.prepare(copies(sets[:number], policy)) for policy in POLICIES[:2] for number in SETS
+    }
+    times: dict[tuple[str, int], list[float]] = {which: [] for which in samplers}
+    for _ in range(ROUNDS):  # all of them in turn, so that drift is in all alike
+        for which, sampler in samplers.items():
+            times[which] += take(sampler, timer, 5)
+    return {
+        policy or "none": {number: 1e3 * statistics.median(times[policy, number]) for number in SETS}
+        for policy in POLICIES[:2]
+    }
+
+
+def copies(sets: Sequence[Sequence[torch.Tensor]], policy: str) -> Launch:
+    """The copy of each set in turn."""
+
+    def call(x: torch.Tensor, out: torch.Tensor) -> None:
+        copied[(x.numel() // BLOCK,)](x, out, POLICY=policy, BLOCK=BLOCK)
+
+    calls = [partial(call, *given) for given in sets]
+    calls[0]()
+    return Launch(calls[0], None, tuple(calls[1:]), (sets[0][1],))
+
+
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -154,7 +194,12 @@ def main() -> None:
         ground.swept_and_ordinary()
         found[f"{share} of L2"] = measured(ground, options.repeats)
         print(share, found[f"{share} of L2"], flush=True)
-    save(options.out, headed("python -m benchmarks.l2_residue", options.commit, device=spec.name, shares=found))
+    found_rotations = rotations(spec.l2_bytes)
+    print(found_rotations, flush=True)
+    document = headed(
+        "python -m benchmarks.l2_residue", options.commit, device=spec.name, shares=found, rotations=found_rotations
+    )
+    save(options.out, document)
 
 
 if __name__ == "__main__":
