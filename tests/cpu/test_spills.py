@@ -170,6 +170,8 @@ def test_a_kernel_needs_no_space_but_its_config():
     assert "not in the space" not in " ".join(report.notes)
     assert report.tried[0].name == "no limit of registers"
     assert report.tried[0].verdict == CURES
+    config = importlib.import_module("triton").Config({"BLOCK": 1024}, num_warps=1, maxnreg=24)
+    assert cure_spills(norm, (x, x, 1024, 1e-5), config=config, arch="sm_90").before.spill_bytes
     with pytest.raises(ConfigValueError, match="config is 3; it must be a mapping"):
         cure_spills(norm, (x, x, 1024, 1e-5), config=3, arch="sm_90")
     with pytest.raises(SpaceError, match="there is no space"):

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from triton_ops.backend import CompilesAhead, Kernel, Operation
+from triton_ops.backend.config_hooks import values_of
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.cures.changes import changes
@@ -43,7 +44,8 @@ def cure_spills(
         target: An `Operation`, a `TritonKernel` or a `LauncherKernel`.
         args: Positional arguments of the kernel, `TensorSpec`s in place of tensors or tensors on any device.
         kwargs: Keyword arguments of the kernel.
-        config: Values of tunables; the rest as in the space's default. They need not be in the space.
+        config: Values of tunables, also as a `triton.Config`; the rest as in the space's default. They need not be in
+            the space.
         space: The space, as for `tune`; None takes the operation's; a kernel's is then the config alone.
         shape: Extents of an operation's problem; None takes its defaults.
         dtype: Dtype of an operation's problem; None takes its default.
@@ -62,7 +64,7 @@ def cure_spills(
 
     Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
     """
-    _check_config(config)
+    config = _checked_config(config)
     goal = _target(arch)
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
@@ -82,9 +84,11 @@ def cure_spills(
     return _measured(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
 
 
-def _check_config(config: Any) -> None:
-    if config is not None and not isinstance(config, Mapping):
+def _checked_config(config: Any) -> Mapping[str, Any] | None:
+    given = None if config is None else values_of(config)
+    if given is not None and not isinstance(given, Mapping):
         raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
+    return given
 
 
 def _target(arch: str | None) -> Target:
