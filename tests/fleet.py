@@ -19,6 +19,8 @@ class Fleet:
         took: Seconds that a problem takes on a device.
         gain: The share that a problem's tune saves; None for one that fails.
         deaths: When a device is gone, by its name.
+        prepares: Seconds after which a problem is ready on a device that tells so; None for devices that do not. One
+            that never is takes infinitely many.
         measured: Of each device, the problems that it measured to the end, with begin and end.
         ended: The problems that were measured, in the order in which they ended.
     """
@@ -27,13 +29,14 @@ class Fleet:
     took: Callable[[str, str], float]
     gain: Callable[[str], float | None] = field(default=lambda _: 0.2)
     deaths: Mapping[str, float] = field(default_factory=dict)
+    prepares: Callable[[str, str], float | None] = field(default=lambda *_: None)
     now_s: float = 0.0
     measured: dict[str, list[tuple[str, float, float]]] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
     limits: dict[str, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._events: list[tuple[float, int, str, str | None]] = []
+        self._events: list[tuple[float, int, str, str | None, bool]] = []
         self._number = itertools.count()
         self._busy: dict[str, tuple[str, float]] = {}
         self._prepared: dict[str, tuple[str, ...]] = {}
@@ -43,10 +46,17 @@ class Fleet:
         for device, at_s in self.deaths.items():
             self._push(at_s, device, None)
         self._prepared = dict.fromkeys(devices, ())
-        self._do(self.schedule.joined(devices, 0.0))
-        while self._events:
-            self.now_s, _, device, name = heapq.heappop(self._events)
-            if name is None:
+        self._telling = {device for device in devices if self.prepares(device, "") is not None}
+        self._do(self.schedule.joined(devices, 0.0, self._telling))
+        while self._events or self.schedule.waits:
+            if not self._events or (self.schedule.waits and self._events[0][0] > self.now_s + 1.0):
+                self.now_s += 1.0
+                self._do(self.schedule.looked(self.now_s))
+                continue
+            self.now_s, _, device, name, ready = heapq.heappop(self._events)
+            if ready and name is not None:
+                self._do(self.schedule.ready(device, name, self.now_s))
+            elif name is None:
                 if device in self._prepared:
                     del self._prepared[device]
                     self._busy.pop(device, None)
@@ -66,8 +76,9 @@ class Fleet:
         for order in orders:
             assert order.device in self._prepared, f"an order for {order.device}, which is gone"
             if order.step is Step.PREPARE:
-                assert not order.names or order.device in self._busy, "only busy devices prepare"
-                self._prepared[order.device] = order.names
+                others = order.device in self._busy or order.device in self._telling
+                assert not order.names or others, "a device prepares while it measures, or until something is ready"
+                self._prepare(order.device, order.names)
                 continue
             assert order.device not in self._busy, f"{order.device} measures two problems"
             (name,) = order.names
@@ -79,8 +90,15 @@ class Fleet:
             took = self.took(name, order.device)
             self._push(self.now_s + (took if order.limit_s is None else min(took, order.limit_s)), order.device, name)
 
-    def _push(self, at_s: float, device: str, name: str | None) -> None:
-        heapq.heappush(self._events, (at_s, next(self._number), device, name))
+    def _prepare(self, device: str, names: tuple[str, ...]) -> None:
+        for name in names:
+            seconds = self.prepares(device, name)
+            if name not in self._prepared[device] and seconds is not None and seconds < float("inf"):
+                self._push(self.now_s + seconds, device, name, ready=True)
+        self._prepared[device] = names
+
+    def _push(self, at_s: float, device: str, name: str | None, ready: bool = False) -> None:
+        heapq.heappush(self._events, (at_s, next(self._number), device, name, ready))
 
 
 def plans(count: int, kernels: int = 1, **more: float) -> list[Planned]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +18,7 @@ from triton_ops.many.local import LocalExecutor
 from triton_ops.many.problem import Options, TuneProblem, job_of
 from triton_ops.many.session import run_jobs
 from triton_ops.progress.events import Silent
+from triton_ops.runner.gate import Prepared
 from triton_ops.task.effort import effort_of
 
 
@@ -210,6 +213,34 @@ def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_want
     executor.close()
     assert sorted(begun) == ["a", "b", "c"]
     assert ended == ["b"]
+
+
+def test_a_job_is_told_of_once_enough_and_once_all_of_it_is_prepared_or_when_it_has_ended():
+    told, enough, whole = queue.SimpleQueue(), Future(), Future()
+
+    def waits(place):
+        place.gate.wait(Prepared(enough, whole))
+        return result(place)
+
+    def at_once(place):
+        place.gate.wait()
+        return result(place)
+
+    def fails(place):
+        raise DeviceError("the GPU is gone")
+
+    tunes = {"waits": waits, "at once": at_once, "fails": fails, "never waits": result}
+    jobs = {name: Job(name=name, label=name, kernel="k", problem=0, tune=tune) for name, tune in tunes.items()}
+    executor = LocalExecutor(SharedCpus(2), "cuda:0", lambda _: Silent())
+    executor.tell_ready(lambda *said: told.put(said))
+    executor.prepare(list(jobs.values()))
+    ready = {told.get(timeout=60) for _ in range(3)}
+    assert ready == {("at once", True), ("fails", True), ("never waits", True)}
+    enough.set_result(None)
+    assert told.get(timeout=60) == ("waits", False)
+    whole.set_result(None)
+    assert told.get(timeout=60) == ("waits", True)
+    executor.close()
 
 
 @operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n}, device="cpu")

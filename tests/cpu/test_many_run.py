@@ -56,6 +56,23 @@ class ScriptedExecutor:
         self.closed += 1
 
 
+class TellingExecutor(ScriptedExecutor):
+    """Tells that jobs are ready, in the order of their names here, once all of these are prepared."""
+
+    def __init__(self, order, **more):
+        super().__init__(**more)
+        self.order = order
+
+    def tell_ready(self, call):
+        self.call = call
+
+    def prepare(self, jobs):
+        super().prepare(jobs)
+        if set(self.order) <= set(self.prepared[-1]):
+            for name in self.order:
+                self.call(name, True)
+
+
 def jobs(count):
     return [Job(name=f"p{at}", label=f"p{at}", kernel="k", problem=at, tune=None) for at in range(count)]
 
@@ -77,6 +94,34 @@ def test_each_job_is_measured_once_and_the_next_two_are_prepared_meanwhile():
     assert told.statuses == dict.fromkeys(executor.measured, "tuned")
     assert run.stopped == "complete"
     assert run.ended["p0"].gain == pytest.approx(0.2)
+
+
+def test_what_is_ready_first_is_measured_first():
+    executor = TellingExecutor(["p2", "p0"])
+    run, told = ran({"a": executor}, ahead=2)
+    assert executor.measured[:2] == ["p2", "p0"]
+    assert executor.prepared[0] == ["p0", "p1", "p2", "p3"]
+    assert sorted(executor.measured) == ["p0", "p1", "p2", "p3"]
+    assert told.statuses == dict.fromkeys(executor.measured, "tuned")
+    assert run.stopped == "complete"
+
+
+def test_a_run_whose_jobs_are_never_ready_goes_on_all_the_same(monkeypatch):
+    monkeypatch.setattr("triton_ops.many.schedule._PATIENCE_S", 0.01)
+    monkeypatch.setattr("triton_ops.many.run._LOOK_S", 0.01)
+    executor = TellingExecutor(["none of them"])
+    run, _ = ran({"a": executor}, ahead=1)
+    assert executor.measured == ["p0", "p1", "p2", "p3"]
+    assert run.stopped == "complete"
+
+
+def test_a_job_that_fails_while_it_is_prepared_is_told_of():
+    failed = TuningFailedError("nothing ran", "p", 1, None, [])
+    lost = ExecutorLostError("its process is gone")
+    executors = {"a": TellingExecutor(["p0"], script={"p0": failed}), "b": TellingExecutor(["p2"], script={"p2": lost})}
+    _, told = ran(executors, ahead=1)
+    assert told.statuses == {"p0": "failed", "p1": "tuned", "p2": "tuned", "p3": "tuned"}
+    assert told.losses == ["b"]
 
 
 def test_a_problem_that_fails_ends_no_other():

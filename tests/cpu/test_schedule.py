@@ -129,9 +129,11 @@ def test_two_problems_of_one_name_and_reports_of_what_is_not_measured_are_refuse
 def test_whatever_fails_each_problem_ends_once_or_is_said_to_be_left(count, kernels, devices, rng, budget_s):
     names = [f"d{at}" for at in range(devices)]
     deaths = {name: rng.uniform(0.0, 60.0) for name in names if rng.random() < 0.5}
-    schedule = Schedule(plans(count, kernels), budget_s=budget_s)
+    telling = {name for name in names if rng.random() < 0.5}
+    schedule = Schedule(plans(count, kernels), budget_s=budget_s, ahead=rng.randrange(4))
     fleet = Fleet(
-        schedule, lambda *_: rng.uniform(0.1, 9.0), lambda _: rng.choice([None, 0.0, 0.3]), deaths
+        schedule, lambda *_: rng.uniform(0.1, 9.0), lambda _: rng.choice([None, 0.0, 0.3]), deaths,
+        lambda device, _: rng.choice([0.0, 3.0, 30.0, float("inf")]) if device in telling else None,
     ).run(names)  # fmt: skip
     left = [*schedule.unbegun, *schedule.lost, *schedule.waiting]
     assert sorted([*fleet.ended, *left]) == sorted(f"p{at}" for at in range(count))
@@ -146,3 +148,81 @@ def test_a_fleet_is_busy_to_the_end():
     devices = [f"d{at}" for at in range(64)]
     fleet = Fleet(Schedule(plans(2000, kernels=12)), lambda name, _: took[name]).run(devices)
     assert sum(took.values()) / 64 / fleet.now_s > 0.95
+
+
+def test_a_device_that_tells_begins_with_what_is_ready_first_and_prepares_more_as_long_as_nothing_is():
+    schedule = Schedule(plans(7, kernels=7), ahead=1)
+    assert schedule.joined("a", 0.0, telling="a") == [Order(Step.PREPARE, "a", ("p0", "p1", "p2", "p3"))]
+    assert schedule.waits
+    assert not schedule.over
+    assert schedule.ready("a", "p1", 1.0) == [Order(Step.MEASURE, "a", ("p1",))]  # and three are prepared
+    assert not schedule.waits
+    assert schedule.ready("a", "p2", 1.5) == []
+    assert schedule.ended("a", "p1", 2.0, seconds=1.0) == [
+        Order(Step.MEASURE, "a", ("p2",)), Order(Step.PREPARE, "a", ("p0", "p3", "p4"))
+    ]  # fmt: skip
+    assert schedule.ready("a", "p3", 2.5) == []
+    assert schedule.ready("a", "p0", 2.5) == []
+    assert schedule.ended("a", "p2", 3.0, seconds=1.0) == [Order(Step.MEASURE, "a", ("p0",))]
+    assert schedule.ended("a", "p0", 4.0, seconds=1.0)[0] == Order(Step.MEASURE, "a", ("p3",))
+    schedule.ended("a", "p3", 5.0, seconds=1.0)
+    assert schedule.waits
+    assert schedule.ready("a", "p4", 6.0) == [Order(Step.MEASURE, "a", ("p4",))]
+
+
+def test_of_the_last_problems_that_are_ready_the_longest_is_measured_first():
+    problems = [*plans(5, kernels=5, seconds=2.0), Planned(name="long", group="long", seconds=8.0)]
+
+    def took(name, _device):
+        return 8.0 if name == "long" else 2.0
+
+    assert Fleet(Schedule(problems, ahead=3), took, prepares=lambda *_: 0.1).run(["a", "b"]).now_s <= 10.2
+
+
+def test_what_is_wholly_prepared_comes_first_unless_a_budget_may_leave_out_what_is_worth_most():
+    for budget_s, first in ((None, "p1"), (100.0, "p0")):
+        schedule = Schedule(plans(5, kernels=5), ahead=2, budget_s=budget_s)
+        schedule.joined("a", 0.0, telling="a")
+        schedule.ready("a", "p2", 1.0)  # is measured
+        schedule.ready("a", "p0", 1.0, whole=False)
+        schedule.ready("a", "p1", 1.0, whole=False)
+        schedule.ready("a", "p1", 2.0, whole=True)
+        orders = schedule.ended("a", "p2", 3.0, seconds=2.0)
+        assert [order.names for order in orders if order.step is Step.MEASURE] == [(first,)]
+
+
+def test_a_device_does_not_wait_for_the_only_problem_nor_for_long():
+    schedule = Schedule(plans(1), ahead=2)
+    assert schedule.joined("a", 0.0, telling="a") == [Order(Step.MEASURE, "a", ("p0",))]
+    schedule = Schedule(plans(2), ahead=2)
+    assert schedule.joined("a", 0.0, telling="a") == [Order(Step.PREPARE, "a", ("p0", "p1"))]
+    assert schedule.looked(19.0) == []
+    assert schedule.looked(21.0) == [Order(Step.MEASURE, "a", ("p0",))]
+    schedule = Schedule(plans(3), ahead=1, budget_s=5.0)
+    schedule.joined("a", 0.0, telling="a")
+    assert schedule.looked(4.5) == [Order(Step.PREPARE, "a", ())]
+    assert schedule.over
+    assert not schedule.waits
+    assert len(schedule.unbegun) == 3
+
+
+def test_problems_that_take_long_to_prepare_hold_nothing_up():
+    def prepares(_device, name):
+        return 40.0 if name == "p1" else 0.5
+
+    for devices in ("a", "ab"):
+        fleet = Fleet(Schedule(plans(40, kernels=40), ahead=2), lambda *_: 2.0, prepares=prepares).run(devices)
+        assert fleet.now_s <= 80.0 / len(devices) + 1.0
+        assert fleet.ended.index("p1") > 15
+
+
+def test_what_a_device_tells_of_problems_that_are_elsewhere_by_now_changes_nothing():
+    schedule = Schedule(plans(8), ahead=1)
+    schedule.joined("ab", 0.0, telling="ab")
+    assert schedule.ready("c", "p0", 1.0) == []
+    assert schedule.ready("b", "p0", 1.0) == []  # a prepares it
+    assert Order(Step.MEASURE, "a", ("p0",)) in schedule.ready("a", "p0", 1.0)
+    assert schedule.ready("a", "p0", 1.0) == []  # it is measured
+    orders = schedule.gone("a", 2.0)
+    assert all(order.device == "b" for order in orders)
+    assert len(schedule.waiting) == 8

@@ -6,20 +6,23 @@ import random
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tests.runs import ID, head
 from triton_ops import DeviceError, SettingsError, operation, tune
+from triton_ops.evaluation.at_once import at_once
 from triton_ops.evaluation.default_times import DefaultTimes
 from triton_ops.evaluation.outcome import fastest_screening
 from triton_ops.evaluation.side_by_side import SideBySide
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.exceptions import TargetError
 from triton_ops.feed.base import DirectFeed
-from triton_ops.hardware import DeviceSpec, chosen
+from triton_ops.hardware import DeviceSpec, Turns, chosen
 from triton_ops.history.run_log import Origin, RunLog, Tried, read_run
 from triton_ops.progress.events import Silent
+from triton_ops.runner import stations
 from triton_ops.runner.loop import TuningLoop
 from triton_ops.runner.session import tune_request
 from triton_ops.search import make_searcher
@@ -349,6 +352,58 @@ class FourAtATime:
 
     def again(self, trials):
         return []
+
+
+def test_one_gpu_tries_the_next_config_while_the_search_thinks_and_the_last_trial_is_on_disk(tmp_path, monkeypatch):
+    gpu, kept, lost = Gpu(), TuningLoop._keep, []
+    path = tmp_path / f"{ID}.jsonl"
+
+    def attempt(self, config, best):
+        lost.append(len(self.tried) - len(read_run(path).trials))
+        return tried(self, config, best)
+
+    def keep(self, trial, *more):
+        if not self.trials:
+            wait_until(lambda: len(gpu.tried) == 2)
+        kept(self, trial, *more)
+
+    tried = Gpu.attempt
+    monkeypatch.setattr(Gpu, "attempt", attempt)
+    monkeypatch.setattr(TuningLoop, "_keep", keep)
+    search, station, facts, run = searched([gpu], tmp_path)
+    assert lost == [0] * 40
+    assert sorted(gpu.tried) == sorted(config["n"] for config in run.trials) == list(range(1, 41))
+    assert (search.stopped, best_of(search)) == ("complete", 1)
+    assert facts == gpu.facts
+    assert station.leader == "cuda:0"
+
+
+@pytest.mark.parametrize(
+    ("overlaps", "apart", "kind", "own"),
+    [
+        (True, True, "cuda", True),
+        (True, True, "cpu", False),
+        (True, False, "cuda", False),
+        (False, True, "cuda", False),
+    ],
+)
+def test_only_a_gpu_that_another_process_uses_works_while_the_search_thinks(monkeypatch, overlaps, apart, kind, own):
+    class Station(Gpu):
+        facts = StationFacts(apart=apart)
+
+    device = DeviceSpec(kind=kind, name="it", arch="sm_90", units=132)
+    assignment = SimpleNamespace(device=device, device_name=f"{kind}:0")
+    monkeypatch.setattr(stations, "assignment_of", lambda *_: assignment)
+    monkeypatch.setattr(stations, "begin_station", lambda *_, **__: Station)
+    task = SimpleNamespace(device_name=f"{kind}:0", space=SPACE)
+    opens = stations.Stations(
+        tasks=[task], effort=EFFORT, cold=True, isolate=None, reuse=False, turns=Turns(f"{kind}:0"), gate=None,
+        known=(), overlaps=overlaps,
+    ).begin([None], lambda _: None)  # fmt: skip
+    station = opens()
+    assert (at_once(station) is station) == own
+    assert at_once(station).room == (2 if own else 1)
+    station.close()
 
 
 def test_trials_that_have_finished_together_reach_the_disk_together(tmp_path, monkeypatch):

@@ -40,6 +40,18 @@ class TriesAtOnce(Protocol):
         """The configs among finished trials that are to be tried once more before the last comparison, best first."""
 
 
+@runtime_checkable
+class KeepsEach(Protocol):
+    """What tries configs by itself, and can have each trial kept before it begins with the next one."""
+
+    def keep_with(self, keep: Callable[[Trial], None]) -> None:
+        """From now on call a function with each trial that is going to be taken, before the next one begins.
+
+        Args:
+            keep: The function, which is called in another thread.
+        """
+
+
 class OneAtATime:
     """A station as what has room for one config.
 

@@ -104,7 +104,7 @@ class Isolated:
         ended = f", {len(self._deaths)} ended by what ran in them" if self._deaths else ""
         place = f"in a process of its own{ended}"
         notes = (*self._notes, *self._facts.notes)
-        return replace(self._facts, lost=None, place=place, notes=notes)
+        return replace(self._facts, lost=None, place=place, notes=notes, apart=True)
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in the worker; a worker that dies or hangs ends the trial as `crash` or `timeout`."""

@@ -63,6 +63,7 @@ class _Gpu:
         ready: Whether it takes part: its baseline is that of the first GPU.
         aside: Why it takes no further part; empty if it may.
         asked_baseline: Whether it was asked to try the baseline of the first GPU.
+        keep: Is called with each trial, before the next one begins.
     """
 
     def __init__(self, name: str, opened: Callable[[], Station], answers: queue.SimpleQueue[_Answer]) -> None:
@@ -71,6 +72,7 @@ class _Gpu:
         self.busy, self.ready, self.aside, self.asked_baseline = 0, False, "", False
         self._questions: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._trying, self._ended = threading.Lock(), False
+        self.keep: Callable[[Trial], None] = lambda _: None
         self._thread = threading.Thread(target=self._serve, name=f"triton-ops on {name}", daemon=True)
         self._thread.start()
 
@@ -108,7 +110,9 @@ class _Gpu:
 
     def _answered(self, asked: _Asked) -> _Answer:
         try:
-            return _Answer(self, asked, self.attempt(asked.config, asked.best))
+            trial = self.attempt(asked.config, asked.best)
+            self.keep(trial)
+            return _Answer(self, asked, trial)
         except BaseException as error:  # noqa: BLE001 - as above
             return _Answer(self, asked, error=error)
 
@@ -160,6 +164,11 @@ class SideBySide:
         """Two configs for each GPU that takes part, so that none waits for this thread, less those that it has."""
         self._hear_all()
         return sum(max(0, _AHEAD - gpu.busy) for gpu in self._gpus if gpu.ready)
+
+    def keep_with(self, keep: Callable[[Trial], None]) -> None:
+        """Have each trial kept before the next one begins: on one GPU alone, where each trial is taken."""
+        if len(self._gpus) == 1:
+            self._lead.keep = keep
 
     def begin(self, config: Config, best: Trial | None, program: str | None = None) -> None:
         """Begin to try a config: on the GPU that has run an equal program, where one has, else where least waits."""

@@ -109,6 +109,7 @@ class StationFacts:
         notes: Remarks for the caller, such as that inputs are restored before every launch.
         waited_s: Seconds in which nothing could be tried because nothing was compiled yet.
         turn_key: The name under which measurements on the device take turns; empty where they take none.
+        apart: Whether configs are tried in another process.
     """
 
     mode: str | None = None
@@ -119,6 +120,7 @@ class StationFacts:
     notes: tuple[str, ...] = ()
     waited_s: float = 0.0
     turn_key: str = ""
+    apart: bool = False
 
 
 class TriesConfigs(Protocol):

@@ -8,6 +8,7 @@ with `read_run`.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -174,7 +175,7 @@ def _is_of_run(event: Event) -> TypeGuard[Finalist]:
 
 
 class RunLog:
-    """Writes the log of one run. There is one writer at a time, since the caller holds the key's lock.
+    """Writes the log of one run, safe among threads. There is one writer, since the caller holds the key's lock.
 
     Args:
         path: The file; it is made with its first line. None keeps no log.
@@ -196,6 +197,7 @@ class RunLog:
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s
         self._begun: Config | None = None  # the config of the last line, if that is such a line
+        self._writing = threading.Lock()
 
     @property
     def id(self) -> str:
@@ -238,16 +240,17 @@ class RunLog:
         self._write(Tried(at_s=self.at_s, origin=origin, trial=trial), durable)
 
     def write(self, event: Event) -> None:
-        """Write an event, such as a finalist or the twins; it is on disk when this returns."""
-        self._write(event)
+        """Write an event, such as a finalist or the twins; it is on disk with the next trial, or the run's end."""
+        self._write(event, durable=False)
 
     def ended(self, stopped: str, record: Record | None = None) -> None:
         """Write how the run ended, and its record if it left one."""
         self._write(End(at_s=self.at_s, at=_now(), stopped=stopped, record=record))
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
-        self._begun = None
-        self._file.append(msgspec.to_builtins(line, enc_hook=config_to_json), durable)
+        with self._writing:
+            self._begun = None
+            self._file.append(msgspec.to_builtins(line, enc_hook=config_to_json), durable)
 
 
 def read_run(path: Path) -> Run:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.evaluation.idle_worker import Needs
@@ -92,3 +92,19 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End what is being measured and prepared, so that it can be gone on with later, and all processes."""
+
+
+Ready: TypeAlias = "Callable[[str, bool], None]"
+"""Is told the name of a job of which enough is prepared, and whether all is; in any thread, and returns at once."""
+
+
+@runtime_checkable
+class TellsReady(Protocol):
+    """An executor that can tell when a job is prepared so far that measuring it need not wait."""
+
+    def tell_ready(self, call: Ready) -> None:
+        """From now on have a function called for each job that is prepared, once enough of it is, all is, or it ended.
+
+        Args:
+            call: The function.
+        """

@@ -8,12 +8,14 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
 
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.evaluation import idle_worker
-from triton_ops.many.executor import Job, Place
+from triton_ops.many.executor import Job, Place, Ready
 from triton_ops.progress.events import Listener
-from triton_ops.runner.gate import Leave
+from triton_ops.runner.gate import Leave, Prepared
 from triton_ops.task.effort import GRACE_S
 from triton_ops.trial import TuningResult
 
@@ -25,25 +27,37 @@ _dropped: weakref.WeakValueDictionary[str, threading.Thread] = weakref.WeakValue
 
 
 class OpensLater:
-    """The gate of one job: closed while the job is prepared, open when the device is its own, or locked for good."""
+    """The gate of one job: closed while the job is prepared, open when the device is its own, or locked for good.
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
+    Args:
+        ready: Is called when enough of the job is prepared, and when all is, which its argument tells; in any thread.
+    """
+
+    def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
+        self._changed, self._ready = threading.Condition(), ready
         self._leave: Leave | None = None
         self._ended = False
 
-    def wait(self) -> Leave:
-        """Wait until the job is let in.
+    def wait(self, prepared: Prepared | None = None) -> Leave:
+        """Wait until the job is let in, which may be before enough is prepared.
+
+        Args:
+            prepared: Tells when enough is prepared; None says that all is.
 
         Raises:
             KeyboardInterrupt: The job is to end.
         """
         begun = time.monotonic()
+        if prepared is None:
+            self._ready(True)
+        else:
+            prepared.enough.add_done_callback(lambda _: self._ready(False))
+            prepared.whole.add_done_callback(lambda _: self._ready(True))
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._leave is not None)
             self.check()
             assert self._leave is not None
-            return Leave(time.monotonic() - begun, self._leave.limit_s)
+            return replace(self._leave, waited_s=time.monotonic() - begun)
 
     def check(self) -> None:
         """Do nothing, as long as the job may go on.
@@ -57,7 +71,7 @@ class OpensLater:
     def let_in(self, limit_s: float | None) -> None:
         """Let the job have the device, for at most so many seconds."""
         with self._changed:
-            self._leave = Leave(limit_s=limit_s)
+            self._leave = Leave(limit_s=limit_s, overlaps=True)
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -70,8 +84,9 @@ class OpensLater:
 class _Tune:
     """One job in its thread, which begins once the job's former thread has ended: both would tune the same problem."""
 
-    def __init__(self, job: Job, tuned: Callable[[OpensLater], TuningResult]) -> None:
-        self.job, self.gate = job, OpensLater()
+    def __init__(self, job: Job, tuned: Callable[[OpensLater], TuningResult], ready: Ready) -> None:
+        self.job, self.gate = job, OpensLater(partial(ready, job.name))
+        self._ready = ready
         self.future: Future[TuningResult] = Future()
         self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
         self.thread = threading.Thread(target=self._run, name=f"triton-ops {job.label}", daemon=True)
@@ -95,6 +110,7 @@ class _Tune:
             self.future.set_exception(error)
         else:
             self.future.set_result(result)
+        self._ready(self.job.name, True)  # whatever it was waited for comes no more
 
 
 class LocalExecutor:
@@ -111,14 +127,21 @@ class LocalExecutor:
         self._ahead: dict[str, _Tune] = {}
         self._now: _Tune | None = None
         self._dropped: list[_Tune] = []
+        self._ready: Ready = lambda *_: None
+
+    def tell_ready(self, call: Ready) -> None:
+        """From now on have a function called with the name of each job, once enough or all of it is prepared."""
+        self._ready = call
 
     def prepare(self, jobs: Sequence[Job]) -> None:
-        """Compile for jobs while another one is measured; what was prepared before for others is dropped."""
+        """Compile for jobs; what was prepared before for others is dropped."""
         names = [job.name for job in jobs]
         self._dropped = [each for each in self._dropped if each.thread.is_alive()]
         for name in [name for name in self._ahead if name not in names]:
             self._ahead[name].drop()
             self._dropped.append(self._ahead.pop(name))
+        if jobs and self._now is None:
+            self._start_worker(jobs[0])
         for job in jobs:
             if job.name not in self._ahead:
                 self._ahead[job.name] = self._begun(job)
@@ -151,10 +174,11 @@ class LocalExecutor:
             lambda gate: job.tune(
                 Place(device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener)
             ),
+            self._ready,
         )
 
     def _start_worker(self, job: Job) -> None:
-        """Start the worker of a job that is measured at once, so that it imports while the first configs compile."""
+        """Start the worker of a job that is measured soon, so that it imports while the first configs compile."""
         if job.worker is not None:
             needs = job.worker if self._device is None else (job.worker[0], self._device)
             if not idle_worker.waits(needs):

@@ -6,14 +6,16 @@ import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 
 from triton_ops.exceptions import DeviceError
 from triton_ops.many.events import Ended, Follows
-from triton_ops.many.executor import Executor, ExecutorLostError, Job
+from triton_ops.many.executor import Executor, ExecutorLostError, Job, TellsReady
 from triton_ops.many.schedule import Order, Schedule, Step
 from triton_ops.trial import TuningResult
 
 _GATHERED_S = 5.0  # for what closed executors hand over
+_LOOK_S = 0.5  # between two looks at the clock while a device waits until something is ready
 
 
 class ManyRun:
@@ -42,7 +44,7 @@ class ManyRun:
         self._jobs = {job.name: job for job in jobs}
         self._executors, self._schedule, self._follower = dict(executors), schedule, follower
         self._clock, self._start_s = clock, clock()
-        self._done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._said: queue.SimpleQueue[tuple[str, str, bool | None]] = queue.SimpleQueue()
         self._running: dict[str, tuple[str, float, Future[TuningResult]]] = {}
         self.ended: dict[str, Ended] = {}
         self.stopped = "complete"
@@ -53,9 +55,9 @@ class ManyRun:
         When this returns or raises, all executors are closed.
         """
         try:
-            self._do(self._schedule.joined(self._executors, self._now_s()))
-            while self._running:
-                self._take(*self._done.get())
+            self._join()
+            while self._running or self._schedule.waits:
+                self._hear()
         except KeyboardInterrupt:
             self.stopped = "interrupted"
         finally:
@@ -65,16 +67,38 @@ class ManyRun:
         elif self.stopped == "complete" and self._schedule.waiting:
             self.stopped = "no device"
 
+    def _join(self) -> None:
+        telling = {device: each for device, each in self._executors.items() if isinstance(each, TellsReady)}
+        for device, executor in telling.items():
+            executor.tell_ready(partial(self._say_ready, device))
+        self._do(self._schedule.joined(self._executors, self._now_s(), telling))
+
+    def _say_ready(self, device: str, name: str, whole: bool) -> None:
+        self._said.put((name, device, whole))
+
+    def _hear(self) -> None:
+        """Wait until a job is ready or has ended, or until it is time for the schedule to look at the clock."""
+        try:
+            name, device, whole = self._said.get(timeout=_LOOK_S if self._schedule.waits else None)
+        except queue.Empty:
+            self._do(self._schedule.looked(self._now_s()))
+            return
+        if whole is None:
+            self._take(name, device)
+        else:
+            self._do(self._schedule.ready(device, name, self._now_s(), whole=whole))
+
     def _close(self) -> None:
         for executor in self._executors.values():
             executor.close()
         until_s = self._now_s() + _GATHERED_S
         while self._running and self._now_s() < until_s:
             try:
-                name, device = self._done.get(timeout=max(0.0, until_s - self._now_s()))
+                name, device, whole = self._said.get(timeout=max(0.0, until_s - self._now_s()))
             except queue.Empty:
                 break
-            self._gather(name, device)
+            if whole is None:
+                self._gather(name, device)
 
     def _do(self, orders: Iterable[Order]) -> None:
         for order in orders:
@@ -96,7 +120,7 @@ class ManyRun:
         began_s = self._now_s()
         future = executor.measure(job, order.limit_s)
         self._running[name] = device, began_s, future
-        future.add_done_callback(lambda _: self._done.put((name, device)))
+        future.add_done_callback(lambda _: self._said.put((name, device, None)))
 
     def _take(self, name: str, device: str) -> None:
         """A job has ended on a device, or the device is gone."""

@@ -8,18 +8,24 @@ worth most for each second of tuning. What a kernel's finished problems gained a
 its others. A kernel whose first problem is still being measured is put off, since that problem's record is going to
 guide the search on the others. The last problems of several devices are measured the longest first, where all will be
 measured, so that no device waits long for the others' end.
+
+Some devices tell when a problem is ready, such as when its first configs are compiled, which takes some kernels ten
+times as long as others. These devices measure what is ready first of all that they prepare, and begin with nothing that
+is not, as long as something else may become ready. Where all will be measured, what is wholly prepared goes before what
+is going to wait for the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 
-AHEAD = 1
-"""How many problems are prepared while one is measured, where whoever makes the schedule asks for no other number."""
 LEAST_S = 1.0
 """Nothing is begun with fewer seconds left of the whole run."""
+_FURTHER = 2  # problems that are prepared where nothing is ready
+_PATIENCE_S = 20.0  # in which something becomes ready; then a free device takes what is first
 _SLACK = 3.0  # a problem may take so many times its share of what is left
 _LEAST_LIMIT_S = 2.0
 _LAST = 3  # problems for each device
@@ -87,8 +93,18 @@ class Order:
 
 @dataclass
 class _Device:
+    """What a device does; `tells` says whether it tells when a problem is ready, and `free_s` since when it is free."""
+
+    tells: bool = False
+    free_s: float = 0.0
     measuring: str | None = None
     ahead: list[str] = field(default_factory=list)
+    ready: dict[str, bool] = field(default_factory=dict)  # whether all is prepared
+
+    def gives_up(self, name: str) -> None:
+        """A problem is not prepared any more."""
+        self.ahead.remove(name)
+        self.ready.pop(name, None)
 
 
 @dataclass
@@ -121,7 +137,8 @@ class Schedule:
     Args:
         problems: The problems, in the order in which those of equal worth are measured.
         budget_s: Seconds of the whole run, after which nothing is begun; None is no limit.
-        ahead: How many problems a device prepares while it measures one.
+        ahead: How many problems a device prepares while it measures one; one that tells when they are ready prepares
+            some more as long as none is.
 
     Attributes:
         unbegun: Problems that the budget left no time for.
@@ -131,7 +148,7 @@ class Schedule:
         ValueError: Two problems have one name.
     """
 
-    def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None, ahead: int = AHEAD) -> None:
+    def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None, ahead: int = 1) -> None:
         self._problems: dict[str, Planned] = {}
         self._groups: dict[str, _Group] = {}
         for each in problems:
@@ -151,7 +168,7 @@ class Schedule:
     @property
     def over(self) -> bool:
         """Whether nothing is being measured, and nothing that waits can be."""
-        return not any(each.measuring for each in self._devices.values())
+        return not any(each.measuring or each.ahead for each in self._devices.values())
 
     @property
     def waiting(self) -> list[str]:
@@ -159,12 +176,13 @@ class Schedule:
         prepared = [name for each in self._devices.values() for name in each.ahead]
         return [*prepared, *(each.name for group in self._groups.values() for each in group.waiting)]
 
-    def joined(self, devices: Iterable[str], now_s: float) -> list[Order]:
+    def joined(self, devices: Iterable[str], now_s: float, telling: Collection[str] = ()) -> list[Order]:
         """Devices are there, and free.
 
         Args:
             devices: Their names, which no other device of the run has now.
             now_s: Seconds since the start of the run.
+            telling: Those of them of which `ready` is going to be told.
 
         Raises:
             ValueError: There is a device of that name.
@@ -172,9 +190,33 @@ class Schedule:
         for device in devices:
             if device in self._devices:
                 raise ValueError(f"there is a device {device} already")
-            self._devices[device] = _Device()
+            self._devices[device] = _Device(tells=device in telling and self._ahead > 0, free_s=now_s)
         self._most = max(self._most, len(self._devices))
         return list(self._orders(now_s))
+
+    def ready(self, device: str, name: str, now_s: float, *, whole: bool = True) -> list[Order]:
+        """A device has prepared a problem so far that measuring it hardly has to wait.
+
+        Args:
+            device: The device; nothing happens if it is gone.
+            name: The problem; nothing happens if it is not prepared there any more.
+            now_s: Seconds since the start of the run.
+            whole: Whether all of it is prepared.
+        """
+        state = self._devices.get(device)
+        if state is None or name not in state.ahead:
+            return []
+        state.ready[name] = state.ready.get(name, False) or whole
+        return list(self._orders(now_s))
+
+    def looked(self, now_s: float) -> list[Order]:
+        """Time has passed in which nothing happened: a free device may have waited long enough."""
+        return list(self._orders(now_s))
+
+    @property
+    def waits(self) -> bool:
+        """Whether a device is free, and waits until something is ready."""
+        return any(each.measuring is None and each.ahead for each in self._devices.values())
 
     def ended(self, device: str, name: str, now_s: float, *, seconds: float, gain: float | None = None) -> list[Order]:
         """A device has measured a problem, which is finished whether it succeeded or not.
@@ -189,7 +231,7 @@ class Schedule:
         Raises:
             ValueError: The device measures no such problem.
         """
-        self._frees(device, name)
+        self._frees(device, name, now_s)
         planned = self._problems[name]
         if gain is not None:
             self._groups[planned.group].learn(planned, max(0.0, gain), seconds)
@@ -218,11 +260,11 @@ class Schedule:
                 self.lost.append(found.measuring)
         return list(self._orders(now_s))
 
-    def _frees(self, device: str, name: str) -> None:
+    def _frees(self, device: str, name: str, now_s: float) -> None:
         found = self._devices.get(device)
         if found is None or found.measuring != name:
             raise ValueError(f"{device} does not measure {name}")
-        found.measuring = None
+        found.measuring, found.free_s = None, now_s
 
     def _wait_again(self, name: str) -> None:
         self._groups[self._problems[name].group].waiting.insert(0, self._problems[name])
@@ -235,15 +277,19 @@ class Schedule:
             return
         for device, state in self._devices.items():
             if state.measuring is None:
-                yield from self._measure(device, state, left_s)
+                yield from self._measure(device, state, now_s, left_s)
         for device, state in self._devices.items():
             before = len(state.ahead)
-            while state.measuring is not None and len(state.ahead) < self._ahead:
-                if (found := self._best(device)) is None:
-                    break
+            while len(state.ahead) < self._most_ahead(state) and (found := self._best(device)) is not None:
                 state.ahead.append(found)
             if len(state.ahead) > before:
                 yield Order(Step.PREPARE, device, tuple(state.ahead))
+
+    def _most_ahead(self, state: _Device) -> int:
+        """How many problems a device prepares now: some more where none of them is ready, which may all be slow."""
+        if not state.tells:
+            return 0 if state.measuring is None else self._ahead
+        return self._ahead + (state.measuring is None) + (0 if state.ready else _FURTHER)
 
     def _end(self) -> Iterator[Order]:
         """Nothing more is begun."""
@@ -252,26 +298,53 @@ class Schedule:
             group.waiting = []
         for device, state in self._devices.items():
             if state.ahead:
-                state.ahead = []
+                state.ahead, state.ready = [], {}
                 yield Order(Step.PREPARE, device, ())
 
-    def _measure(self, device: str, state: _Device, left_s: float | None) -> Iterator[Order]:
-        """A free device measures what it has prepared, else the best that waits, else what a busy one has prepared."""
-        name = state.ahead.pop(0) if state.ahead else self._best(device)
+    def _measure(self, device: str, state: _Device, now_s: float, left_s: float | None) -> Iterator[Order]:
+        """A free device measures what it has prepared, else the best that waits, else what another has prepared."""
+        name = self._first_ready(state)
+        if name is None and state.tells and self._may_wait(device, state, now_s):
+            return
+        name = name or next(iter(state.ahead), None)
+        if name is not None:
+            state.gives_up(name)
+        name = name or self._best(device)
         if name is None:
-            busy = next((at for at, each in self._devices.items() if self._spares(each, device)), None)
-            if busy is None:
+            other = next((at for at, each in self._devices.items() if self._spares(each, device)), None)
+            if other is None:
                 return
-            left = self._devices[busy].ahead
-            name = next(each for each in reversed(left) if self._problems[each].runs_on(device))
-            left.remove(name)
-            yield Order(Step.PREPARE, busy, tuple(left))
+            name = self._taken_from(self._devices[other], device)
+            yield Order(Step.PREPARE, other, tuple(self._devices[other].ahead))
         state.measuring = name
         yield Order(Step.MEASURE, device, (name,), None if left_s is None else self._limit_s(name, left_s))
 
-    def _spares(self, busy: _Device, device: str) -> bool:
-        """Whether a busy device has prepared something that another device can measure."""
-        return any(self._problems[name].runs_on(device) for name in busy.ahead)
+    def _first_ready(self, state: _Device) -> str | None:
+        """The prepared problem that is ready, and to be measured first; None if none is.
+
+        Where all will be measured, one that is wholly prepared goes before one whose rest is being prepared meanwhile.
+        """
+        ready = [name for name in state.ahead if name in state.ready]
+        if self._near_end():
+            return max(ready, key=self._expected_s, default=None)
+        whole = [name for name in ready if state.ready[name]] if self._budget_s is None else []
+        return next(iter(whole or ready), None)
+
+    def _may_wait(self, device: str, state: _Device, now_s: float) -> bool:
+        """Whether a free device waits until one of several problems is ready."""
+        waiting = (each for group in self._groups.values() for each in group.waiting if each.runs_on(device))
+        several = len(state.ahead) + sum(1 for _ in islice(waiting, 2)) > 1
+        return several and now_s - state.free_s < _PATIENCE_S
+
+    def _taken_from(self, other: _Device, device: str) -> str:
+        """A problem that another device has prepared, the last one that this one can measure."""
+        name = next(each for each in reversed(other.ahead) if self._problems[each].runs_on(device))
+        other.gives_up(name)
+        return name
+
+    def _spares(self, other: _Device, device: str) -> bool:
+        """Whether a device has prepared something that another device can measure."""
+        return any(self._problems[name].runs_on(device) for name in other.ahead)
 
     def _best(self, device: str) -> str | None:
         """The problem that is worth most for each second on a device, which then waits no more; None if none waits.

@@ -24,7 +24,7 @@ from triton_ops.many.local import LocalExecutor
 from triton_ops.many.on_gpus import executors_of_gpus
 from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.run import ManyRun
-from triton_ops.many.schedule import AHEAD, Planned, Schedule
+from triton_ops.many.schedule import Planned, Schedule
 from triton_ops.many.view import Silent, Tells, display
 from triton_ops.processes.bytecode import being_filled
 from triton_ops.processes.signals import cleaned_up_on_sigterm
@@ -35,6 +35,8 @@ from triton_ops.trial import TuningResult
 
 ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
 
+AHEAD = 2
+"""How many problems a device of this machine prepares while it measures one, and two more as long as none is ready."""
 _SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
 
 

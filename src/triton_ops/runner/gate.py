@@ -27,17 +27,36 @@ class Leave:
     Attributes:
         waited_s: Seconds that the tune has waited for the device, which its budget does not count.
         limit_s: A further limit of seconds for the tune; None is none.
+        overlaps: Whether a trial may begin in another process before the search and the listener know of the one
+            before, which is on disk. Ctrl-C then waits for the trial.
     """
 
     waited_s: float = 0.0
     limit_s: float | None = None
+    overlaps: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """How far a tune is prepared that waits for its device.
+
+    Attributes:
+        enough: Is done once so much is prepared that measuring hardly has to wait for the rest.
+        whole: Is done once nothing more is prepared until the device is the tune's.
+    """
+
+    enough: Future[None]
+    whole: Future[None]
 
 
 class Gate(Protocol):
     """Lets one tune have its device, and says when it is to end."""
 
-    def wait(self) -> Leave:
-        """Wait until the device is this tune's, which has prepared all that it can without.
+    def wait(self, prepared: Prepared | None = None) -> Leave:
+        """Wait until the device is this tune's, which has begun to prepare all that it can without.
+
+        Args:
+            prepared: Tells when enough is prepared; None says that all is.
 
         Raises:
             KeyboardInterrupt: The tune is to end.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from triton_ops.evaluation.at_once import TriesAtOnce, at_once
+from triton_ops.evaluation.at_once import KeepsEach, TriesAtOnce, at_once
 from triton_ops.evaluation.station import TriesConfigs
 from triton_ops.feed.base import Feed, Ready
 from triton_ops.history.quarantine import Quarantine
@@ -52,6 +52,7 @@ class TuningLoop:
     stopped: str = "complete"
     _proposed: dict[Config, Origin] = field(default_factory=dict)
     _under_way: dict[Config, tuple[Ready, float]] = field(default_factory=dict)  # with the seconds when each began
+    _written: dict[Config, Trial] = field(default_factory=dict)  # under way, and in the log by another thread
     _settled: bool = False
     _best: Trial | None = None
     _failed: int = 0  # trials; counted as they end, since a listener is told after each of thousands
@@ -88,6 +89,8 @@ class TuningLoop:
             station: The station that tries configs, several at a time if it can.
         """
         tries = at_once(station)
+        if isinstance(station, KeepsEach):
+            station.keep_with(self._write)
         try:
             while (begun := self._begin(tries)) or self._under_way:
                 if not begun:
@@ -116,8 +119,8 @@ class TuningLoop:
             self.budget.note(0.0)
             self._end(ready.dropped, self._origin(ready))
             return True
-        tries.begin(ready.config, self.best, None if ready.compiled is None else ready.compiled.launch)
         self._under_way[ready.config] = ready, self.budget.elapsed_s
+        tries.begin(ready.config, self.best, None if ready.compiled is None else ready.compiled.launch)
         return True
 
     def _could_begin(self) -> bool:
@@ -187,24 +190,37 @@ class TuningLoop:
 
     def _finish(self, found: Trial, station: TriesConfigs, durable: bool) -> None:
         """Keep the trial of a proposal that was under way."""
+        written = self._written.pop(found.config, None)
+        trial = written or self._whole(found)
         ready, begun_s = self._under_way.pop(found.config)
-        compiled = ready.compiled
-        if compiled is not None:
-            found = replace(found, compile_s=compiled.compile_s, resources=compiled.resources or found.resources)
-        self.budget.note(self.budget.elapsed_s - begun_s, (compiled and compiled.compile_s) or 0.0)
-        self._end(found, self._origin(ready), durable)
+        self.budget.note(self.budget.elapsed_s - begun_s, (ready.compiled and ready.compiled.compile_s) or 0.0)
+        self._end(trial, self._origin(ready), durable if written is None else None)
         if found.measurement is not None:
             self._repeat_others(found.measurement.mode, station)
         if station.facts.lost is not None:
             self.stopped = "device lost"
+
+    def _whole(self, found: Trial) -> Trial:
+        """The trial of a proposal that is under way, with what its compilation has shown."""
+        compiled = self._under_way[found.config][0].compiled
+        if compiled is None:
+            return found
+        return replace(found, compile_s=compiled.compile_s, resources=compiled.resources or found.resources)
+
+    def _write(self, found: Trial) -> None:
+        """Write the trial of a proposal that is under way, in a thread that is about to begin with the next one."""
+        if found.config in self._under_way:
+            whole = self._whole(found)
+            self.log.trial(whole, self._origin(self._under_way[found.config][0]))
+            self._written[found.config] = whole
 
     def _origin(self, ready: Ready) -> Origin:
         origin = self._proposed.get(ready.config, Origin.SEARCHER)
         deferred = ready.compiled is not None and ready.compiled.deferred
         return Origin.DEFERRED if deferred and origin is Origin.SEARCHER else origin
 
-    def _end(self, trial: Trial, origin: Origin, durable: bool = True) -> None:
-        """Keep a finished trial, and tell the searcher and the listener."""
+    def _end(self, trial: Trial, origin: Origin, durable: bool | None = True) -> None:
+        """Keep a finished trial, and tell the searcher and the listener; with None it is in the log already."""
         self.quarantine.add(trial)
         self._keep(trial, origin, durable)
         self.searcher.tell([trial])
@@ -216,8 +232,9 @@ class TuningLoop:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
 
-    def _keep(self, trial: Trial, origin: Origin, durable: bool = True) -> None:
-        self.log.trial(trial, origin, durable)
+    def _keep(self, trial: Trial, origin: Origin, durable: bool | None = True) -> None:
+        if durable is not None:
+            self.log.trial(trial, origin, durable)
         self.doubts.tried(trial)
         again = trial.config in self.trials
         self._count(trial)

@@ -51,6 +51,7 @@ class Stations:
         turns: The turns on the first device; those on the others wait as these do.
         gate: What may end the tune; None for one that only Ctrl-C ends.
         known: The trials of an interrupted run.
+        overlaps: Whether a trial in another process may begin before the search knows of the one before.
     """
 
     tasks: Sequence[Task]
@@ -61,6 +62,7 @@ class Stations:
     turns: Turns
     gate: Gate | None
     known: Sequence[Trial]
+    overlaps: bool = False
     _side_by_side: SideBySide | None = field(default=None, init=False)
 
     def begin(
@@ -75,7 +77,7 @@ class Stations:
         first, *others = (self._assignment(task) for task in self.tasks)
         opens = begin_station(first, self.isolate, processes[0], begun, reuse=self.reuse)
         if not others:
-            return lambda: self._on(opens(), self.turns)
+            return lambda: self._alone(opens(), first)
         beside = {
             each.device_name: partial(
                 self._opened, begin_station(each, self.isolate, process, reuse=self.reuse), each.device_name
@@ -112,6 +114,16 @@ class Stations:
         except KeyboardInterrupt:
             loop.stopped = "interrupted"
         return outcome
+
+    def _alone(self, opened: Station, assignment: Assignment) -> Station:
+        """The station of a tune on one device: if it may, one that tries a config while the search thinks.
+
+        Where a CPU is measured, the work of this process beside a trial would be in its times.
+        """
+        station = self._on(opened, self.turns)
+        if not (self.overlaps and station.facts.apart) or assignment.device.kind == "cpu":
+            return station
+        return SideBySide((assignment.device_name, station), {}, self.effort)
 
     def _opened(self, opens: Callable[[], Station], device_name: str) -> Station:
         return self._on(opens(), self._turns_on(device_name))

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from triton_ops.cache import Key, NotedCall, Record, Store
+from triton_ops.compile_pool.compiles import Compiles
 from triton_ops.compile_pool.pool import CompilePool
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.evaluation.finals import FinalRequest
@@ -21,6 +22,7 @@ from triton_ops.evaluation.station import StationFacts
 from triton_ops.expectation.prior import coming_priors
 from triton_ops.feed.base import Feed
 from triton_ops.feed.compiled import feed_over, open_pool, until_one_is_done
+from triton_ops.feed.first import FirstConfigs
 from triton_ops.hardware import CpuLoad, Turns, machine_of
 from triton_ops.history.nearby import winners_nearby
 from triton_ops.history.quarantine import Quarantine
@@ -31,7 +33,7 @@ from triton_ops.history.transfer import transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.progress.events import Listener, RunPlan
 from triton_ops.results.record import failed, record_of, result_of
-from triton_ops.runner.gate import Gate, nothing_yet, wait_for_one
+from triton_ops.runner.gate import Gate, Prepared, nothing_yet, wait_for_one
 from triton_ops.runner.late_priors import readiness, searcher_over
 from triton_ops.runner.log_lines import log_comparison, open_log
 from triton_ops.runner.loop import TuningLoop
@@ -125,6 +127,7 @@ class Tuning:
     keep: bool = True
     gate: Gate | None = None
     _model: Future[list[Prior]] | None = None
+    _overlaps: bool = False  # as of `Leave`
 
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner.
@@ -173,12 +176,17 @@ class Tuning:
             yield None
             return
         with open_pool(request.task, request.effort, reuse=request.reuse, shared_cpus=request.shared_cpus) as pool:
+            prepared = None
             if pool is not None:
-                self._compile_first(pool)
+                first = FirstConfigs(pool)
+                self._compile_first(first)
                 searcher = self._searcher(pool, partial(nothing_yet, self.gate))
-                feed_over(pool, machine_of(request.task.device), request.effort, searcher)
-            leave = self.gate.wait()
+                feed_over(first, machine_of(request.task.device), request.effort, searcher)
+                first.complete(searcher)
+                prepared = Prepared(first.enough, first.whole)
+            leave = self.gate.wait(prepared)
             self.start += leave.waited_s
+            self._overlaps = leave.overlaps
             if pool is not None:
                 pool.go_first()
             self.request = replace(request, effort=request.effort.within(leave.limit_s))
@@ -230,7 +238,7 @@ class Tuning:
         request, incumbents, nearby = self.request, self._incumbents(), self._nearby(known)
         stations = Stations(
             tasks=[request.task, *request.beside], effort=request.effort, cold=request.cold, isolate=request.isolate,
-            reuse=request.reuse, turns=self.turns, gate=self.gate, known=known,
+            reuse=request.reuse, turns=self.turns, gate=self.gate, known=known, overlaps=self._overlaps,
         )  # fmt: skip
         with ExitStack() as opened:
             if (pool := opened.enter_context(self._pool(prepared))) is not None:
@@ -262,7 +270,7 @@ class Tuning:
         outcome = stations.confirmed(loop, outcome, final, facts.mode)  # after the station has freed its memory
         return _Findings(loop, outcome, facts)
 
-    def _compile_first(self, pool: CompilePool, nearby: Sequence[Config] = ()) -> None:
+    def _compile_first(self, pool: Compiles, nearby: Sequence[Config] = ()) -> None:
         """Have the configs compiled that are tried first, in spare time until they are proposed."""
         pool.submit(self.request.default, anyway=True, spare=True)
         for config in nearby:

@@ -25,7 +25,7 @@ from triton_ops.hardware import gpus_here
 from triton_ops.many.cluster.copies import Piece, Watched, apply
 from triton_ops.many.executor import Place
 from triton_ops.progress.events import RunPlan, RunProgress
-from triton_ops.runner.gate import Leave
+from triton_ops.runner.gate import Leave, Prepared
 from triton_ops.trial import Trial, TuningResult
 
 SIMULATED = "simulated"
@@ -230,7 +230,7 @@ class _Open:
         self._leave = Leave(limit_s=limit_s)
         self.ended = False
 
-    def wait(self) -> Leave:
+    def wait(self, prepared: Prepared | None = None) -> Leave:  # noqa: ARG002 - the role's signature
         """The device is free."""
         return self._leave
 
