@@ -57,19 +57,21 @@ class ScriptedExecutor:
 
 
 class TellingExecutor(ScriptedExecutor):
-    """Tells that jobs are ready, in the order of their names here, once all of these are prepared."""
+    """Tells that jobs are ready: first those named here, in their order once all are prepared, then each at once."""
 
     def __init__(self, order, **more):
         super().__init__(**more)
-        self.order = order
+        self.order, self.told = order, False
 
     def tell_ready(self, call):
         self.call = call
 
     def prepare(self, jobs):
         super().prepare(jobs)
-        if set(self.order) <= set(self.prepared[-1]):
-            for name in self.order:
+        first = [] if self.told else self.order
+        if set(first) <= set(self.prepared[-1]):
+            self.told = True
+            for name in dict.fromkeys([*first, *self.prepared[-1]]):
                 self.call(name, True)
 
 
