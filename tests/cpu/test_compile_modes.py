@@ -186,6 +186,9 @@ def test_what_is_no_model_or_no_input_is_refused(model, inputs, error):
         ({"modes": [7]}, "no way to compile"),
         ({"seed": "one"}, "seed"),
         ({"logs": ["autotunin"]}, "close are autotuning"),
+        ({"logs": "autotuning"}, "a list of names"),
+        ({"tolerance": "high"}, "a number or a Tolerance"),
+        ({"loss": 3}, "a function of the model's output"),
     ],
 )
 def test_options_out_of_range_are_refused_before_any_process(options, said):

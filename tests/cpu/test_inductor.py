@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from triton_ops import CompileMode, DeviceError, SettingsError
 from triton_ops.inductor.environment import checked_logs, log_switches, wrong_names
-from triton_ops.inductor.gate import gate_here, gate_of
+from triton_ops.inductor.gate import gate_here, gate_of, open_gate
 from triton_ops.inductor.logs import read_log
 from triton_ops.inductor.modes import (
     CUDAGRAPHS,
@@ -156,6 +158,24 @@ def test_the_gate_of_other_vendors():
 def test_the_gate_of_a_device_that_is_not_here_is_a_device_error(device):
     with pytest.raises(DeviceError, match=device):
         gate_here(device)
+
+
+def test_the_gate_can_be_opened_for_a_process(monkeypatch):
+    from torch._inductor import utils
+    from torch.compiler import config
+
+    asked = as_mode("max-autotune-ungated")
+    assert asked.ungated
+    assert effective_options(asked) == effective_options(as_mode("max-autotune"))
+    assert same_without_gpu([as_mode("max-autotune"), asked], asked).name == "max-autotune"
+    monkeypatch.setattr(utils, "is_big_gpu", lambda _=0: False)
+    monkeypatch.setattr(config, "cache_key_tag", "mine")
+    layout = SimpleNamespace(dtype=torch.float16, device=torch.device("cuda", 0))
+    assert not utils._use_template_for_gpu(layout, [torch.float16])
+    open_gate()
+    open_gate()
+    assert utils._use_template_for_gpu(layout, [torch.float16])
+    assert config.cache_key_tag == "ungated;mine"
 
 
 def test_options_are_listed_with_their_variables():

@@ -16,6 +16,7 @@ from triton_ops.compile_modes.step import Loss, Step
 from triton_ops.compile_modes.verification import Verification
 from triton_ops.compile_modes.workload import Workload
 from triton_ops.evaluation.criteria import Difference
+from triton_ops.inductor.gate import open_gate
 from triton_ops.inductor.logs import CompilerLog
 from triton_ops.inductor.modes import CompileMode
 from triton_ops.measure import HostTimer, Launch, Sampler
@@ -87,6 +88,8 @@ class Contender:
         self._tell(COMPILING)
         if not self._mode.eager:
             torch._dynamo.reset()
+            if self._mode.ungated:
+                open_gate()
             self._step = self._made(torch.compile(workload.model, **self._mode.arguments()))
         errors = self._checked(verification)
         calls_s = self._warmed()

@@ -46,7 +46,7 @@ class Limits:
 
     def within(self, left_s: float) -> Limits:
         """These limits, with a compilation that takes no longer than what is left of a budget."""
-        return Limits(load_s=self.load_s, compile_s=max(min(self.compile_s, left_s), 1.0), call_s=self.call_s)
+        return Limits(load_s=self.load_s, compile_s=min(self.compile_s, max(left_s, 1.0)), call_s=self.call_s)
 
     @property
     def by_step(self) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops._ranges import Count, NotNegative, Seconds
+from triton_ops.inductor.gate import open_gate
 from triton_ops.inductor.logs import AutotuneTable
 from triton_ops.inductor.modes import CompileMode, settings_of_process
 from triton_ops.trial import Status
@@ -147,12 +148,15 @@ class CompileReport:
         """`model` compiled in the recommended way, or as it is.
 
         If weights are to be constants, torch's setting for that is changed for the whole process: there is none for one
-        model. Call it under `torch.no_grad()` then.
+        model. Call it under `torch.no_grad()` then. The gate for small GPUs is opened for the whole process too, if the
+        recommended way is ungated.
         """
         if self.chosen.eager:
             return model
         for name, value in settings_of_process(self.chosen).items():
             setattr(require("torch._inductor.config", "compiling a model"), name, value)
+        if self.chosen.ungated:
+            open_gate()
         return require("torch", "compiling a model").compile(model, **self.chosen.arguments())
 
     def as_json(self, details: bool = False) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.inductor.environment import checked_logs
 from triton_ops.inductor.modes import CompileMode, as_mode, default_modes, uses_cudagraphs
 from triton_ops.task.budget import checked_seed
-from triton_ops.tolerance import Tolerance
+from triton_ops.tolerance import Tolerance, as_tolerance
 
 _MOST_MODEL_BYTES = 1 << 34
 
@@ -72,7 +72,7 @@ def made_request(
     modes: Sequence[Any] | None,
     training: bool,
     loss: Loss | None,
-    tolerance: Tolerance | None,
+    tolerance: Tolerance | float | None,
     warmup: int,
     seconds: float,
     budget_s: float | None,
@@ -84,15 +84,20 @@ def made_request(
     """The request that a caller makes.
 
     Raises:
-        SettingsError: A number is out of range, a way to compile is none, two have one name, or torch has no such log.
+        SettingsError: A number is out of range, a way to compile is none, two have one name, torch has no such log, or
+            the loss is no function.
         KernelTypeError, DeviceError: The model or its inputs do not fit.
     """
     asked = _modes(modes)
+    if isinstance(logs, (str, bytes)):
+        raise SettingsError(f"logs is {logs!r}; a list of names is needed", hint='logs=["inductor"]')
+    if loss is not None and not callable(loss):
+        raise SettingsError(f"loss is {loss!r}; it must be a function of the model's output")
     checked_logs(logs)
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
     _check_warmup(int(warmup), asked)
     manner = Manner(
-        training=bool(training), tolerance=tolerance or Tolerance(), seed=checked_seed(seed), warmup=int(warmup),
+        training=bool(training), tolerance=as_tolerance(tolerance), seed=checked_seed(seed), warmup=int(warmup),
         **_torch_settings(),
     )  # fmt: skip
     device = ""

@@ -105,4 +105,4 @@ def file_name(name: str) -> str:
 
 def _identity(mode: CompileMode) -> str:
     options = {name: str(value) for name, value in mode.options.items()}
-    return fingerprint([mode.mode, options, mode.backend])
+    return fingerprint([mode.mode, options, mode.backend, mode.ungated])

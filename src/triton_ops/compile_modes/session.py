@@ -21,7 +21,7 @@ def tune_compile(
     modes: Sequence[str | Mapping[str, Any] | CompileMode] | None = None,
     training: bool = False,
     loss: Loss | None = None,
-    tolerance: Tolerance | None = None,
+    tolerance: Tolerance | float | None = None,
     why: bool = False,
     warm: bool = False,
     warmup: int = 3,
@@ -53,7 +53,7 @@ def tune_compile(
         training: Whether a call is forward and backward, without an optimizer; gradients are checked too.
         loss: For training, from the output to the number whose gradients are computed. None takes the output's own
             `loss`, the output if it is one number, else the mean square of its floating-point tensors.
-        tolerance: How far results may be off; None is the rule for verdicts.
+        tolerance: How far results may be off, or a number as for `tune`; None is the rule for verdicts.
         why: Whether slow modes are varied in one option at a time, to name what makes them slow.
         warm: Whether compilers find what earlier ones have made; first calls are then not those of a new machine.
         warmup: Least calls before times count. Fewer than 3 are refused where CUDA graphs are used, which replay from

@@ -7,6 +7,7 @@ that devices that are not here can be asked for too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
@@ -15,6 +16,7 @@ from triton_ops.hardware import probe
 LEAST_UNITS = 68  # of NVIDIA's: an RTX 3080 has as many
 LEAST_XPU_UNITS = 16
 _OLDEST_ROCM, _CLOSED_ROCM = 9, 10  # major numbers of the architecture: gfx10 is closed, gfx9 and gfx11 on are open
+_TAG = "ungated;"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,22 @@ def gate_of(kind: str, units: int, major: int | None = None) -> Gate:
         f"{units} multiprocessors, {least} are needed: max-autotune takes no Triton templates for products here, and "
         "says so only in its log; TRITON kernels of your own and this package's matmul are not gated",
     )
+
+
+def open_gate() -> None:
+    """Have Inductor take every GPU of this process for a big one, from now on; there is no option for it.
+
+    What is compiled with the gate open has entries of its own in the compiler's caches, which else would not know.
+    """
+    utils: Any = require("torch._inductor.utils", "opening Inductor's gate")
+    settings: Any = require("torch.compiler.config", "opening Inductor's gate")
+    utils.is_big_gpu = _always
+    if _TAG not in settings.cache_key_tag:
+        settings.cache_key_tag = f"{_TAG}{settings.cache_key_tag}"
+
+
+def _always(_: Any = 0) -> bool:
+    return True
 
 
 def gate_here(device_name: str) -> Gate:

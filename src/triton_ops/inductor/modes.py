@@ -23,6 +23,7 @@ EAGER = "eager"
 INDUCTOR = "inductor"
 CUDAGRAPHS = "triton.cudagraphs"
 FREEZING = "freezing"
+UNGATED = "max-autotune-ungated"
 MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
 _AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
 OPTION_SETS: Mapping[str, Mapping[str, Any]] = {
@@ -51,6 +52,8 @@ class CompileMode:
         mode: A mode of `torch.compile`; None for options alone.
         options: Options of Inductor by their dotted names.
         backend: Torch's name of the compiler; None runs the model as it is.
+        ungated: Whether GPUs with few multiprocessors get Triton templates for products too, which Inductor's gate
+            keeps from them. Torch has no option for it: the gate is opened for the whole process.
 
     Raises:
         SettingsError: A mode and options are given together, which `torch.compile` refuses.
@@ -61,6 +64,7 @@ class CompileMode:
     mode: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     backend: str | None = INDUCTOR
+    ungated: bool = False
 
     def __post_init__(self) -> None:
         if self.mode is not None and self.options:
@@ -108,13 +112,16 @@ def as_mode(given: Any) -> CompileMode:
     if isinstance(given, Mapping):
         return CompileMode(",".join(f"{name}={value}" for name, value in given.items()) or "no options", options=given)
     if not isinstance(given, str) or not given.strip():
+        named = ", ".join((EAGER, *MODES, UNGATED, *OPTION_SETS))
         raise SettingsError(
             f"{given!r} is no way to compile a model",
-            hint=f"name one of {', '.join((EAGER, *MODES, *OPTION_SETS))}, or give a mapping of Inductor's options",
+            hint=f"name one of {named}, or give a mapping of Inductor's options",
         )
     name = given.strip()
     if name == EAGER:
         return CompileMode(EAGER, backend=None)
+    if name == UNGATED:
+        return CompileMode(UNGATED, mode="max-autotune", ungated=True)
     if name in OPTION_SETS:
         return CompileMode(name, options=OPTION_SETS[name])
     return CompileMode(name, mode=name)
