@@ -169,13 +169,13 @@ def test_the_gate_can_be_opened_for_a_process(monkeypatch):
     assert effective_options(asked) == effective_options(as_mode("max-autotune"))
     assert same_without_gpu([as_mode("max-autotune"), asked], asked).name == "max-autotune"
     monkeypatch.setattr(utils, "is_big_gpu", lambda _=0: False)
-    monkeypatch.setattr(config, "cache_key_tag", "mine")
     layout = SimpleNamespace(dtype=torch.float16, device=torch.device("cuda", 0))
     assert not utils._use_template_for_gpu(layout, [torch.float16])
-    open_gate()
-    open_gate()
+    with config.patch(cache_key_tag="mine"):
+        open_gate()
+        open_gate()
+        assert config.cache_key_tag == "ungated;mine"
     assert utils._use_template_for_gpu(layout, [torch.float16])
-    assert config.cache_key_tag == "ungated;mine"
 
 
 def test_options_are_listed_with_their_variables():
