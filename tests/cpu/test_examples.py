@@ -23,6 +23,7 @@ pytestmark = pytest.mark.triton
 
 INTERPRETED = """
 import sys
+import torch
 from triton_ops.cli.target import load_target
 
 softmax = load_target(sys.argv[1])
@@ -34,16 +35,27 @@ for shape in ((5, 1000), (3, 128), (2, 1)):
         given.keyword["out"].fill_(float("nan"))
         softmax.kernel.compile(config, given).launch(given)
         assert (given.keyword["out"] - right).abs().max() < 1e-6, (shape, config)
+
+from vector_add import CONFIGS, main, vec_add, with_config
+
+for n in (1, 128, 1000, 1025):
+    x, y = torch.randn(n), torch.randn(n)
+    assert torch.equal(vec_add(x, y), x + y), n
+    assert all(torch.equal(with_config(x, y, config), x + y) for config in CONFIGS.values()), n
+main()
 """
 
 
-def test_softmax_is_right():
+def test_softmax_and_the_sum_of_vectors_are_right(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", INTERPRETED, f"{PROJECT}/examples/softmax.py:softmax"],
         capture_output=True, text=True, check=False,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(PROJECT / "src")},
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{PROJECT / 'src'}:{PROJECT / 'examples'}",
+             "TRITON_OPS_CACHE_DIR": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:4]] == ["config", "128/4", "256/8"]
+    assert done.stdout.splitlines()[4].startswith("128/4 ")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
