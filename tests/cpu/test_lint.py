@@ -61,6 +61,13 @@ def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
     assert "TURNS decides the turns of a loop that is unrolled" in turns
 
 
+def test_a_key_without_the_only_extent_is_undecided():
+    found = [one for one in linted("sharing").undecided if one.rule == "narrow-key"]
+    assert [(one.kernel, one.why) for one in found] == [
+        ("tuned_for_one_size", "n ends a tuned axis of the tile, and the key [] leaves it out; it may vary little")
+    ]
+
+
 def test_sixty_kernels_are_tried_and_half_of_them_have_no_pitfall():
     kernels = [kernel for name in FILES for kernel in linted(name).kernels]
     assert len(kernels) >= 60

@@ -34,12 +34,12 @@ def _left_out(rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapp
                 f"best for the first {names} "
                 f"is used for every other",
             )  # fmt: skip
-    limits = _tiled_limits(variant, extents)
-    for name in sorted(limits - key):
+    limits = _tiled_limits(variant, extents, axes=2)
+    for name in sorted((limits | _tiled_limits(variant, extents, axes=1)) - key):
         if not _derived(kernel, {name}, key) and not any(
             name in arguments_in(loop.upper) for loop in variant.facts.loops
         ):
-            if limits & key:
+            if name in limits and limits & key:
                 yield rule.found(
                     kernel, kernel.line,
                     f"{name} ends a tuned axis of the tile, and the key {sorted(key)} leaves it out, although it has "
@@ -71,12 +71,12 @@ def _derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
     return False
 
 
-def _tiled_limits(variant: Variant, extents: Mapping[int, str]) -> set[str]:
-    """Arguments that end an index which steps from program to program by more than 1."""
+def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:
+    """Arguments that end an index of a stored block of so many axes and more, and that step by tuned tiles."""
     found: set[str] = set()
     terms = variant.facts.terms
     for access in variant.facts.accesses:
-        if access.kind != "store" or len(access.type.shape) < 2:
+        if access.kind != "store" or len(access.type.shape) < axes:
             continue
         for index in indices(terms, access):
             if index.extent in extents and any(one.name == "program_id" for one in index.stepping):
