@@ -10,6 +10,7 @@ import torch
 from tests.compiled_models import Gated
 from triton_ops import SettingsError, advise
 from triton_ops.compile_modes.advice import CallProfile, OpShare, decided, kind_of
+from triton_ops.hardware import gpu_missing
 
 
 def profile(product=0.0, fusable=0.0, scattered=0.0, **more):
@@ -88,3 +89,6 @@ def test_the_command_prints_its_reasons(cli):
     assert found["reasons"]
     text = cli("advise", "tests.compiled_models:gated", "--tried", "torch.compile")
     assert (text.code, "ms a call" in text.out) == (0, True)
+    if gpu_missing():  # then no GPU is said to wait
+        assert found["profile"]["idle"] is None
+        assert text.out.splitlines()[0].endswith("ms a call")

@@ -35,5 +35,6 @@ def advise_command(
         return
     rows = [[op.name, f"{op.share:.1%}", str(op.calls), op.kind] for op in found.profile.ops[:_SHOWN]]
     header, *lines = table(("operator", "share", "calls", "kind"), rows, width(), ("share", "calls"))
-    said = [f"{found.profile.call_ms:.3f} ms a call, the GPU idle in {found.profile.idle:.0%}", bold(header), *lines]
+    idle = "" if found.profile.idle is None else f", the GPU idle in {found.profile.idle:.0%}"
+    said = [f"{found.profile.call_ms:.3f} ms a call{idle}", bold(header), *lines]
     say(*said, *map(bold, paragraph(f"{found.way}  ", "; ".join(found.reasons), width())))

@@ -67,14 +67,14 @@ class CallProfile:
 
     Attributes:
         call_ms: Milliseconds of a call.
-        idle: Share of the time in which a GPU waits for the host; 0 on a CPU.
+        idle: Share of the time in which a GPU waits for the host; None on a CPU.
         ops: Operators, the most expensive first.
         of_peak: Rate of the products over the device's peak by datasheet; None if not known.
         arch: The device's architecture, such as `sm_90`.
     """
 
     call_ms: float
-    idle: float = 0.0
+    idle: float | None = None
     ops: tuple[OpShare, ...] = ()
     of_peak: float | None = None
     arch: str = ""
@@ -186,7 +186,7 @@ def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> Call
     product_s = sum(took for name, took in times_us.items() if kind_of(name) == "product") / 1e6
     return CallProfile(
         call_ms=call_ms,
-        idle=max(0.0, 1 - busy_us / _CALLS / 1e3 / max(call_ms, 1e-9)) if gpu else 0.0,
+        idle=max(0.0, 1 - busy_us / _CALLS / 1e3 / max(call_ms, 1e-9)) if gpu else None,
         ops=tuple(OpShare(n, times_us[n] / busy_us, -(-counts[n] // _CALLS), kind_of(n)) for n in ops),
         of_peak=_of_peak(flops / product_s if product_s else 0.0, probe(device_name), dtype),
         arch=probe(device_name).arch,
@@ -204,7 +204,7 @@ def kind_of(op: str) -> str:
 def _fusion(profile: CallProfile) -> list[str]:
     """Why the model should be compiled."""
     reasons = []
-    if profile.idle >= _IDLE:
+    if profile.idle is not None and profile.idle >= _IDLE:
         reasons.append(
             f"the GPU waits for the host in {profile.idle:.0%} of a call: fewer launches, and CUDA graphs, help"
         )
