@@ -36,8 +36,7 @@ def to_triton(config: Mapping[str, Any], listed: Iterable[Any] = (), members: Me
 
 
 def _equal(wanted: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    plain = {name: _shown(name, value) for name, value in values.items() if name not in _OPTIONS}
-    if plain != {name: value for name, value in wanted.items() if name not in _OPTIONS}:
+    if _tuned(values) != _tuned(wanted):
         return False
     return all(values.get(name) == wanted[name] for name in _OPTIONS if name in wanted)
 
@@ -49,11 +48,19 @@ def from_triton(config: Any) -> Config:
 
 def timings(trials: Iterable[Trial], listed: Sequence[Any] = ()) -> dict[Any, list[float]]:
     """For each `triton.Config` that was tried median, 20 % and 80 % quantile in ms; infinite where it failed."""
-    measured = {to_triton(trial.config, listed): trial.measurement for trial in trials}
+    alike: dict[frozenset[Any], list[Any]] = {}  # all of a large list would be compared with each trial
+    for one in listed:
+        alike.setdefault(_tuned(values_of(one)), []).append(one)
+    measured = {to_triton(one.config, alike.get(_tuned(one.config), ())): one.measurement for one in trials}
     return {
         config: [math.inf] * 3 if times is None else [times.median_ms, times.p20_ms, times.p80_ms]
         for config, times in measured.items()
     }
+
+
+def _tuned(values: Mapping[str, Any]) -> frozenset[Any]:
+    """The tunables with their values, without launch options."""
+    return frozenset((name, _shown(name, value)) for name, value in values.items() if name not in _OPTIONS)
 
 
 def _shown(name: str, value: Any) -> Any:
