@@ -27,6 +27,7 @@ from triton_ops import (
 )
 from triton_ops.backend import Arguments
 from triton_ops.compile_modes.contender import Contender
+from triton_ops.compile_modes.counting import loops_in
 from triton_ops.compile_modes.process import ModeProcess
 from triton_ops.compile_modes.questions import Failed, Loaded, Manner
 from triton_ops.compile_modes.request import made_request
@@ -84,6 +85,46 @@ def test_a_mode_that_does_not_work_is_told(compiler, status, said):
     assert isinstance(found, Failed)
     assert found.status is status
     assert said in found.reason
+
+
+LOOPS = """
+cpp_fused_0 = async_compile.cpp_pybinding(['float*'], r'''
+extern "C"  void  kernel(float* out_ptr0)
+{
+    #pragma omp parallel
+    {
+        {
+            #pragma omp for
+            for(int64_t x0=0; x0<64; x0+=1)
+            {
+                for(int64_t x1=0; x1<128; x1+=16)
+                {
+                    out_ptr0[x0] = x1;
+                }
+            }
+        }
+        {
+            for(int64_t x0=0; x0<64; x0+=1)
+            {
+                out_ptr0[x0] = x0;
+            }
+        }
+    }
+}
+''')
+cpp_fused_1 = async_compile.cpp_pybinding(['float*'], r'''
+extern "C"  void  kernel(float* out_ptr0)
+{
+    out_ptr0[0] = 1;
+}
+''')
+"""
+
+
+def test_loops_of_generated_code_are_counted_once_whatever_lies_in_them():
+    assert loops_in(LOOPS) == 3
+    assert loops_in(LOOPS.replace("out_ptr0[x0] = x0", "CppMicroGemm(x0)")) == 2, "a template is one"
+    assert loops_in("def call(args):\n    for(x)\n") == 0
 
 
 def test_a_tolerance_takes_the_place_of_the_rule():

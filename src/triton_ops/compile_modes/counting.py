@@ -1,8 +1,10 @@
 """What one process can count of a compiled model: compiled graphs, seconds of compiling, kernels of a call, memory.
 
 Facts used, of torch 2.11 to 2.15: `torch._dynamo.utils.counters` counts graphs and graph breaks, its
-`compilation_time_metrics` holds seconds by stage, and `torch._inductor.metrics` counts generated kernels. What a torch
-does not tell is not known, and no error.
+`compilation_time_metrics` holds seconds by stage, and `PyCodeCache.modules` of `torch._inductor.codecache` the modules
+with generated code, in which each C++ function is a text. (`torch._inductor.metrics` counts kernels too, those that the
+C++ backend has tried and thrown away among them, and none that come from a cache.) What a torch does not tell is not
+known, and no error.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from typing import Any
 from triton_ops._optional import require
 
 _UTILS = "torch._dynamo.utils"
-_METRICS = "torch._inductor.metrics"
+_CODE_CACHE = "torch._inductor.codecache"
+_FUNCTION = re.compile(r'^extern "C".*?^}', re.MULTILINE | re.DOTALL)
+_PRODUCT = "CppMicroGemm"  # a template's loops over tiles are one loop to its user
 _COMPILING = ("_compile.compile_inner", "entire_frame_compile")
 _NO_WORK = re.compile(
     r"aten::(t|view\w*|_unsafe_view|reshape\w*|_reshape_\w+|transpose\w*|permute|expand\w*|as_strided\w*|empty\w*|"
@@ -39,7 +43,7 @@ def graphs_and_breaks() -> tuple[int, int]:
 
 
 def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
-    """Kernels that a call launches; on a CPU the operators that it runs and the loops that Inductor has generated.
+    """Kernels that a call launches; on a CPU the operators that it runs and the generated loops of all graphs.
 
     The call runs once, under torch's profiler; None where that does not work.
     """
@@ -90,8 +94,28 @@ class PeakMemory:
         return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
 
 
+def loops_in(generated: str) -> int:
+    """How many loops over data are in generated C++ code: those that lie in no other. A function without any is one."""
+    found = 0
+    for function in _FUNCTION.findall(generated):
+        loops, outer = 0, ""
+        for line in function.splitlines():
+            indent = line[: len(line) - len(line.lstrip())]
+            if not outer and line.lstrip().startswith("for("):
+                loops, outer = loops + 1, f"{indent}}}"
+            elif line.rstrip() == outer:
+                outer = ""
+        found += 1 if _PRODUCT in function else max(loops, 1)
+    return found
+
+
 def _generated_loops() -> int:
-    return int(getattr(sys.modules.get(_METRICS), "generated_kernel_count", 0))
+    modules = getattr(getattr(sys.modules.get(_CODE_CACHE), "PyCodeCache", None), "modules", ())
+    found = 0
+    for file in {str(getattr(module, "__file__", "")) for module in modules}:
+        with contextlib.suppress(OSError):  # it was cleaned away
+            found += loops_in(Path(file).read_text(encoding="utf-8", errors="replace"))
+    return found
 
 
 def _works(event: Any) -> bool:
