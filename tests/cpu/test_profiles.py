@@ -287,6 +287,13 @@ def test_the_whole_profile_has_shares_a_device_and_advice(cli, tmp_path):
     assert place["of_units"] == place["of_limit"] == pytest.approx(1.1e12 / 1.76336e-3 / 989.4e12, rel=1e-3)
 
 
+def test_a_kernel_that_uses_matrix_units_is_a_product_whatever_its_name(tmp_path):
+    own = {**RAW, "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": ("%", "85.0")}
+    for figures, way in ((own, "library"), (RAW, "torch.compile")):
+        (tmp_path / "given.csv").write_text(raw_page(("fused_experts", figures)))
+        assert read_profile(tmp_path / "given.csv").advice.way == way
+
+
 def test_short_launches_ask_for_fewer_of_them(tmp_path):
     tiny = {**RAW, "gpu__time_duration.sum": ("usecond", "1.50")}
     for name in (f"sm__throughput.{ELAPSED}", f"gpu__compute_memory_throughput.{ELAPSED}"):
@@ -303,7 +310,8 @@ def test_short_launches_ask_for_fewer_of_them(tmp_path):
     ("name", "kind"),
     [
         ("nvjet_tst_128x256", "product"), ("sm90_xmma_gemm_bf16", "product"), ("_flash_fwd", "product"),
-        ("DeviceRadixSortKernel", "scattered"), ("triton_poi_fused_add", "fusable"),
+        ("mm", "product"), ("triton_tem_fused_addmm_0", "product"), ("bmm_kernel", "product"), ("_attn_fwd", "product"),
+        ("DeviceRadixSortKernel", "scattered"), ("triton_poi_fused_add", "fusable"), ("comm_summary", "fusable"),
     ],
 )  # fmt: skip
 def test_kernels_are_sorted_by_their_names(name, kind):

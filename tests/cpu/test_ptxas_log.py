@@ -43,10 +43,36 @@ def test_each_kernel_has_its_figures_and_a_verdict():
     assert "too much shared data" in wide.refused
 
 
-def test_a_kernel_that_is_assembled_twice_is_told_as_it_was_last():
+def test_a_kernel_that_is_assembled_for_several_configs_is_told_for_each():
     first = TRITONS.partition("ptxas info    : Compiling entry function 'add'")[0]
-    (one,) = parse_ptxas(first + first.replace("Used 255", "Used 128").replace("672", "0"))
-    assert (one.registers, one.verdict) == (128, "fits")
+    plain = first.replace("Used 255", "Used 128").replace("672", "0").partition("pipeline in the function 'mm'")[2]
+    found = parse_ptxas(first + plain + plain)
+    assert [(one.registers, one.verdict, one.serialised) for one in found] == [
+        (255, "spills", True), (128, "fits", False),
+    ]  # fmt: skip
+
+
+ABORTED = """
+================================================================
+Internal Triton PTX codegen error
+`ptxas` stderr:
+ptxas fatal   : (C7602) Insufficient registers (128) to compile instruction at line 979 in function mm. Try to \
+compile with register target of 154 or higher.
+ptxas fatal   : Ptx assembly aborted due to errors
+
+Repro command: /usr/bin/ptxas -lineinfo -v --gpu-name=sm_90a /tmp/a.ptx -o /tmp/a.ptx.o
+""".replace("\\\n", "")
+
+
+def test_a_refusal_is_of_its_own_config_and_keeps_the_reason_that_was_said_first():
+    *others, refused = parse_ptxas(TRITONS.partition("ptxas info    : Compiling entry function 'add'")[0] + ABORTED)
+    assert [one.verdict for one in others] == ["spills"]
+    assert (refused.kernel, refused.arch, refused.registers, refused.verdict) == ("mm", "sm_90a", None, "refused")
+    assert refused.refused.startswith("(C7602) Insufficient registers")
+    assert "fewer warps" in refused.next
+    (alone,) = parse_ptxas(ABORTED)
+    assert (alone.kernel, alone.arch) == ("mm", "sm_90a")
+    assert parse_ptxas("ptxas fatal   : Ptx assembly aborted due to errors") == ()
 
 
 def test_the_command_prints_a_table_or_json_and_refuses_other_files(tmp_path, capsys):

@@ -105,13 +105,14 @@ def ptxas(
     say(bold(header), *lines)
     for one in found:
         if one.refused or one.next:
-            said = ": ".join(filter(None, (one.refused, one.next)))
+            said = ": ".join(filter(None, (one.refused.rstrip("."), one.next)))
             say(*paragraph(f"{one.kernel}: ", said, width()))
 
 
 def _assembled(one: Assembled) -> list[str]:
     registers = "-" if one.registers is None else str(one.registers)
-    sizes = [f"{size:,}" for size in (one.stack_bytes, one.store_bytes, one.load_bytes)]
+    figures = (one.stack_bytes, one.store_bytes, one.load_bytes)
+    sizes = ["-" if one.registers is None else f"{size:,}" for size in figures]
     return [one.kernel[:_NAME], one.arch or "-", registers, *sizes, one.verdict]
 
 

@@ -25,7 +25,9 @@ _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _REFUSED = re.compile(r"ptxas\s+(?:error|fatal)\s*:\s*(.+)")
 _SERIALISED = re.compile(r"wgmma\.mma_async instructions are serialized.*'([^']+)'")
-_NAMED = re.compile(r"(?:[Ff]unction|in) '([^']+)'")
+_NAMED = re.compile(r"(?:[Ff]unction|in) '([^']+)'|in function ([\w$]+)")
+_ABORTED = "aborted due to errors"
+_FOR = re.compile(r"--gpu-name[= ](\w+)")
 _HINT = "give what ptxas -v printed: run with TRITON_DUMP_PTXAS_LOG=1 and TRITON_ALWAYS_COMPILE=1, or nvcc -Xptxas -v"
 
 
@@ -67,6 +69,8 @@ class Assembled:
     @property
     def next(self) -> str:
         """What to try."""
+        if self.verdict == REFUSED and "register" in self.refused:
+            return "a smaller tile, or fewer warps: each thread of many warps has few registers"
         if self.verdict == REFUSED:
             return "a smaller tile, or fewer stages: what does not fit does not run"
         if self.verdict == SPILLS:
@@ -80,7 +84,9 @@ class Assembled:
 
 
 def read_ptxas(path: str | Path) -> tuple[Assembled, ...]:
-    """The kernels in a file with the assembler's words, in their order; of a kernel that is there twice the last.
+    """The kernels in a file with the assembler's words, in their order.
+
+    A kernel that was assembled several times, as for several configs, is there with each of its results.
 
     Raises:
         ProfileError: The file cannot be read, or says nothing of a kernel.
@@ -97,25 +103,40 @@ def read_ptxas(path: str | Path) -> tuple[Assembled, ...]:
 
 def parse_ptxas(text: str) -> tuple[Assembled, ...]:
     """As `read_ptxas`, of a text."""
-    found: dict[tuple[str, str], Assembled] = {}
+    found: list[Assembled] = []
     early: set[str] = set()  # kernels that are spoken of before their own lines
-    here, of = ("", ""), ""
+    of = ""
     for line in text.splitlines():
         if (said := _SERIALISED.search(line)) is not None:
             early.add(said[1])
         elif (said := _ENTRY.search(line)) is not None:
-            here, of = (said[1], said[2] or ""), said[1]
-            found[here] = Assembled(kernel=said[1], arch=said[2] or "", serialised=said[1] in early)
+            of = said[1]
+            found.append(Assembled(kernel=of, arch=said[2] or "", serialised=of in early))
+            early.discard(of)
         elif (said := _REFUSED.search(line)) is not None:
-            named = _NAMED.search(said[1])
-            key = (named[1], here[1]) if named else here
-            if any(key):
-                found[key] = replace(found.get(key, Assembled(kernel=key[0], arch=key[1])), refused=said[1].strip())
+            _refuse(found, said[1].strip())
         elif (said := _OF.search(line)) is not None:
             of = said[1]
-        elif here in found and of == here[0]:
-            found[here] = _with(found[here], line)
-    return tuple(found.values())
+        elif found and found[-1].refused:
+            target = _FOR.search(line)  # in Triton's line with the command
+            found[-1] = replace(found[-1], arch=target[1]) if target else found[-1]
+        elif found and of == found[-1].kernel:
+            found[-1] = _with(found[-1], line)
+    return tuple(dict.fromkeys(found))
+
+
+def _refuse(found: list[Assembled], reason: str) -> None:
+    """Add an error to the kernel under way, or as a kernel of its own, whose lines it came before."""
+    last = found[-1] if found else Assembled(kernel="")
+    if _ABORTED in reason and last.refused:
+        return  # what was wrong has been said
+    named = _NAMED.search(reason)
+    name = (named[1] or named[2]) if named else last.kernel
+    under_way = name == last.kernel and last.registers is None and not last.refused
+    if under_way and found:
+        found[-1] = replace(last, refused=reason)
+    elif name:
+        found.append(Assembled(kernel=name, arch=last.arch, refused=reason))
 
 
 def _with(one: Assembled, line: str) -> Assembled:

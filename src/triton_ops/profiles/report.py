@@ -15,7 +15,11 @@ from triton_ops.profiles.figures import KernelProfile, figures_of
 from triton_ops.profiles.ncu_csv import read_ncu
 from triton_ops.profiles.verdict import LAUNCH, Judgement, judged
 
-_PRODUCT = re.compile(r"gemm|cutlass|xmma|cublas|nvjet|matmul|product|conv|attention|flash|fmha|_mm_", re.IGNORECASE)
+_PRODUCT = re.compile(
+    r"gemm|cutlass|xmma|cublas|nvjet|matmul|product|conv|attention|attn|flash|fmha|(?:^|_)(?:add|b|baddb)?mm(?:_|$)",
+    re.IGNORECASE,
+)
+_MATRIX_UNITS = 5.0  # percent of their peak at which a kernel multiplies matrices, whatever its name
 _SCATTERED = re.compile(r"sort|scatter|gather|index|radix|topk|cumsum|scan|unique|histogram|embedding", re.IGNORECASE)
 _LEAST_SHARE = 0.005  # of the time, to be worth a word
 _LAUNCH_S = 3.5e-6  # of an empty kernel between two events, as measured on an H200 (docs/concepts/model.md)
@@ -125,7 +129,8 @@ def _verdicts(kernels: Sequence[ProfiledKernel]) -> list[str]:
 
 def _kind(profile: KernelProfile) -> str:
     """What kind of work a kernel does: by what the profiler counted, else by its name."""
-    return "product" if profile.products else kernel_kind(profile.kernel)
+    multiplies = profile.products or (profile.tensor or 0.0) >= _MATRIX_UNITS
+    return "product" if multiplies else kernel_kind(profile.kernel)
 
 
 def kernel_kind(name: str) -> str:
