@@ -230,8 +230,8 @@ def _gpus(options: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled"
             found = _over(tuple(f"cuda:{at}" for at in range(used)), f"{folder}/records")
-        release_processes()
         walls[used] = time.monotonic() - start
+        release_processes()
         rows.add(f"{used} GPUs", {
             "wall_s": walls[used], "cpus": len(usable), "totals": found.totals, "stopped": found.stopped,
             "problems": {_label(each): _row(each) for each in found.outcomes},

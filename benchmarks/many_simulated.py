@@ -127,6 +127,12 @@ class GpuClock:
         self.seconds["worked"] += seconds
 
 
+class _Process:
+    """A compiling process; `begun` says whether it has compiled anything."""
+
+    begun = False
+
+
 class _Worker:
     """What the tune sees of a worker: whether it could measure."""
 
@@ -203,8 +209,9 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
     def compiled(pool: Any, config: Config) -> Compiled:
         seconds = compile_s[pool._ahead.kernel.name]
         seconds *= random.Random(config.text).lognormvariate(0.0, _SPREAD)
-        if getattr(pool._own, "process", None) is None:
-            pool._own.process = True
+        process = pool._at_hand.process(_Process)
+        if not process.begun:
+            process.begun = True
             seconds += _PROCESS_S + max(0.0, server_ready_s - time.monotonic())
         until = time.monotonic() + seconds
         while not pool.closed and (left_s := until - time.monotonic()) > 0:

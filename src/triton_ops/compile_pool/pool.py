@@ -20,6 +20,7 @@ from triton_ops._cpus import usable_cpus
 from triton_ops.analysis import Objection, foresee
 from triton_ops.backend.offline import AheadOfTime
 from triton_ops.compile_pool import idle_server
+from triton_ops.compile_pool.at_hand import AtHand
 from triton_ops.compile_pool.compiler import KeysRequest, LauncherRequest, Start, WorkRequest, compiles_for
 from triton_ops.compile_pool.compiling_process import CompilingProcess
 from triton_ops.compile_pool.elsewhere import Elsewhere, Waiting
@@ -92,7 +93,7 @@ class CompilePool:
         self._threads = ThreadPoolExecutor(here, thread_name_prefix="triton-ops compile")
         share = here if shared_cpus is None else min(here, shared_cpus.share)
         self._queue = Queue(max(1, share // _SPARE_PART), here)
-        self._own = threading.local()
+        self._at_hand = AtHand()
         self._processes: set[CompilingProcess] = set()
         self._fork_server: ForkServer | None = None
         self._lock = threading.Lock()
@@ -149,7 +150,7 @@ class CompilePool:
 
     def load(self) -> Future[object]:
         """Have a process load the kernel; the future raises `TargetError` if none can."""
-        return self._threads.submit(self._process)
+        return self._threads.submit(self._at_hand.have_one, self._loaded)
 
     def keys(self, config: Config) -> Future[tuple[str, ...] | None]:
         """Triton's names of what its disk cache holds of a config, one for each launch; None if they cannot be told.
@@ -216,13 +217,14 @@ class CompilePool:
             self._shared_cpus.promote(self)
 
     def _work(self) -> None:
-        """Compile the jobs of the queue until none is left; each thread does so with a process of its own."""
+        """Compile the jobs of the queue until none is left; each thread has a process of its own meanwhile."""
         while True:
             with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as begun:
                 job = self._queue.take() if begun else None
                 if job is None:
                     return
                 self._do(job)
+                self._at_hand.leave()
                 self._queue.done(job)
 
     def _do(self, job: CompileJob) -> None:
@@ -246,7 +248,7 @@ class CompilePool:
         try:
             self._process().ask(LauncherRequest(config), self._timeout_s)
         except (TimeoutError, EOFError, OSError, GarbledError):
-            self._forget(self._own.process)
+            self._forget(self._process())
         except TargetError:
             pass  # the next compilation meets the same error, and reports it
 
@@ -261,7 +263,7 @@ class CompilePool:
         return found if isinstance(found, tuple) else None
 
     def _told(self, question: Any, limit_s: float) -> Any:
-        """The answer of this thread's process; a `TimeoutError`, or why there is none."""
+        """The answer of a process; a `TimeoutError`, or why there is none."""
         try:
             process = self._process()
         except TargetError as error:
@@ -272,6 +274,8 @@ class CompilePool:
             found = error if isinstance(error, TimeoutError) else process.last_words()
             self._forget(process)
             return found
+        finally:
+            self._at_hand.leave()
 
     def _compiled(self, config: Config) -> Compiled:
         found = self._once(config)
@@ -303,15 +307,8 @@ class CompilePool:
         return found
 
     def _process(self) -> CompilingProcess:
-        """This thread's process; a new one if it has none, or if its last one has ended.
-
-        Raises:
-            TargetError: No process can be started, or the process cannot load the kernel.
-        """
-        process: CompilingProcess | None = getattr(self._own, "process", None)
-        if process is None:
-            process = self._own.process = self._loaded()
-        return process
+        """This thread's process, one that no other uses, or a new one; a TargetError says that it cannot be made."""
+        return self._at_hand.process(self._loaded)
 
     def _loaded(self) -> CompilingProcess:
         """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
@@ -397,4 +394,4 @@ class CompilePool:
         process.close()
         with self._lock:
             self._processes.discard(process)
-        self._own.process = None
+        self._at_hand.forget()

@@ -35,7 +35,7 @@ from triton_ops.trial import TuningResult
 
 ExecutorsOf: TypeAlias = Callable[[SharedCpus, Follows], Mapping[str, Executor]]
 
-AHEAD = 2
+AHEAD = 3
 """How many problems a device of this machine prepares while it measures one, and two more as long as none is ready."""
 _SPARED = 2  # CPUs for each problem that is measured, which configs of later problems leave alone
 
