@@ -10,6 +10,7 @@ import pytest
 
 from triton_ops import TensorSpec, TritonKernel, cure_spills
 from triton_ops.analysis.local_traffic import LocalTraffic, amdgcn_traffic, sass_traffic
+from triton_ops.cli.spills import _facts
 from triton_ops.cures.changes import changes
 from triton_ops.cures.evidence import SpillEvidence
 from triton_ops.cures.report import CURES, SpillReport, Tried, healthy
@@ -123,6 +124,18 @@ def test_of_changes_that_were_measured_the_fastest_is_the_cure():
     timed = replace(untimed, tried=tuple(one.timed(times) for one in changed))
     assert timed.cure.name == "more warps"
     assert timed.cure.before.median_ms == 1.0
+
+
+@pytest.mark.parametrize(
+    ("stack", "spilled", "said"),
+    [
+        (1024, 1024, "1,024 bytes per thread, 1,024 of them spilled registers"),
+        (224, 284, "224 bytes per thread, where 284 bytes of spilled registers take turns"),  # as LLVM counts them
+    ],
+)
+def test_a_frame_that_is_smaller_than_what_is_spilled_is_told_so(stack, spilled, said):
+    report = SpillReport("gfx942", replace(seen(BEFORE, spilled), stack_bytes=stack))
+    assert _facts("a problem", report)["frame"] == said
 
 
 def test_without_a_cure_the_advice_is_to_split_the_kernel():

@@ -79,7 +79,7 @@ def _facts(problem: str, report: SpillReport) -> dict[str, str]:
     if seen.registers is not None:
         full = ", all that there are" if seen.registers >= seen.most_registers else ""
         rows["registers"] = f"{seen.registers} of {seen.most_registers} per thread{full}"
-        rows["frame"] = f"{seen.stack_bytes:,} bytes per thread, {seen.spill_bytes:,} of them spilled registers"
+        rows["frame"] = f"{seen.stack_bytes:,} bytes per thread, {_spilled(seen)}"
         rows["local memory"] = _local(seen)
     if seen.accumulator is not None:
         across = "x".join(map(str, seen.accumulator))
@@ -91,6 +91,12 @@ def _facts(problem: str, report: SpillReport) -> dict[str, str]:
     if seen.median_ms is not None:
         rows["measured"] = f"{seen.median_ms:.4g} ms"
     return rows | {f"note {number}": said for number, said in enumerate(report.notes, 1)}
+
+
+def _spilled(seen: SpillEvidence) -> str:
+    if (seen.spill_bytes or 0) > (seen.stack_bytes or 0):  # LLVM counts each register that it has spilled
+        return f"where {seen.spill_bytes:,} bytes of spilled registers take turns"
+    return f"{seen.spill_bytes:,} of them spilled registers"
 
 
 def _local(seen: SpillEvidence) -> str:
