@@ -15,7 +15,8 @@ from tests.torchless import Mode  # noqa: E402
 from triton_ops import Config, ConfigSpace, TensorSpec, TritonAutoTuner, TritonKernel, autotune, operation, rank  # noqa: E402
 from triton_ops.dispatch.configs import from_triton, to_triton  # noqa: E402
 from triton_ops.exceptions import ConfigValueError  # noqa: E402
-from triton_ops.space import member_named  # noqa: E402
+from triton_ops.report.paste import paste_lines  # noqa: E402
+from triton_ops.space import member_named, source_of  # noqa: E402
 
 tl = triton.language
 pytestmark = pytest.mark.triton
@@ -116,3 +117,18 @@ def test_a_kernel_with_dtypes_is_read_without_a_gpu():
     kernel = TritonKernel(kernels.row_sums, lambda _: (64,), outputs=("out",))
     found = rank(kernel, (x, out, 4096), space=kernels.SPACE, gpu="NVIDIA H200", jobs=1)
     assert {one.config["ACC"] for one in found} == {"triton.language:fp16", "triton.language:fp32"}
+
+
+@pytest.mark.parametrize(
+    "kind", [tl.float16, tl.bfloat16, tl.float64, tl.float8e4nv, tl.float8e5, tl.int1, tl.uint64, torch.float8_e4m3fn]
+)
+def test_the_source_of_a_dtype_is_the_dtype(kind):
+    assert eval(source_of(Config(kind=kind)["kind"]), {"tl": tl, "torch": torch}) == kind
+
+
+def test_lines_to_paste_have_members_and_dtypes():
+    config = Config(ACC=tl.float32, kind=(torch.int8, 1), mode=Mode.FAST, drive="C:/x.y", num_warps=4)
+    assert paste_lines(config, None)["triton.Config"] == (
+        "triton.Config({'ACC': tl.float32, 'kind': (torch.int8, 1), 'mode': Mode.FAST, 'drive': 'C:/x.y'}, num_warps=4)"
+    )
+    assert source_of((1,)) == "(1,)"

@@ -8,7 +8,7 @@ from typing import Any
 from triton_ops.cache import Record, lock_of
 from triton_ops.cache.lockfile import dumps
 from triton_ops.exchange.triton_config import OPTIONS
-from triton_ops.space import Config
+from triton_ops.space import Config, source_of
 
 
 def paste_lines(config: Config, record: Record | None) -> dict[str, str]:
@@ -17,7 +17,7 @@ def paste_lines(config: Config, record: Record | None) -> dict[str, str]:
     found = {
         "triton.Config": call,
         "decorator": f"@triton_ops.autotune(configs=[{call}])",
-        "plain values": repr(dict(config.plain)),
+        "plain values": _source(dict(config.plain)),
     }
     if record is not None:
         lock, left = lock_of([record])
@@ -30,4 +30,9 @@ def _config_call(config: Mapping[str, Any]) -> str:
     """The call that makes the `triton.Config`; options at their place after the tunables, and none that is null."""
     tunables = {name: value for name, value in config.items() if name not in OPTIONS}
     options = [f"{name}={config[name]!r}" for name in OPTIONS if config.get(name) is not None]
-    return f"triton.Config({', '.join([repr(tunables), *options])})"
+    return f"triton.Config({', '.join([_source(tunables), *options])})"
+
+
+def _source(values: Mapping[str, Any]) -> str:
+    """Values as Python's source, with members of an `Enum` and dtypes in place of the names that a config has."""
+    return f"{{{', '.join(f'{name!r}: {source_of(value)}' for name, value in values.items())}}}"

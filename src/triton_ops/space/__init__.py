@@ -7,6 +7,7 @@ from triton_ops.space.members import given_back as given_back
 from triton_ops.space.members import member_named as member_named
 from triton_ops.space.members import members_among as members_among
 from triton_ops.space.members import members_named as members_named
+from triton_ops.space.members import source_of as source_of
 from triton_ops.space.space import ConfigSpace as ConfigSpace
 from triton_ops.space.space import SpaceSize as SpaceSize
 from triton_ops.space.space import as_space as as_space
