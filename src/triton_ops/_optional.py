@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import importlib.util
+import re
 import threading
 from types import ModuleType
 from typing import Any
@@ -20,6 +22,10 @@ _INSTALL = {
     "triton": "pip install 'triton-ops[triton]'",
     "pynvml": "pip install nvidia-ml-py",
 }
+_LOGS = re.compile(r"Invalid log settings: (?P<given>.*?), must be.*Valid settings:\s*(?P<known>.*)", re.DOTALL)
+_failed: dict[str, tuple[str, str]] = {}
+"""Why torch could not be imported, and what to do. A process that has tried cannot try again: torch registers its
+operators before it fails, and the second attempt fails because they are registered."""
 
 
 def require(name: str, purpose: str) -> ModuleType:
@@ -31,14 +37,33 @@ def require(name: str, purpose: str) -> ModuleType:
     """
     package = name.partition(".")[0]
     try:
+        if package in _failed:
+            raise ImportError(package)
         return import_in_order(name)
     except (Exception, SystemExit) as error:
-        absent = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package
-        why = "is not installed" if absent else f"cannot be imported: {type(error).__name__}: {error}"
-        how = _INSTALL.get(package, f"pip install {package}")
-        raise MissingDependencyError(
-            f"{name} is needed for {purpose}, and {why}", hint=how if absent else f"install {package} again: {how}"
-        ) from error
+        why, how = _failed.get(package) or _failure(package, error)
+        raise MissingDependencyError(f"{name} is needed for {purpose}, and {why}", hint=how) from error
+
+
+def _failure(package: str, error: BaseException) -> tuple[str, str]:
+    """Why the import of a package failed, and what to do."""
+    how = _INSTALL.get(package, f"pip install {package}")
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
+        return "is not installed", how
+    found = f"cannot be imported: {type(error).__name__}: {error}", f"install {package} again: {how}"
+    if package == "torch":
+        if (logs := _LOGS.search(str(error))) is not None:
+            found = _wrong_logs(logs["given"], [word.strip() for word in logs["known"].split(",")])
+        _failed[package] = found
+    return found
+
+
+def _wrong_logs(given: str, known: list[str]) -> tuple[str, str]:
+    """What is said of a `TORCH_LOGS` with which torch refuses to be imported."""
+    wrong = [word for word in (part.strip().lstrip("+-") for part in given.split(",")) if word not in known]
+    close = ", ".join(near[0] for word in wrong if (near := difflib.get_close_matches(word, known, n=1)))
+    said = f"cannot be imported: TORCH_LOGS is {given!r}, and torch has no log {', '.join(map(repr, wrong))}"
+    return said, f"correct TORCH_LOGS; close are {close}" if close else "correct TORCH_LOGS: TORCH_LOGS=help lists logs"
 
 
 def import_in_order(name: str) -> ModuleType:

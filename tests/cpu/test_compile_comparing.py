@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from triton_ops.compile_modes.comparing import Comparing
 from triton_ops.compile_modes.process import ModeLostError
 from triton_ops.compile_modes.questions import Failed, Loaded
 from triton_ops.compile_modes.request import Request
+from triton_ops.compile_modes.rows import left_to_python
 from triton_ops.hardware import DeviceSpec
 from triton_ops.inductor.modes import CUDAGRAPHS, as_mode, default_modes
 from triton_ops.measure import Sampler
@@ -221,3 +223,13 @@ def test_compilers_have_folders_and_logs_of_their_own(compared, tmp_path, monkey
     compared(fake, ["eager", "freezing"], warm=True)
     assert fake.started[1].environment["TORCHINDUCTOR_FREEZING"] == "1"
     assert "TORCHINDUCTOR_CACHE_DIR" not in fake.started[1].environment
+
+
+def test_what_was_left_to_python_is_said_of_a_mode_and_not_of_eager(compared):
+    report, _ = compared(machine())
+    assert report.mode("eager").reason == ""
+    assert report.mode("default").reason == "torch compiled nothing of it, so that it runs as it is"
+    loaded = Loaded(calls_s=(1.0,), compile_s=1.0, label="a model", device_name="cpu", facts="f", graphs=3)
+    assert left_to_python(loaded) == []
+    assert left_to_python(replace(loaded, breaks=1)) == ["1 graph break: Python runs between compiled graphs"]
+    assert left_to_python(replace(loaded, breaks=2)) == ["2 graph breaks: Python runs between compiled graphs"]

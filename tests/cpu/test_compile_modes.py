@@ -230,6 +230,8 @@ def test_what_is_no_model_or_no_input_is_refused(model, inputs, error):
         ({"logs": "autotuning"}, "a list of names"),
         ({"tolerance": "high"}, "a number or a Tolerance"),
         ({"loss": 3}, "a function of the model's output"),
+        ({"collect": 7}, "the path of a folder"),
+        ({"collect": __file__}, "nothing can be collected: .* is a file"),
     ],
 )
 def test_options_out_of_range_are_refused_before_any_process(options, said):
@@ -237,6 +239,13 @@ def test_options_out_of_range_are_refused_before_any_process(options, said):
         tune_compile(gated, **options)
     with pytest.raises(SettingsError, match="not a factory"):
         tune_compile(3)
+
+
+@pytest.mark.parametrize("variable", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
+def test_a_compiler_that_is_switched_off_is_told_before_any_process(monkeypatch, variable):
+    monkeypatch.setenv(variable, "1")
+    with pytest.raises(SettingsError, match=f"{variable} is 1, and torch.compile does nothing then"):
+        tune_compile(gated)
 
 
 @pytest.mark.parametrize("factory", [models.raises, models.no_pair])

@@ -1,7 +1,12 @@
 """Optional packages are imported by several threads at once."""
 
+import os
+import subprocess
 import sys
 import threading
+from pathlib import Path
+
+import pytest
 
 from triton_ops._optional import require
 from triton_ops.exceptions import MissingDependencyError
@@ -32,3 +37,16 @@ def test_a_package_and_its_module_are_imported_by_two_threads_at_once(tmp_path, 
     for name in ("slow_package", "slow_package.part"):
         sys.modules.pop(name, None)
     assert not failed
+
+
+def test_a_log_that_torch_does_not_have_is_the_reason_why_torch_cannot_be_imported():
+    """Torch refuses to be imported, and a second attempt in the same process fails for another reason."""
+    pytest.importorskip("torch")
+    asked = [sys.executable, "-m", "triton_ops", "compile-modes", "simple-mlp"]
+    source = str(Path(__file__).parents[2] / "src")
+    environment = {**os.environ, "TORCH_LOGS": "+inductr,perf_hints", "PYTHONPATH": source}
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "cannot be imported: TORCH_LOGS is '+inductr,perf_hints', and torch has no log 'inductr'" in done.stderr
+    assert done.stderr.endswith("(hint: correct TORCH_LOGS; close are inductor)\n")
+    assert len(done.stderr.splitlines()) == 1

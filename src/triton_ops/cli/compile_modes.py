@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from triton_ops._optional import require
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, only_data_on_stdout, say, say_json, tell, width
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import parse_config
@@ -91,8 +92,10 @@ def factory_of(target: str) -> Any:
     """The factory that TARGET names: one that comes with the package, or `module:factory`.
 
     Raises:
+        MissingDependencyError: Torch cannot be imported: said here, since a target's import would fail for that.
         TargetError: There is none, or it is no function.
     """
+    require("torch", "compiling a model")
     if target in SCENARIOS:
         return SCENARIOS[target]
     if ":" not in target:

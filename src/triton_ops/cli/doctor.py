@@ -67,7 +67,8 @@ def _torch() -> CheckedPart:
     if version is None:
         return CheckedPart("torch", "not installed", False, "callables without tensors can be tuned, kernels cannot")
     if (broken := _broken("torch", "cuda")) is not None:
-        return CheckedPart("torch", f"{version}, {broken}", False, "install it again; callables without tensors work")
+        why, cure = broken
+        return CheckedPart("torch", f"{version}, {why}", False, f"{cure}; callables without tensors work")
     return CheckedPart("torch", version, True, "tensor arguments, dummy inputs and verification work")
 
 
@@ -79,7 +80,8 @@ def _triton() -> CheckedPart:
     if numbers and numbers < _OLDEST_TRITON:
         return CheckedPart("Triton", version, False, "it is older than 3.6, with which nothing was tested")
     if (broken := _broken("triton", "JITFunction", "compile")) is not None:
-        return CheckedPart("Triton", f"{version}, {broken}", False, "install it again; Triton kernels cannot be tuned")
+        why, cure = broken
+        return CheckedPart("Triton", f"{version}, {why}", False, f"{cure}; Triton kernels cannot be tuned")
     means = "Triton kernels can be compiled"
     if interpreter_is_older_than_numpy():
         means += f"; run as Python, those with loops fail with NumPy {_version('numpy')}: pip install 'numpy<2.4'"
@@ -142,14 +144,16 @@ def _nearest(folder: Path) -> Path:
     return next(path for path in folder.parents if is_folder(path))
 
 
-def _broken(name: str, *parts: str) -> str | None:
-    """How the import of an installed package fails, or which of its parts it lacks; None if it is whole."""
+def _broken(name: str, *parts: str) -> tuple[str, str] | None:
+    """How the import of an installed package fails, or which part it lacks, and what to do; None if it is whole."""
+    again = "install it again"
     try:
         package = require(name, "a check")
     except MissingDependencyError as error:
-        return error.message.partition(", and ")[2]
+        hint = error.hint or again
+        return error.message.partition(", and ")[2], again if hint.startswith("install ") else hint
     lacking = [part for part in parts if not hasattr(package, part)]
-    return f"has no {lacking[0]}" if lacking else None
+    return (f"has no {lacking[0]}", again) if lacking else None
 
 
 def _version(name: str) -> str | None:

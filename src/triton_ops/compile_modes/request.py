@@ -10,6 +10,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+from triton_ops import settings
+from triton_ops._files import ensure_folder
 from triton_ops._optional import require
 from triton_ops.backend import pack
 from triton_ops.compile_modes.calls import LEAST_CALLS, too_few
@@ -17,8 +19,8 @@ from triton_ops.compile_modes.process import Limits
 from triton_ops.compile_modes.questions import Manner
 from triton_ops.compile_modes.step import Loss
 from triton_ops.compile_modes.workload import Workload, made_by, workload_of
-from triton_ops.exceptions import SettingsError
-from triton_ops.inductor.environment import checked_logs
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.inductor.environment import checked_logs, switched_off
 from triton_ops.inductor.modes import CompileMode, as_mode, default_modes, uses_cudagraphs
 from triton_ops.task.budget import checked_seed
 from triton_ops.tolerance import Tolerance, as_tolerance
@@ -79,16 +81,19 @@ def made_request(
     compile_s: float | None,
     seed: int,
     logs: Sequence[str],
+    collect: str | Path | None = None,
     **rest: Any,
 ) -> Request:
     """The request that a caller makes.
 
     Raises:
-        SettingsError: A number is out of range, a way to compile is none, two have one name, torch has no such log, or
-            the loss is no function.
+        SettingsError: A number is out of range, a way to compile is none, two have one name, torch has no such log, the
+            loss is no function, logs and traces cannot be collected there, or `torch.compile` is switched off.
         KernelTypeError, DeviceError: The model or its inputs do not fit.
     """
     asked = _modes(modes)
+    if off := switched_off(dict(settings.environment())):
+        raise SettingsError(f"{off} is 1, and torch.compile does nothing then", hint=f"unset {off}")
     if isinstance(logs, (str, bytes)):
         raise SettingsError(f"logs is {logs!r}; a list of names is needed", hint='logs=["inductor"]')
     if loss is not None and not callable(loss):
@@ -101,6 +106,7 @@ def made_request(
         **_torch_settings(),
     )  # fmt: skip
     device = ""
+    kept = None if collect is None else _collecting(collect)
     _check_factory(model, inputs)
     if inputs is not None:
         workload = workload_of(model, inputs)
@@ -112,7 +118,7 @@ def made_request(
     limits = Limits() if compile_s is None else Limits(compile_s=float(compile_s))
     return Request(
         packed=packed.content, modes=asked, manner=manner, limits=limits, seconds=float(seconds),
-        budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs),
+        budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs), collect=kept,
         notes=tuple(f"drawn anew in each process: {each}" for each in packed.drawn), **rest,
     )  # fmt: skip
 
@@ -134,6 +140,16 @@ def _check_factory(model: Any, inputs: Any) -> None:
             f"inputs is None, and the model is a {type(model).__name__}, not a factory",
             hint="give (model, (x,)), or a factory, which returns (model, (x,))",
         )
+
+
+def _collecting(folder: Any) -> Path:
+    """The folder for logs and traces, which is made here: what cannot be kept is not worth minutes of compiling."""
+    if not isinstance(folder, (str, Path)) or not str(folder):
+        raise SettingsError(f"collect is {folder!r}; it must be the path of a folder", hint='collect="traces"')
+    try:
+        return ensure_folder(folder)
+    except CacheError as error:
+        raise SettingsError(f"nothing can be collected: {error.message}", hint="name another folder") from error
 
 
 def _modes(given: Any) -> tuple[CompileMode, ...]:

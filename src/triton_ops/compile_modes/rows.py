@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from triton_ops.compile_modes.calls import FirstCalls, break_even
+from triton_ops.compile_modes.questions import Loaded
 from triton_ops.compile_modes.report import ModeResult
 from triton_ops.compile_modes.rounds import Entrant
 from triton_ops.inductor.logs import read_log
@@ -27,7 +28,7 @@ def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
     row = ModeResult(
         name=entrant.mode.name,
         status=Status.OK,
-        reason="; ".join(loaded.notes),
+        reason="; ".join([*loaded.notes, *left_to_python(loaded)] if entrant.mode.backend else loaded.notes),
         steady_ms=own_ms,
         mean_ms=statistics.fmean(times.samples_ms),
         p20_ms=times.p20_ms,
@@ -53,6 +54,15 @@ def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
         row, rerecorded=log.rerecorded[:_LONGEST_LIST], skipped=log.skipped[:_LONGEST_LIST], tables=log.tables,
         hints=log.hints[:_LONGEST_LIST],
     )  # fmt: skip
+
+
+def left_to_python(loaded: Loaded) -> list[str]:
+    """What was not compiled of a model that was to be, in words; empty if all of it was."""
+    if loaded.graphs == 0:
+        return ["torch compiled nothing of it, so that it runs as it is"]
+    if not loaded.breaks:
+        return []
+    return [f"{loaded.breaks} graph {'break' if loaded.breaks == 1 else 'breaks'}: Python runs between compiled graphs"]
 
 
 def failed_row(mode: CompileMode, status: Status, reason: str, lines: Sequence[str] = ()) -> ModeResult:

@@ -87,7 +87,7 @@ def tune_compile(
     request = made_request(
         model, inputs, modes=modes, training=training, loss=loss, tolerance=tolerance, warmup=warmup, seconds=seconds,
         budget_s=budget_s, compile_s=compile_s, seed=seed, logs=logs, why=bool(why), warm=bool(warm),
-        resume=bool(resume), collect=None if collect is None else Path(collect).expanduser(),
+        resume=bool(resume), collect=collect,
         cache_dir=None if cache_dir is None else Path(cache_dir).expanduser(), wait=bool(wait),
     )  # fmt: skip
     with Comparing(request, follow) as comparing:

@@ -17,8 +17,14 @@ LOGS = "TORCH_LOGS"
 READ = ("cudagraphs", "perf_hints", "recompiles")
 """The artefacts that tell what became of CUDA graphs, and what was compiled again."""
 _MEANT = {"TORCH_LOG": LOGS, "TORCHLOGS": LOGS, "TORCH_LOGGING": LOGS, "TORCHINDUCTOR_LOGS": LOGS}
+_OFF = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 _PREFIXES = ("TORCHINDUCTOR_", "TORCH_COMPILE_")
 _NEAR = 0.85
+
+
+def switched_off(environment: Mapping[str, str]) -> str:
+    """The variable by which `torch.compile` does nothing at all; empty where it is not switched off."""
+    return next((name for name in _OFF if environment.get(name) == "1"), "")
 
 
 def log_switches(environment: Mapping[str, str], artefacts: Iterable[str] = READ) -> dict[str, str]:
