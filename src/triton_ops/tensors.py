@@ -62,12 +62,11 @@ def contiguous_stride(shape: Iterable[int]) -> tuple[int, ...]:
     return tuple(reversed(stride))
 
 
-def check_strided(tensor: Any, name: str = "a tensor") -> None:
-    """Check that a torch tensor is numbers in memory with strides, as kernels read and write them.
+def check_layout(tensor: Any, name: str = "a tensor") -> None:
+    """Check that a torch tensor lies in memory with strides.
 
     Raises:
         KernelTypeError: It is no tensor, sparse, nested, or of another layout without strides.
-        UnsupportedDtypeError: It is quantised.
     """
     if not hasattr(tensor, "layout"):
         raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
@@ -78,6 +77,16 @@ def check_strided(tensor: Any, name: str = "a tensor") -> None:
             f"{name} is {what}; a kernel is given memory with strides",
             hint="pass the tensors that it is made of, such as its values and its indices or offsets",
         )
+
+
+def check_strided(tensor: Any, name: str = "a tensor") -> None:
+    """Check that a torch tensor is numbers in memory with strides, as kernels read and write them.
+
+    Raises:
+        KernelTypeError: As `check_layout`.
+        UnsupportedDtypeError: It is quantised.
+    """
+    check_layout(tensor, name)
     if getattr(tensor, "is_quantized", False):
         raise UnsupportedDtypeError(
             f"{name} is quantised, {tensor.dtype}; a kernel takes plain numbers", tensor.dtype, list(ITEM_BYTES), name,

@@ -805,7 +805,23 @@ def test_a_parameter_that_needs_gradients_is_restored():
     assert weight.equal(torch.ones(3))
 
 
+@pytest.mark.parametrize("before", [None, 5.0])
+def test_gradients_of_arguments_are_those_of_before(before):
+    weight = torch.ones(3, requires_grad=True)
+    weight.grad = held = None if before is None else torch.full((3,), before)
+    TritonAutoTuner(lambda weight, BLOCK_SIZE: weight.sum().backward(), {"BLOCK_SIZE": [64, 128]}, 1, 2).tune(weight)
+    assert weight.grad is held
+    assert before is None or held.eq(before).all()
+
+
 # What is refused before any call
+
+
+def test_a_tensor_without_strides_is_refused():
+    kernel = Kernel()
+    with pytest.raises(KernelTypeError, match=r"an argument is of layout torch\.sparse_coo"):
+        TritonAutoTuner(kernel, SPACE, 1, 1).tune(torch.eye(3).to_sparse())
+    assert kernel.calls == []
 
 
 def test_a_tunable_that_is_passed_as_well_is_refused():

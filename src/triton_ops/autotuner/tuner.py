@@ -26,6 +26,7 @@ from triton_ops.hardware import Turns, current_device, gpu_missing, probe, turn_
 from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, HostTimer, Launch, Sampler, Timer, interleave
 from triton_ops.measure.stats import Z95, gaps_to
 from triton_ops.space import Config, ConfigSpace, Members, given_back
+from triton_ops.tensors import check_layout
 from triton_ops.trial import KernelMetrics as KernelMetrics
 from triton_ops.trial import Measurement, Status, Trial, totals
 from triton_ops.trial import TuningResult as TuningResult
@@ -96,7 +97,7 @@ class TritonAutoTuner:
     ) -> TuningResult:
         """Measure every config on these arguments, or only the cached winner.
 
-        Tensors among the arguments are restored at the end, also those that a config writes.
+        Tensors among the arguments are restored at the end, also those that a config writes, and their gradients.
 
         Args:
             *args: Passed to `kernel_fn`.
@@ -115,6 +116,7 @@ class TritonAutoTuner:
             UnknownTunableError: `kernel_fn` takes no keyword of a tunable's name.
             ConfigValueError: The cache cannot hold `problem_size`; see `ConfigCache.set`.
             SettingsError: `performance` is no profile.
+            KernelTypeError: A tensor is sparse or nested.
             TuningFailedError: Every config failed; the error holds the reason of each.
 
         Cost: exactly `warmup_runs + benchmark_runs` calls per config; one copy of the arguments' tensors. On a GPU a
@@ -124,6 +126,8 @@ class TritonAutoTuner:
         """
         start = time.monotonic()
         given = Arguments(args, kwargs)
+        for tensor in given.tensors():
+            check_layout(tensor, "an argument")
         self._kernel.check(self._space.tunables, given)
         if performance is not None and not callable(getattr(performance, "metrics", None)):
             raise SettingsError(
@@ -133,6 +137,7 @@ class TritonAutoTuner:
         label = (kernel_type, problem_size, device) if device and _is_given(problem_size) else None
         shared = _shared_timer(given, device)
         subject = Subject(ArgumentSet(given), shared.sets)
+        gradients = _Gradients(given)
         try:
             if label is not None and (hit := self._cached(label)) is not None:
                 (trial,), _ = self._measure([hit], subject, shared)
@@ -144,6 +149,7 @@ class TritonAutoTuner:
             trials, noise = self._measure([Config(c) for c in self.all_configs], subject, shared)
         finally:
             subject.first.restore()
+            gradients.restore()
         winner = _fastest(trials, problem_size)
         if label is not None:
             self.cache.set(*label, dict(winner.config))
@@ -243,6 +249,21 @@ class TritonAutoTuner:
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too; it ends this config
             return candidate_error(error, Status.RUNTIME)  # without the frames, which hold the call's allocations
         return None
+
+
+class _Gradients:
+    """What has been added up in the gradients of arguments, to which a config that goes backward adds."""
+
+    def __init__(self, given: Arguments) -> None:
+        leaves = [tensor for tensor in given.tensors() if tensor.is_leaf and tensor.requires_grad]
+        self._saved = [(leaf, leaf.grad, None if leaf.grad is None else leaf.grad.detach().clone()) for leaf in leaves]
+
+    def restore(self) -> None:
+        """Give every argument the gradient that it had."""
+        for leaf, grad, content in self._saved:
+            if grad is not None:
+                grad.detach().copy_(content)
+            leaf.grad = grad
 
 
 def checked_runs(name: str, value: Any, least: int) -> int:

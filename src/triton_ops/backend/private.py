@@ -16,6 +16,7 @@ from typing import Any
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments
 from triton_ops.backend.host_values import Snapshot, copied, copies_of, host_values, is_array
+from triton_ops.tensors import check_layout
 
 _PATTERN = 0xA5
 _LEAST_BYTES = 1 << 16  # a page, and more than one row of most tiles
@@ -130,9 +131,14 @@ def _place(storage: Any) -> tuple[str, int]:
 
 
 def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
-    """The storage at each place: the longest one, since over memory from NumPy several may begin at one address."""
+    """The storage at each place: the longest one, since over memory from NumPy several may begin at one address.
+
+    Raises:
+        KernelTypeError: A tensor has none, as a sparse one.
+    """
     found: dict[tuple[str, int], Any] = {}
     for tensor in tensors:
+        check_layout(tensor, "an argument")
         storage = tensor.untyped_storage()
         held = found.setdefault(_place(storage), storage)
         if storage.nbytes() > held.nbytes():
@@ -162,6 +168,9 @@ def private_copy(arguments: Arguments) -> Arguments:
     """The same arguments over new memory: same strides, offsets and sharing, none of the caller's.
 
     Tensors, NumPy arrays and containers are copied; other objects are passed as they are.
+
+    Raises:
+        KernelTypeError: A tensor is sparse or nested.
     """
     values = (*arguments.positional, *arguments.keyword.values())
     arrays = copies_of(value for value in host_values(values) if is_array(value))
