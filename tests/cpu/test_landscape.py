@@ -92,6 +92,16 @@ def test_a_step_beyond_which_configs_fail_is_a_cliff(tmp_path):
     assert ("BLOCK", 128, 256, 12) in [(one.name, one.before, one.after, one.fails) for one in found]
 
 
+def test_numbers_are_in_order_wherever_the_default_stands_in_a_space(tmp_path):
+    space = {"BLOCK": [128, 256, 64], "num_warps": [4, 2, 8], "num_stages": [2, 1], "KIND": ["b", "a"]}
+    found = recorded(tmp_path / "space.json", additive, space)
+    block, warps, *_ = sensitivity(found).knobs
+    assert [one.value for one in block.effects] == [64, 128, 256]
+    assert [one.value for one in warps.effects] == [2, 4, 8]
+    assert [one.slower for one in block.effects] == pytest.approx([1.0, 0.0, 0.3])
+    assert [(one.name, one.before, one.after) for one in cliffs(found)] == [("BLOCK", 128, 64)]
+
+
 def test_times_without_differences_tell_nothing(tmp_path):
     with pytest.raises(RecordingError, match="nothing can be told"):
         sensitivity(recorded(tmp_path / "space.json", lambda _: (1.0, 0)))

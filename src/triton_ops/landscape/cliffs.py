@@ -60,16 +60,16 @@ def cliffs(recording: Recording) -> list[Cliff]:
     places = dict(zip(seen.codes, accumulate(widths.values(), mul, initial=1), strict=False))
     numbers = _numbers(seen.codes, places, len(trials))
     found: list[Cliff] = []
-    for name, tunable in recording.space.tunables.items():
-        if not tunable.ordered:
+    for name, values in seen.values.items():
+        if name not in seen.ordered:
             continue
         by_value: dict[int, dict[int, Trial]] = {}
         for number, code, trial in zip(numbers, seen.codes[name].tolist(), trials, strict=True):
             by_value.setdefault(code, {})[number - code * places[name]] = trial
-        for low, high in pairwise(range(len(tunable.values))):
+        for low, high in pairwise(range(len(values))):
             for before, after in ((low, high), (high, low)):
                 pairs = list(_pairs(by_value.get(before, {}), by_value.get(after, {})))
-                cliff = _cliff(pairs, name, tunable.values[before], tunable.values[after])
+                cliff = _cliff(pairs, name, values[before], values[after])
                 if cliff is not None:
                     found.append(cliff)
     return sorted(found, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))

@@ -53,7 +53,7 @@ class Knob:
     Attributes:
         name: The tunable.
         share: Share of the variance of the logarithm of the time that its effects have.
-        effects: Its values, in the order of the space.
+        effects: Its values: numbers in rising order, others in the order of the space.
     """
 
     name: str

@@ -12,6 +12,7 @@ from typing import Any
 
 from triton_ops._page import PageParts, assembled, data_script, part
 from triton_ops._sealed import storable
+from triton_ops.landscape.measured import in_order
 from triton_ops.report.comparison import compared, comparison_of, comparison_text
 from triton_ops.report.facts import Report, Row
 from triton_ops.report.shapes import problem_map
@@ -121,7 +122,7 @@ class _Rows:
         self.names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
         seen: dict[str, dict[str, int]] = {name: {} for name in self.names}
         for name, values in tunables.items():
-            for value in values:
+            for value in in_order(values):
                 _place(seen[name], str(tuple(value) if isinstance(value, list) else value))
         self._errors: dict[str, int] = {}
         self._fates: dict[str, int] = {}
