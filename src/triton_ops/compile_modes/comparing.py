@@ -198,7 +198,7 @@ class Comparing:
         if not alive:
             return
         seconds = min(self._request.seconds, max(self._left_s(), 2.0))
-        self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.0f} s")
+        self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
         with self._turn():
             raced(eager, alive, self._timer, seconds, self._rng)
         for entrant in [eager, *alive]:

@@ -55,7 +55,8 @@ def advice(standings: Sequence[Standing], rule: str) -> str:
     """
     able = [one for one in standings if one.place > 0]
     if not able:
-        return f"None of the {len(standings)} configs can run here: {standings[0].why_not}." if standings else ""
+        which = "The config cannot" if len(standings) == 1 else f"None of the {len(standings)} configs can"
+        return f"{which} run here: {standings[0].why_not}." if standings else ""
     first = able[0]
     lead = f"{rule[:1].upper()}{rule[1:]}; here " if rule else "Here "
     said = f"{config_text(first.config)} is expected to win, limited by {first.limited_by}"
