@@ -77,6 +77,10 @@ def test_a_training_step_is_profiled_too():
 def test_bad_input_is_refused():
     with pytest.raises(SettingsError, match="no way to make a model faster"):
         advise(Gated(), torch.ones(4, 16), tried=["prayer"])
+    with pytest.raises(SettingsError, match="the text 'Triton'; a list"):
+        advise(Gated(), torch.ones(4, 16), tried="Triton")
+    with pytest.raises(SettingsError, match="a function of the model's output"):
+        advise(Gated(), torch.ones(4, 16), training=True, loss=3)
     with pytest.raises(SettingsError, match="not a factory"):
         advise(Gated())
 

@@ -70,6 +70,16 @@ def test_break_even_counts_calls_and_is_infinite_for_a_slower_mode():
     assert break_even(10.0, 0.1, 0.1) == math.inf
 
 
+def test_the_mode_without_graphs_is_named_where_it_was_not_timed():
+    rows = documents_rows()
+    without = [each for each in rows if each.name != "max-autotune-no-cudagraphs"]
+    (said,) = verdicts(without)
+    assert said.endswith("; max-autotune-no-cudagraphs is the same without CUDA graphs, and was not timed")
+    assert verdicts(rows)[0].endswith("; max-autotune-no-cudagraphs is faster")
+    slow = [row(each.name, 3.3, each.options) if each.name == "max-autotune-no-cudagraphs" else each for each in rows]
+    assert [each.endswith("not of the model") for each in verdicts(slow)] == [True, True], "it is no faster"
+
+
 def test_cudagraphs_are_named_where_the_mode_without_them_is_fast():
     found = culprit_of(documents_rows())
     assert (found.option, found.value, found.slower) == (CUDAGRAPHS, True, "max-autotune")

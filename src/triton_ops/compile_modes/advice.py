@@ -19,7 +19,7 @@ from triton_ops._optional import require
 from triton_ops.backend import Arguments
 from triton_ops.compile_modes.counting import profiler
 from triton_ops.compile_modes.request import checked_workload
-from triton_ops.compile_modes.step import Step
+from triton_ops.compile_modes.step import Step, checked_loss
 from triton_ops.exceptions import SettingsError
 from triton_ops.hardware import DeviceSpec, current_device, probe
 
@@ -133,12 +133,15 @@ def advise(
         The way that is worth going next, with its reasons and the profile behind them.
 
     Raises:
-        SettingsError: A word of `tried` is no way.
+        SettingsError: A word of `tried` is no way, or the loss is no function.
         KernelTypeError, TargetError, DeviceError: Model and inputs do not fit.
         Exception: Whatever the model raises.
 
     Cost: a dozen calls in this process, five of them under torch's profiler.
     """
+    if isinstance(tried, str):
+        raise SettingsError(f"tried is the text {tried!r}; a list of ways is needed", hint=f"tried=[{tried!r}]")
+    checked_loss(loss)
     if strange := [word for word in tried if word not in WAYS]:
         raise SettingsError(f"{strange[0]!r} is no way to make a model faster", hint=f"name one of {', '.join(WAYS)}")
     workload = checked_workload(model, inputs)

@@ -88,10 +88,17 @@ def _slower_than_untuned(row: ModeResult, by_name: Mapping[str, ModeResult]) -> 
     ratio = _time(row) / _time(by_name["default"])
     if ratio < WORTH_A_WORD or not _apart(row, by_name["default"]):
         return ""
-    better = by_name.get(_NO_GRAPHS.get(row.name, ""))
-    advice = f"; {better.name} is faster" if better is not None and _time(better) * WORTH_A_WORD < _time(row) else ""
-    causes = _causes(row)
-    return f"{row.name} is {ratio:.2f} times as slow as default, although it tunes: {causes}{advice}"
+    advice = _without_graphs(row, by_name)
+    return f"{row.name} is {ratio:.2f} times as slow as default, although it tunes: {_causes(row)}{advice}"
+
+
+def _without_graphs(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
+    """Whether the same mode without CUDA graphs is the one to use, as a part of a sentence; it may not be measured."""
+    if (name := _NO_GRAPHS.get(row.name)) is None:
+        return ""
+    if name not in by_name:
+        return f"; {name} is the same without CUDA graphs, and was not timed"
+    return f"; {name} is faster" if _time(by_name[name]) * WORTH_A_WORD < _time(row) else ""
 
 
 def _causes(row: ModeResult) -> str:

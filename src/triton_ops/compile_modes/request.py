@@ -17,7 +17,7 @@ from triton_ops.backend import pack
 from triton_ops.compile_modes.calls import LEAST_CALLS, too_few
 from triton_ops.compile_modes.process import Limits
 from triton_ops.compile_modes.questions import Manner
-from triton_ops.compile_modes.step import Loss
+from triton_ops.compile_modes.step import Loss, checked_loss
 from triton_ops.compile_modes.workload import Workload, made_by, workload_of
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.inductor.environment import checked_logs, switched_off
@@ -96,8 +96,7 @@ def made_request(
         raise SettingsError(f"{off} is 1, and torch.compile does nothing then", hint=f"unset {off}")
     if isinstance(logs, (str, bytes)):
         raise SettingsError(f"logs is {logs!r}; a list of names is needed", hint='logs=["inductor"]')
-    if loss is not None and not callable(loss):
-        raise SettingsError(f"loss is {loss!r}; it must be a function of the model's output")
+    checked_loss(loss)
     checked_logs(logs)
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
     _check_warmup(int(warmup), asked)

@@ -9,7 +9,7 @@ from triton_ops._optional import require
 from triton_ops.backend import Arguments, Protection
 from triton_ops.compile_modes.workload import Workload
 from triton_ops.evaluation.parts import kept
-from triton_ops.exceptions import KernelTypeError
+from triton_ops.exceptions import KernelTypeError, SettingsError
 
 Loss = Callable[[Any], Any]
 
@@ -89,6 +89,16 @@ class Step:
         if not self.training:
             return {}
         return {name: each.grad for name, each in self._workload.parameters.items() if each.requires_grad}
+
+
+def checked_loss(loss: Any) -> None:
+    """Raise unless this is a loss, or None.
+
+    Raises:
+        SettingsError: It cannot be called.
+    """
+    if loss is not None and not callable(loss):
+        raise SettingsError(f"loss is {loss!r}; it must be a function of the model's output")
 
 
 def gathered(output: Any, gradients: Mapping[str, Any], buffers: Mapping[str, Any], call: Arguments) -> list[Any]:
