@@ -29,7 +29,7 @@ from triton_ops.cli.console import (
     width,
 )
 from triton_ops.cli.layout import paragraph, table
-from triton_ops.cli.problem import operation_of, parse_shapes, parse_space, tell_left_out
+from triton_ops.cli.problem import check_filled, operation_of, parse_shapes, parse_space, tell_left_out
 from triton_ops.cli.target import load_target
 from triton_ops.cli.terminal import stderr
 from triton_ops.compile_pool.pool import TIMEOUT_S, CompilePool
@@ -90,7 +90,7 @@ def compile_command(
         if shape is None:
             tell(f"no --shape: compiling for {problem.label}")
         allowed = narrowed or operation.space_for(problem)
-        allowed.first_config()  # of a space without a valid config it says what refuses them
+        check_filled(allowed, values)
         begun = time.perf_counter()
         found_for = [_compiled(operation, problem, allowed, goal, jobs, timeout_s) for goal in goals]
         elapsed_s = time.perf_counter() - begun

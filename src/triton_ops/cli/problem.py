@@ -13,6 +13,7 @@ from triton_ops._files import read_named
 from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.cli.console import tell
 from triton_ops.exceptions import (
+    EmptySpaceError,
     ShapeMismatchError,
     SpaceError,
     TargetError,
@@ -147,6 +148,28 @@ def _narrowed(name: str, own: ConfigSpace, values: Mapping[str, Any]) -> ConfigS
             hint="correct the name in --space",
         )
     return own.with_values(values)
+
+
+def check_filled(space: ConfigSpace, asked: Mapping[str, Any] | None) -> None:
+    """Raise if the space has no valid config, and name what refuses a value that was asked for, if one alone does.
+
+    Args:
+        space: The space with these values.
+        asked: Values by tunable, of `--space`; None if there are none.
+
+    Raises:
+        EmptySpaceError: There is none.
+    """
+    try:
+        space.first_config()
+    except EmptySpaceError as error:
+        default = space.default or Config()
+        for name in asked or {}:
+            chosen = Config({**default, name: space.tunables[name].values[0]})
+            if set(chosen) == set(space.tunables) and (broken := space.broken(chosen)):
+                why = broken[0].explain(chosen)
+                raise EmptySpaceError(f"no config is valid; {name}={chosen[name]}: {why}", hint=error.hint) from error
+        raise
 
 
 def tell_left_out(space: ConfigSpace, asked: Mapping[str, Any] | None, configs: Sequence[Config]) -> None:

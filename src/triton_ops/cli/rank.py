@@ -23,7 +23,7 @@ from triton_ops.cli.console import (
     width,
 )
 from triton_ops.cli.layout import table
-from triton_ops.cli.problem import operation_of, parse_shapes, parse_space, tell_left_out
+from triton_ops.cli.problem import check_filled, operation_of, parse_shapes, parse_space, tell_left_out
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import TargetError
 from triton_ops.expectation.rank import RankedConfig, rank
@@ -57,10 +57,11 @@ def rank_command(
     shapes, values = parse_shapes(shape), parse_space(space or [])
     with only_data_on_stdout():
         operation, narrowed, extents, chosen = operation_of(_operation(target), values, shapes, dtype)
+        allowed = narrowed or operation.space_for(operation.problem(extents, chosen))
+        check_filled(allowed, values)
         found = rank(
             operation, space=narrowed, shape=extents, dtype=chosen, gpu=gpu, jobs=jobs, cache_dir=cache_dir
         )  # fmt: skip
-        allowed = narrowed or operation.space_for(operation.problem(extents, chosen))
     if len(found) < allowed.size.valid:
         tell(f"{len(found)} of {allowed.size.valid} configs are ranked")
     else:
