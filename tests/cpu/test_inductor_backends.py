@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -83,6 +84,19 @@ def test_each_backend_says_whether_it_takes_part_and_why_not(where, name, eligib
     found = {choice.name: choice for choice in backend_choices(where, EVERYTHING)}[name]
     assert (found.eligible, found.takes_part) == (eligible, eligible)
     assert said in found.reason
+
+
+@pytest.mark.parametrize("gpu", ["H200", "T4", "cpu"])
+@pytest.mark.parametrize("listed", ["ATEN", " triton ", "cpp,Triton"])
+def test_triton_takes_part_where_torch_itself_takes_its_templates(monkeypatch, gpu, listed):
+    utils = torch._inductor.utils
+    monkeypatch.setattr(utils, "is_big_gpu", lambda _: site(gpu).device.units >= 68)
+    for dtype in ("float16", "bfloat16", "float32", "float64", "int32"):
+        place = torch.device("cpu") if gpu == "cpu" else torch.device("cuda", 0)
+        with torch._inductor.config.patch({GEMM: listed, "max_autotune": True}):
+            taken = utils.use_triton_template(SimpleNamespace(dtype=getattr(torch, dtype), device=place))
+        found = {choice.name: choice for choice in backend_choices(site(gpu, dtype=dtype), listed)}
+        assert found["TRITON"].takes_part is taken, dtype
 
 
 def test_what_is_not_listed_takes_no_part_whatever_it_could_do():
