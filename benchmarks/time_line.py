@@ -3,14 +3,16 @@
     python -m benchmarks.time_line --runs 5
     python -m benchmarks.time_line --case "plain causal attention" --out /tmp/time_line.json
     python -m benchmarks.time_line --many --limit-s 150 --out /tmp/many.json
+    python -m benchmarks.time_line --space 2 --out /tmp/space.json
 
 Each tune is a process of its own with empty caches, on the GPU; none begins after `--limit-s` seconds. The clock runs
 from the call of `tune`, when torch and Triton are imported. `cpu_s` are the seconds that this process has worked by
 then: where they grow between two trials, the search is thought about, or something is imported, while the GPU waits.
 
 `--many` is one run over the 30 problems of `many_problems` with empty caches: for each problem the seconds of its
-parts, and the milliseconds between the steps of a trial that its worker tells of, the last of which are the capture
-and the screening.
+parts, the milliseconds between the steps of a trial that its worker tells of, the last of which are the capture and the
+screening, and those from one trial to the next (`turn_ms`). `--space N` is the same for all configs of one product on
+one GPU and on N, with an empty and then with a full compile cache; each GPU has a row.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ from typing import Any
 import torch  # noqa: F401 - a caller has imported it
 
 from benchmarks.live_cases import CASES
-from benchmarks.many_problems import problems
-from triton_ops import tune, tune_many
+from benchmarks.many_problems import EVERY, problems
+from triton_ops import release_processes, tune, tune_many
 from triton_ops.cache import without_shared_lockfiles
 from triton_ops.compile_pool import fork_server, pool
 from triton_ops.evaluation import isolated
@@ -43,6 +45,7 @@ from triton_ops.processes.worker_process import StepStarted, WorkerProcess
 from triton_ops.progress.events import Silent
 from triton_ops.runner import loop, tuning
 
+_ON = " on cuda"  # in the name of a thread that tries configs for another one
 STEPS: list[tuple[str, Any, str]] = [
     ("start the worker", WorkerProcess, "__init__"),
     ("start the fork server", fork_server.ForkServer, "__init__"),
@@ -78,7 +81,7 @@ class TimeLine:
 
     def watch(self, step: str, place: Any, name: str) -> None:
         """Note each call of a function of a module or class from now on."""
-        original: Callable[..., Any] = getattr(place, name)
+        original: Callable[..., Any] = getattr(getattr(place, name), "original", getattr(place, name))
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             self.note(step, ends=False)
@@ -87,7 +90,8 @@ class TimeLine:
             finally:
                 self.note(step, ends=True)
 
-        setattr(place, name, noted)
+        noted.original = original  # type: ignore[attr-defined]
+        setattr(place, name, noted)  # in place of what an earlier time line has set there
 
 
 def one(case: str) -> list[dict[str, Any]]:
@@ -104,10 +108,46 @@ def one(case: str) -> list[dict[str, Any]]:
 
 def many(limit_s: float) -> dict[str, Any]:
     """The parts of each tune of one run over the 30 problems, by the thread that tunes it."""
-    line, found = TimeLine(), list(problems().values())
-    for step in STEPS:
-        line.watch(*step)
-    receive: Callable[..., Any] = WorkerProcess._answer
+    with tempfile.TemporaryDirectory() as folder, without_shared_lockfiles():
+        os.environ |= {"TRITON_CACHE_DIR": f"{folder}/compiled", "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
+        line, found = watched(), list(problems().values())
+        done = tune_many(found, budget_s=limit_s)
+        line.note("all", ends=True)
+    tunes = by(line.rows, lambda row: row["thread"].partition(_ON)[0])
+    return {"wall_s": line.rows[-1]["wall_s"], "totals": done.totals, "tunes": tunes}
+
+
+def space(gpus: int) -> dict[str, Any]:
+    """The parts of tunes of all configs of one product, by the GPU that tries them."""
+    problem, told = problems()["matmul 4096"], dict[str, Any]()
+    with tempfile.TemporaryDirectory() as folder:
+        for used in dict.fromkeys((1, gpus)):
+            os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled-{used}"
+            for cache in ("empty", "full"):
+                line = watched()
+                tune(
+                    problem.target, shape=problem.shape, dtype=problem.dtype, effort=EVERY, gpus=range(used),
+                    transfer=False, cache_dir=f"{folder}/{used}-{cache}", listener=Silent(),
+                )  # fmt: skip
+                line.note("all", ends=True)
+                whole = {"wall_s": line.rows[-1]["wall_s"], "tunes": by(line.rows, lambda row: row["thread"])}
+                told[f"{used} GPUs, {cache} compile cache"] = whole
+            release_processes()
+    return told
+
+
+def by(rows: Sequence[dict[str, Any]], whose: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+    """The parts of the rows of each that trials were made by."""
+    owners = dict.fromkeys(whose(row) for row in rows if row["step"] == "trial")
+    return {owner: parts([row for row in rows if whose(row) == owner]) for owner in owners}
+
+
+def watched() -> TimeLine:
+    """A time line that begins now; it notes all steps, and those that workers tell of."""
+    line = TimeLine()
+    for step, place, name in STEPS:
+        line.watch(step, place, name)
+    receive: Callable[..., Any] = getattr(WorkerProcess._answer, "original", WorkerProcess._answer)
 
     def received(*args: Any) -> Any:
         answer = receive(*args)
@@ -116,17 +156,10 @@ def many(limit_s: float) -> dict[str, Any]:
         return answer
 
     worker: Any = WorkerProcess
+    received.original = receive  # type: ignore[attr-defined]
     worker._answer = received
-    with tempfile.TemporaryDirectory() as folder, without_shared_lockfiles():
-        os.environ |= {"TRITON_CACHE_DIR": f"{folder}/compiled", "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
-        line.begin()
-        done = tune_many(found, budget_s=limit_s)
-        line.note("all", ends=True)
-    threads = dict.fromkeys(row["thread"] for row in line.rows if row["step"] == "trial")
-    return {
-        "wall_s": line.rows[-1]["wall_s"], "totals": done.totals,
-        "problems": {thread: parts([row for row in line.rows if row["thread"] == thread]) for thread in threads},
-    }  # fmt: skip
+    line.begin()
+    return line
 
 
 def parts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -146,11 +179,13 @@ def parts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             begun[step] = wall_s
     shape = Counter(map(len, trials)).most_common(1)[0][0] if trials else 0
     gaps = [[b - a for a, b in pairwise(marks)] for marks in trials[1:] if len(marks) == shape]
+    turns = [1e3 * (after[0] - before[-1]) for before, after in pairwise(trials)]
     return {
         "from_s": rows[0]["wall_s"], "to_s": rows[-1]["wall_s"], "trials": len(trials),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
         "first_trial_ms": [round(1e3 * (b - a), 1) for a, b in pairwise(trials[0])] if trials else [],
         "step_ms": [round(1e3 * statistics.mean(column), 2) for column in zip(*gaps, strict=True)],
+        "turn_ms": {"median": round(statistics.median(turns), 2), "sum": round(sum(turns))} if turns else {},
     }  # fmt: skip
 
 
@@ -184,6 +219,15 @@ def medians(runs: list[list[dict[str, Any]]]) -> list[tuple[str, float, float]]:
     return sorted(rows, key=lambda row: row[1])
 
 
+def show(told: dict[str, Any]) -> None:
+    """Print the parts of the tunes of some runs."""
+    for name, run in told.items():
+        for whose, found in run["tunes"].items():
+            print(f"{found['to_s'] - found['from_s']:6.2f}  {whose}: {found['trials']} trials", found["seconds"])
+            print("        ", found["first_trial_ms"], found["step_ms"], found["turn_ms"])
+        print(f"{run['wall_s']:.2f} s, {name}", run.get("totals", ""))
+
+
 def main() -> None:
     """Print the medians of some tunes, and write all rows if a file is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -193,15 +237,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--many", action="store_true", help="one run over the problems of `many_problems`")
     parser.add_argument("--inside", action="store_true", help="used by the script itself")
+    parser.add_argument("--space", type=int, help="all configs of a product, on one GPU and on so many")
     asked = parser.parse_args()
-    if asked.many:
-        told = many(asked.limit_s)
+    if asked.space or asked.many:
+        told = space(asked.space) if asked.space else {"30 problems": many(asked.limit_s)}
         if asked.out is not None:
             asked.out.write_text(json.dumps(told))
-        for name, found in told["problems"].items():
-            print(f"{found['to_s'] - found['from_s']:6.2f}  {name}: {found['trials']} trials", found["seconds"])
-            print("        ", found["first_trial_ms"], found["step_ms"])
-        print(f"{told['wall_s']:.1f} s, {told['totals']}")
+        show(told)
         return
     if asked.inside:
         asked.out.write_text(json.dumps(one(asked.case)))

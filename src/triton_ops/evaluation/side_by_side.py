@@ -73,7 +73,8 @@ class _Gpu:
         self._questions: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._trying, self._ended = threading.Lock(), False
         self.keep: Callable[[Trial], None] = lambda _: None
-        self._thread = threading.Thread(target=self._serve, name=f"triton-ops on {name}", daemon=True)
+        whose = threading.current_thread().name  # a run of many problems has one for each
+        self._thread = threading.Thread(target=self._serve, name=f"{whose} on {name}", daemon=True)
         self._thread.start()
 
     def ask(self, asked: _Asked) -> None:
