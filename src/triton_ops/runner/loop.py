@@ -219,8 +219,11 @@ class TuningLoop:
         deferred = ready.compiled is not None and ready.compiled.deferred
         return Origin.DEFERRED if deferred and origin is Origin.SEARCHER else origin
 
-    def _end(self, trial: Trial, origin: Origin, durable: bool | None = True) -> None:
-        """Keep a finished trial, and tell the searcher and the listener; with None it is in the log already."""
+    def _end(self, trial: Trial, origin: Origin, durable: bool | None = False) -> None:
+        """Keep a finished trial, and tell the searcher and the listener.
+
+        One of a config that was not run reaches the disk with the next that was. With None it is in the log already.
+        """
         self.quarantine.add(trial)
         self._keep(trial, origin, durable)
         self.searcher.tell([trial])
