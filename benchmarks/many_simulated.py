@@ -12,12 +12,14 @@ off by up to a tenth; a kernel without a model has made-up times.
 
 Where each GPU's seconds went: `worked` on trials and comparisons, `began` until its first trial, `between` from the end
 of a comparison to the first trial of the next problem less the worker's own work, `waited` for compilers, `turns`
-between two trials otherwise. All but `worked` is what the driver and the schedule can change.
+between two trials otherwise. All but `worked` is what the driver and the schedule can change. A busy machine makes all
+of these longer: compare runs that were made at one time. Rows of other commits stay in the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import tempfile
@@ -299,7 +301,10 @@ def main() -> None:
         print(name, {what: round(took_s, 2) for what, took_s in seconds.items()})
     print(f"{found['wall_s']:.1f} s, the driver's CPU {found['driver_cpu_s']:.1f} s, {found['totals']}")
     if asked.out is not None:
-        save(asked.out, headed("python -m benchmarks.many_simulated", asked.commit, **found))
+        document = json.loads(asked.out.read_text()) if asked.out.is_file() else {"rows": {}}
+        row = headed("python -m benchmarks.many_simulated", asked.commit, **found)
+        document["rows"][f"{asked.gpus} GPUs, {asked.cpus} CPUs, {asked.ahead} ahead, {row['commit']}"] = row
+        save(asked.out, document)
 
 
 if __name__ == "__main__":
