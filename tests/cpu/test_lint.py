@@ -16,11 +16,13 @@ from triton_ops.cli.app import main
 from triton_ops.exceptions import DeviceError, TargetError
 from triton_ops.lint import LintReport, lint
 from triton_ops.lint.engine import readings_of
+from triton_ops.lint.rules.catalogue import RULES
 from triton_ops.lint.sarif import as_sarif
 
 pytest_plugins = ["triton_ops.lint.pytest_plugin"]
 pytestmark = pytest.mark.triton
 FOLDER = Path(__file__).parent / "lint_kernels"
+PROJECT = Path(__file__).parents[2]
 FILES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
 TRITON = tuple(map(int, version("triton").split(".")[:2]))
 if TRITON >= (3, 9):
@@ -50,6 +52,13 @@ def test_every_kernel_is_read(name):
     unread = [one for one in linted(name).undecided if "front end refuses" in one.why or "cannot be read" in one.why]
     refused = {"not_constant_bad", "not_constant_through_a_helper_bad", "not_constant_turns_bad"}
     assert {one.kernel for one in unread} <= refused
+
+
+def test_every_rule_is_documented_and_planted():
+    page = (PROJECT / "docs" / "reference" / "lint.md").read_text()
+    assert [rule.id for rule in RULES if f"[`{rule.id}`](#" not in page] == []
+    marked = {rule for name in FILES for _, rule in planted(name)}
+    assert [rule.id for rule in RULES if rule.id not in marked and rule.level != "run"] == []
 
 
 def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
