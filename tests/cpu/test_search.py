@@ -400,6 +400,20 @@ class TestAuto:
         assert set(found) == set(space)
         assert math.isinf(searcher.expected_gain())
 
+    def test_the_first_configs_have_a_usual_number_of_warps_where_the_space_has_one(self):
+        sizes = {"A": [8, 16, 32, 64, 128], "B": [8, 16, 32, 64, 128], "num_stages": [1, 2, 3]}
+        first = make_searcher("auto", ConfigSpace({**sizes, "num_warps": [1, 2, 4, 8, 16]}), 2).ask(7)
+        assert {config["num_warps"] for config in first} == {4, 8}
+        assert len({config["A"] for config in first}) > 2
+        unusual = make_searcher("auto", ConfigSpace({**sizes, "num_warps": [1, 2, 16]}), 2).ask(7)
+        assert {config["num_warps"] for config in unusual} == {1, 2, 16}
+
+    def test_another_number_of_warps_is_found_where_it_is_faster(self):
+        space = ConfigSpace({"A": [8, 16, 32, 64, 128], "B": [8, 16, 32, 64, 128], "num_warps": [1, 2, 4, 8, 16]})
+        found = search(make_searcher("auto", space, 3), 20, lambda config: config["num_warps"] + 64 / config["A"])
+        assert found[:7] == [config for config in found[:7] if config["num_warps"] in (4, 8)]
+        assert any(config["num_warps"] == 1 and config["A"] == 128 for config in found)
+
     def test_a_config_that_compiles_for_long_needs_a_larger_gain(self):
         def compiled(config):
             return 30.0 if config["B"] >= 8 else 0.5

@@ -2,8 +2,8 @@
 
 1. The first configs are the first choices of the priors of this problem, or else of the records of others, each in
    turn. Without priors, each of the first configs is the one among the compiled configs that is nearest to all others.
-   Without compiled configs, each of the first configs is far from all before. While too few of them run, further ones
-   are random and the most likely to run, by turns.
+   Without compiled configs, each of the first configs is far from all before. These have a usual number of warps, where
+   the space has `num_warps`. While too few of them run, further ones are random and the most likely to run, by turns.
 2. Every later config is the one with the largest expected gain (`gains.py`): a surrogate learns the trials, and the
    priors correct its expectation as far as the trials agree with them. Doubt raises the expected gain of a config, and
    the chance that the config fails lowers it. Records of other places may mislead, so some early configs are far from
@@ -42,6 +42,7 @@ _START = 7  # configs spread over the space before the surrogate is used
 _START_COMPILED = 4  # the same with compiled configs, whose figures tell much of the rest
 _FAR_CONFIGS = (6, 12)  # with records alone, the proposals after so many configs are far from all before
 _FIRST_CHOICES = 8  # after a prior's first choice was tried, the most different of so many of its choices comes next
+_USUAL_WARPS = (4, 8)  # of the first configs: 128 and 256 threads, where NVIDIA's guide of best practices begins too
 _FEWEST_OK = 3  # ok trials that a surrogate needs
 _WITHOUT_RECORDS_FROM = 20  # trials from which on each second config is chosen without the records
 _WITHOUT_RECORDS_EACH = 2
@@ -218,13 +219,23 @@ class AutoSearch:
         return int(left[farthest(self._rows(left), self._known_rows(), self._random)])
 
     def _most_informative(self, left: NDArray[np.intp]) -> int:
-        """Position of the compiled config nearest to all others; without one, of a config far from all before."""
+        """Position of the compiled config nearest to all others; without one, of a config far from all before.
+
+        Where some of these have a usual number of warps, only they count.
+        """
         compiled = left[self._estimator.compiled_at(self._open_configs)[left] >= 0] if self._columns.width else left[:0]
         if not len(compiled):
-            return self._far(left)
+            return self._far(self._usual(left))
+        compiled = self._usual(compiled)
         if len(compiled) > _MOST_COMPARED:
             compiled = self._random.permutation(compiled)[:_MOST_COMPARED]
         return int(compiled[middle(self._rows(compiled), self._known_rows())])
+
+    def _usual(self, at: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Those of the positions whose configs have a usual number of warps; all positions where none has."""
+        configs = self._open_configs.configs
+        usual = [one for one in at if configs[one].get("num_warps") in _USUAL_WARPS]
+        return np.array(usual, dtype=np.intp) if usual else at
 
     def _first_choice(self, left: NDArray[np.intp]) -> int:
         """Position of a prior's first choice, each in turn; later, of the most different of its first choices."""
