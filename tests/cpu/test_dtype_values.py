@@ -91,14 +91,14 @@ def test_the_config_of_a_decorator_is_found_by_what_a_record_holds():
     assert made.kwargs == {"BLOCK": 64, "ACC": tl.float16}
 
 
-def errors_and_rungs():
+def errors_and_rungs(folder):
     """The error of row sums with each kind of decorator, and where its config is from, in one interpreted process."""
     x = torch.rand(3, 100)
     found = []
-    for configs in (kernels.CONFIGS, ConfigSpace(kernels.SPACE)):
+    for number, configs in enumerate((kernels.CONFIGS, ConfigSpace(kernels.SPACE))):
         for on_miss in ("default", "tune"):
-            out = torch.empty(3)
-            kernel = autotune(configs, key=["columns"], on_miss=on_miss)(kernels.row_sums)
+            out, own = torch.empty(3), f"{folder}/{number}"
+            kernel = autotune(configs, key=["columns"], on_miss=on_miss, cache_dir=own)(kernels.row_sums)
             kernel[lambda meta: (3,)](x, out, 100)
             (decision,) = kernel.decisions
             kind = type(decision.config.kwargs["ACC"]).__name__
@@ -106,9 +106,9 @@ def errors_and_rungs():
     return found
 
 
-def test_a_decorated_kernel_is_launched_with_dtypes(interpreted):
+def test_a_decorated_kernel_is_launched_with_dtypes(interpreted, tmp_path):
     expected = [(True, rung, "dtype") for rung in ("default", "tuned", "default", "tuned")]
-    assert interpreted(errors_and_rungs) == expected
+    assert interpreted(errors_and_rungs, str(tmp_path)) == expected
 
 
 @pytest.mark.usefixtures("shared_fork_server")
