@@ -61,10 +61,24 @@ def test_every_option_set_names_options_that_this_torch_has(name):
         ({"epilogue_fusio": True}, "close are epilogue_fusion"),
         ({"qqqqq": 1, "epilogue-fusion": False}, "no option 'qqqqq'; `triton-ops inductor options` lists"),
         ("qqqqq", "known are default, "),
+        ({"max-autotune": "yes"}, "max_autotune is 'yes'; torch takes bool for it"),
+        (
+            {"triton.cudagraphs": 1, "cpp.threads": "3"},
+            "cudagraphs is 1; torch takes bool for it; cpp.threads is",
+        ),
     ],
 )
 def test_what_this_torch_does_not_know_is_said_with_what_is_close(given, said):
     assert said in refusal(as_mode(given))
+
+
+def test_the_present_value_of_every_option_is_taken():
+    assert [refused for name, value in option_values().items() if (refused := refusal(as_mode({name: value})))] == []
+
+
+def test_an_option_that_is_given_twice_is_refused():
+    with pytest.raises(SettingsError, match="an option twice"):
+        CompileMode("both", options={"epilogue-fusion": False, "epilogue_fusion": True})
 
 
 def test_a_mode_and_options_together_are_refused():

@@ -56,7 +56,7 @@ class CompileMode:
             keeps from them. Torch has no option for it: the gate is opened for the whole process.
 
     Raises:
-        SettingsError: A mode and options are given together, which `torch.compile` refuses.
+        SettingsError: A mode and options are given, which `torch.compile` refuses, or an option is given twice.
     """
 
     name: str
@@ -73,6 +73,11 @@ class CompileMode:
                 hint="leave the mode out, and write its options too: torch._inductor.list_mode_options()",
             )
         plain = {str(name).replace("-", "_"): value for name, value in dict(self.options).items()}
+        if len(plain) < len(self.options):
+            raise SettingsError(
+                f"{self.name} has an option twice, with hyphens and with underscores: {', '.join(self.options)}",
+                hint="write each option once",
+            )
         object.__setattr__(self, "options", plain)
 
     @property
@@ -135,7 +140,7 @@ def refusal(asked: CompileMode) -> str:
         return _mode_refusal(asked.mode, sorted(mode_options()))
     known = option_values()
     wrong = [
-        wrong_list(name, value) if name in known else _unknown("option", name, list(known))
+        wrong_list(name, value) or _wrong_type(name, value) if name in known else _unknown("option", name, list(known))
         for name, value in asked.options.items()
     ]
     return "; ".join(filter(None, wrong))
@@ -186,6 +191,14 @@ def option_values() -> dict[str, Any]:
 
 def _without_graphs(asked: CompileMode) -> dict[str, Any]:
     return {name: value for name, value in effective_options(asked).items() if name != CUDAGRAPHS}
+
+
+def _wrong_type(name: str, value: Any) -> str:
+    """What torch says of the type of an option's value, as a reason; empty where it says nothing."""
+    wanted = require("torch._inductor.config", _FOR).get_type(name)
+    if not isinstance(wanted, type) or isinstance(value, wanted):
+        return ""
+    return f"{name} is {value!r}; torch takes {wanted.__name__} for it"
 
 
 def _mode_refusal(mode: str, known: Sequence[str]) -> str:
