@@ -10,5 +10,6 @@ def gain_text(ratio: float, interval: tuple[float, float] | None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things, such as `1 kernel` and `2 kernels`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """A number of things, such as `1 kernel` and `2,000 launches`."""
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{ending}"

@@ -54,6 +54,16 @@ def test_torch_leaves_it_out_of_its_graph(interpreted):
     assert interpreted(right_in_a_graph)
 
 
+def why_of_a_miss():
+    kernel = triton_ops.autotune([{"BLOCK": 32}, {"BLOCK": 64}], key=["n"], on_miss="queue")(add)
+    launched(kernel, 90)
+    return kernel.decisions[-1].found.why
+
+
+def test_its_misses_are_not_said_to_be_queued(interpreted):
+    assert interpreted(why_of_a_miss).endswith("an interpreted kernel is tuned only where that is asked for")
+
+
 def test_what_numpy_refuses_the_interpreter_is_told_with_the_versions(monkeypatch):
     error = RuntimeError("TypeError('only 0-dimensional arrays can be converted to Python scalars')")
     versions = {"triton": "3.6.0", "numpy": "2.4.6"}

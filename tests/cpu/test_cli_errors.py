@@ -271,6 +271,12 @@ def test_a_triton_kernel_alone_is_not_enough(cli, tmp_path, name):
     assert_refused(ran, 2, f"{path}:{name} is a Triton kernel, and neither its arguments nor its reference are known")
 
 
+def test_a_kernel_of_a_script_is_not_looked_for_in_this_program(cli):
+    ran = cli("tune", "__main__:op", "--device", "cpu")
+    assert ran.code == 2
+    assert "op was defined in the script or notebook that a program began with" in ran.err
+
+
 def test_arguments_that_do_not_fit_into_memory(cli, target):
     ran = cli("tune", f"{target}:two", *SPACE, "--shape", f"{HUGE},4", "--device", "cpu")
     assert_refused(ran, 2, "cannot be made on cpu: RuntimeError")

@@ -65,15 +65,17 @@ def test_a_report_is_told_and_read_again(cli, tmp_path, monkeypatch):
     operation = triton_ops.Operation("told", lambda n, block=1: n, {"block": [1, 2]}, lambda n=4: {"n": n})
     for _ in range(3):
         called(operation, (), {"n": 7})
+    called(operation, (), {"n": 8})
     monkeypatch.setenv("TRITON_OPS_REPORT", str(tmp_path / "report-%p.json"))
     ledger._tell(os.getpid())
     (path,) = tmp_path.glob("report-*.json")
     assert any(row.kernel == "told" and row.launches == 3 for row in ledger.read_report(path))
     done = cli("why", path)
     assert "told" in done.out
-    assert "3 launches of (block=1) by default" in done.out
+    assert "told 7: 3 launches of (block=1) by default" in done.out
+    assert "told 8: 1 launch of (block=1) by default" in done.out
     rows = json.loads(cli("why", path, "--json").out)["launches"]
-    assert [row["launches"] for row in rows if row["kernel"] == "told"] == [3]
+    assert [row["launches"] for row in rows if row["kernel"] == "told"] == [3, 1]
     ledger._tell(-1)  # a forked child
 
 

@@ -71,6 +71,11 @@ def load_check(text: str) -> Callable[..., Any]:
 def _loaded(text: str, place: str, name: str) -> Any:
     if not place or not name:
         raise TargetError(f"TARGET {text!r} lacks what stands {'after' if place else 'before'} the colon", hint=_FORMS)
+    if place == "__main__":  # as records and misses name what a script or a notebook has defined
+        raise TargetError(
+            f"{name} was defined in the script or notebook that a program began with, and is not found by that name",
+            hint="define it in a module that the program imports",
+        )
     module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
     found: Any = module
     for part in name.split("."):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from triton_ops._text import counted
 from triton_ops.backend import Operation
 from triton_ops.cache import read_lockfile
 from triton_ops.cli.console import (
@@ -99,7 +100,7 @@ def _tell_report(path: str, as_json: bool) -> None:
         say_json({"launches": [_row(row) for row in rows]})
         return
     total = sum(row.launches for row in rows)
-    say(f"{total:,} launches in {len(rows)} problems")
+    say(f"{counted(total, 'launch')} in {counted(len(rows), 'problem')}")
     for row in rows:
         say(row.text)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Operation, TritonKernel, is_tensor, taken_apart
+from triton_ops.backend.as_python import is_interpreted
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.backend.written import written_only
 from triton_ops.cache import Key, NotedCall, Record
@@ -270,7 +271,7 @@ def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton
     decision = _decision(call, answer, question.key)
     if not decision.missed:
         return decision
-    decision = replace(decision, policy=asked, within=within(), kept=asked == policy or _interpreted(call))
+    decision = replace(decision, policy=asked, within=within(), kept=asked == policy or is_interpreted(call.function))
     if policy == TUNE and call.own_bench:
         return _undescribed(call, KernelTypeError("the decorator brings do_bench"), policy, triton_tunes)
     return _missed(call, decision, policy, triton_tunes)
@@ -305,7 +306,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
             return _undescribed(call, error, policy, triton_tunes)
         except TritonKernelError as error:
             return _told(decision.because(f"tuning failed: {_first_line(error)}", policy, within()))
-    if decision.key is not None and not _interpreted(call):
+    if decision.key is not None and not is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
         note_miss(decision.key, folder=Path(cache_folder(call.options.cache_dir)), call=noted)
     return _told(replace(decision, found=replace(decision.found, why=_why(call, policy))))
@@ -343,28 +344,21 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
 
 def _possible(policy: str, call: KernelCall) -> bool:
     """Whether a policy can be followed now: captures stay undisturbed, interpreted kernels tune on request."""
-    return policy != TUNE or not (capturing() or (_interpreted(call) and not _asked_to_tune(call)))
+    return policy != TUNE or not (capturing() or (is_interpreted(call.function) and not _asked_to_tune(call)))
 
 
 def _why(call: KernelCall, policy: str) -> str:
-    if policy == QUEUE:
+    if policy == QUEUE and not is_interpreted(call.function):
         return "no winner is known for this problem, which is queued for a later tune"
     if capturing():
         return "no winner is known for this problem, and nothing is measured while a CUDA graph is captured"
-    if _interpreted(call):
+    if is_interpreted(call.function):
         return "no winner is known for this problem, and an interpreted kernel is tuned only where that is asked for"
     return f"no winner is known for this problem, and on_miss is {policy}"
 
 
 def _asked_to_tune(call: KernelCall) -> bool:
     return TUNE in (within(), call.options.on_miss)
-
-
-def _interpreted(call: KernelCall) -> bool:
-    inner = call.function
-    while hasattr(inner, "fn") and hasattr(inner.fn, "run"):
-        inner = inner.fn
-    return type(inner).__name__ == "InterpretedFunction"
 
 
 def _no_arguments() -> dict[str, TensorSpec]:

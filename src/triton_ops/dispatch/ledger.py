@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from triton_ops import _files, settings
 from triton_ops._hashing import canonical_json
+from triton_ops._text import counted
 from triton_ops.dispatch.decision import RUNGS, Decision
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config
@@ -70,7 +71,7 @@ class LaunchedConfig:
     def text(self) -> str:
         """One line."""
         where = f"{self.kernel} {self.problem}".rstrip()
-        return f"{where}: {self.launches:,} launches of ({self.config}) by {self.rung}: {self.why}"
+        return f"{where}: {counted(self.launches, 'launch')} of ({self.config}) by {self.rung}: {self.why}"
 
 
 _deciders: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -126,7 +127,7 @@ def report_text() -> str:
     by_rung = {rung: sum(row.launches for row in rows if row.rung == rung) for rung in RUNGS}
     told = ", ".join(f"{count:,} by {rung}" for rung, count in by_rung.items() if count)
     return "\n".join(
-        [f"triton-ops: {sum(row.launches for row in rows):,} launches: {told}", *(row.text for row in rows)]
+        [f"triton-ops: {counted(sum(row.launches for row in rows), 'launch')}: {told}", *(row.text for row in rows)]
     )
 
 
