@@ -243,6 +243,26 @@ def test_a_job_is_told_of_once_enough_and_once_all_of_it_is_prepared_or_when_it_
     executor.close()
 
 
+def test_a_job_that_is_prepared_waits_until_the_one_let_in_has_begun_and_is_let_in_or_ended_at_once(monkeypatch):
+    monkeypatch.setattr("triton_ops.many.local._HELD_S", 60.0)
+    begun = []
+
+    def tune(place):
+        begun.append(place.gate)
+        place.gate.wait()
+        return result(place)
+
+    first, second, third = (Job(name=at, label=at, kernel="k", problem=0, tune=tune) for at in "abc")
+    executor = LocalExecutor(SharedCpus(2), "cuda:0", lambda _: Silent())
+    executor.prepare([first])
+    assert executor.measure(first, None).result(60).place == "cuda:0"
+    executor.prepare([second, third])
+    assert len(begun) == 1
+    assert executor.measure(second, None).result(60).place == "cuda:0"
+    executor.close()
+    assert len(begun) == 2
+
+
 @operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n}, device="cpu")
 def add_up(n, step):
     return sum(range(0, n, step)) + sum(range(1, n, step)) * (step - 1)

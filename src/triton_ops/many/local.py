@@ -21,6 +21,7 @@ from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
 
+_HELD_S = 0.3  # the thread of a job that is prepared leaves the interpreter so long to that which has just been let in
 _LOOK_S = 0.1  # between two looks whether a job that waits for its former thread is to end
 _dropped: weakref.WeakValueDictionary[str, threading.Thread] = weakref.WeakValueDictionary()
 """The threads of jobs that were prepared on one device and dropped there, since another device took them, by name."""
@@ -59,6 +60,11 @@ class OpensLater:
             assert self._leave is not None
             return replace(self._leave, waited_s=time.monotonic() - begun)
 
+    def hold(self, seconds: float) -> None:
+        """Wait for so many seconds, or until the job is let in or is to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None, timeout=seconds)
+
     def check(self) -> None:
         """Do nothing, as long as the job may go on.
 
@@ -84,9 +90,11 @@ class OpensLater:
 class _Tune:
     """One job in its thread, which begins once the job's former thread has ended: both would tune the same problem."""
 
-    def __init__(self, job: Job, tuned: Callable[[OpensLater], TuningResult], ready: Ready) -> None:
+    def __init__(
+        self, job: Job, tuned: Callable[[OpensLater], TuningResult], ready: Ready, held_s: float = 0.0
+    ) -> None:
         self.job, self.gate = job, OpensLater(partial(ready, job.name))
-        self._ready = ready
+        self._ready, self._held_s = ready, held_s
         self.future: Future[TuningResult] = Future()
         self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
         self.thread = threading.Thread(target=self._run, name=f"triton-ops {job.label}", daemon=True)
@@ -103,6 +111,7 @@ class _Tune:
             while self._before is not None and self._before.is_alive():
                 self._before.join(_LOOK_S)
                 self.gate.check()
+            self.gate.hold(self._held_s)
             self._begins = True
             self.gate.check()  # a drop until here has left the former thread in its place
             result = self._tuned(self.gate)
@@ -144,7 +153,7 @@ class LocalExecutor:
             self._start_worker(jobs[0])
         for job in jobs:
             if job.name not in self._ahead:
-                self._ahead[job.name] = self._begun(job)
+                self._ahead[job.name] = self._begun(job, held_s=_HELD_S if self._now is not None else 0.0)
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
         """Tune a job when the one before has ended."""
@@ -167,7 +176,7 @@ class LocalExecutor:
                 _log.warning("%s does not end: it is left behind", each.job.label)
         self._now, self._ahead, self._dropped = None, {}, []
 
-    def _begun(self, job: Job) -> _Tune:
+    def _begun(self, job: Job, held_s: float = 0.0) -> _Tune:
         listener = self._listener_of(job)
         return _Tune(
             job,
@@ -175,6 +184,7 @@ class LocalExecutor:
                 Place(device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener)
             ),
             self._ready,
+            held_s,
         )
 
     def _start_worker(self, job: Job) -> None:
