@@ -218,6 +218,17 @@ operation = Operation(
 
 @pytest.mark.triton
 @pytest.mark.usefixtures("shared_fork_server")
+def test_a_limit_of_registers_under_which_nothing_compiles_is_named(cli):
+    ran = cli("spills", *CASE, "--config", "BM=128,BN=128,BK=64,num_warps=4,num_stages=3,maxnreg=64", "--json")
+    assert ran.code == 1, ran.err
+    found = json.loads(ran.out)
+    assert "Insufficient registers (64)" in found["before"]["reason"]
+    assert "without maxnreg=64 it takes 2" in found["notes"][-1]
+    assert found["notes"][-1].endswith("and spills 0 bytes")
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
 def test_a_config_that_does_not_compile_is_told_with_its_reason(cli, tmp_path, monkeypatch):
     (tmp_path / "given.py").write_text(BROKEN)
     monkeypatch.chdir(tmp_path)

@@ -114,6 +114,8 @@ def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Ta
     notes = [] if (why := space.why_not(config)) is None else [f"the config is not in the space: {why}"]
     if before.compiled and not healthy(before) and before.accumulator is None:
         notes.append(f"{_UNCHECKED}: a tile that must hold a whole row cannot become smaller than the row")
+    if not before.compiled and config.get("maxnreg") is not None:
+        notes += _without_limit(examiner, config)
     if not before.compiled or healthy(before):
         return SpillReport(target.arch, before, notes=tuple(notes))
     tried: list[Tried] = []
@@ -130,6 +132,17 @@ def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Ta
         named = " and ".join(one.name for one in helps)
         tried.append(Tried(TOGETHER, named, before, (examiner.evidence(whole),)))
     return SpillReport(target.arch, before, tuple(tried), tuple(notes))
+
+
+def _without_limit(examiner: Examiner, config: Config) -> list[str]:
+    """What a config that does not compile takes without its own limit of registers; nothing if it does not then."""
+    freed = examiner.evidence(Config({name: value for name, value in config.items() if name != "maxnreg"}))
+    if not freed.compiled:
+        return []
+    return [
+        f"without maxnreg={config['maxnreg']} it takes {freed.registers} registers of a thread and spills "
+        f"{freed.spill_bytes:,} bytes"
+    ]
 
 
 def _changed(tried: Tried) -> dict[str, Any]:
