@@ -246,6 +246,13 @@ def test_other_named_things_are_refused_and_stay(tmp_path, kind):
 
 
 @pytest.mark.timeout(20)
+def test_no_file_is_made_of_the_name_that_elsewhere_means_the_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match="the standard output is /dev/stdout here"):
+        write_named(Path("-"), "text")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_named_device_is_written_to_and_never_replaced(tmp_path):
     path = no_regular_file(tmp_path, "device")
     before = path.stat().st_mode

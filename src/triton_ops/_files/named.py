@@ -54,8 +54,10 @@ def write_named(path: Path, content: str | bytes) -> None:
 
     Raises:
         OSError: The file cannot be written, is a folder, a block device or a socket, is a FIFO that no process reads,
-            or a link that another user has put into a folder that others may write.
+            or a link that another user has put into a folder that others may write; or its name is `-`.
     """
+    if str(path) == "-":  # elsewhere it means the output; a file of this name would surprise, and is hard to remove
+        raise OSError(errno.EINVAL, "the standard output is /dev/stdout here")
     data = content.encode("utf-8") if isinstance(content, str) else content
     target = _end_of_links(path)
     try:
