@@ -231,6 +231,16 @@ def test_idle_time_of_the_device_counts_as_rest():
     assert wall.slept_s == pytest.approx([0.02])
 
 
+@pytest.mark.parametrize(("idle_s", "rest_s"), [(0.004, 0.012), (0.01, 0.0), (0.015, 0.0)])
+def test_a_delay_within_a_stretch_counts_as_rest(idle_s, rest_s):
+    wall = Wall()
+    pace = Pace(0.5, clock=wall.clock, sleep=wall.sleep)
+    for _ in range(2):
+        with pace.stretch(idle_s=idle_s):
+            wall.now_s += 0.02
+    assert sum(wall.slept_s) == pytest.approx(rest_s)
+
+
 def test_failed_work_is_followed_by_rest_too():
     wall = Wall()
     pace = Pace(0.5, clock=wall.clock, sleep=wall.sleep)

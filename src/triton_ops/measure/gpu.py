@@ -54,7 +54,8 @@ class DelayedQueue:
     def round(self) -> Iterator[None]:
         """Take the rest that is due, queue a delay, let the caller queue its work, and wait until the work is done."""
         torch = self.torch
-        with torch.cuda.device(self.device), self._pace.stretch():
+        delay_s = self._delay_ms / 1e3
+        with torch.cuda.device(self.device), self._pace.stretch(idle_s=delay_s):
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()
             delayed.record()

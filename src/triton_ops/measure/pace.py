@@ -46,8 +46,13 @@ class Pace:
         self._ended = clock()
 
     @contextmanager
-    def stretch(self) -> Iterator[None]:
-        """A stretch of work; the remaining rest of the previous stretch is taken first."""
+    def stretch(self, idle_s: float = 0.0) -> Iterator[None]:
+        """A stretch of work; the remaining rest of the previous stretch is taken first.
+
+        Args:
+            idle_s: Seconds of the stretch in which the device does next to nothing, such as a delay that it spends in
+                one thread. They are rest.
+        """
         left_s = self._owed_s - (self._clock() - self._ended)
         if left_s > 0:
             self._sleep(left_s)
@@ -56,4 +61,4 @@ class Pace:
             yield
         finally:
             self._ended = self._clock()
-            self._owed_s = (self._ended - begun) * self._per_s
+            self._owed_s = (self._ended - begun - idle_s) * self._per_s - idle_s
