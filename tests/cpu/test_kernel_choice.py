@@ -4,9 +4,10 @@ import os
 
 import pytest
 import torch
+import triton
 
 from tests.near import drawn
-from triton_ops import launches, on_miss, tune
+from triton_ops import launches, matmul, on_miss, tune
 from triton_ops.autotuner.configs import GATED_MLP_CONFIGS
 from triton_ops.dispatch import operations
 from triton_ops.exceptions import SettingsError, UntunedError
@@ -141,3 +142,19 @@ def test_an_own_config_is_taken_as_it_is():
 def test_options_that_tune_does_not_have_are_refused():
     with pytest.raises(SettingsError, match="tuning takes no option shape, trails"), tuning(trails=3, shape=(1, 2)):
         pytest.fail("entered")
+
+
+def products_by_triton_configs():
+    """Whether `matmul` takes each of three configs as Triton has them, in an interpreted process."""
+    a, b = torch.randn(130, 70, dtype=torch.float16), torch.randn(70, 260, dtype=torch.float16)
+    listed = [
+        triton.Config({"BM": 128, "BN": 128, "BK": 32}, num_warps=4, num_stages=3),
+        triton.Config({"BM": 128, "BN": 256, "BK": 32}, num_warps=8, num_stages=3),
+        triton.Config({"BM": 64, "BN": 64, "BK": 64}, num_warps=4, num_stages=4),
+    ]
+    given = [config for one in listed for config in (one, one.all_kwargs())]
+    return [torch.allclose(matmul(a, b, config=config), a @ b, atol=0.1) for config in given]
+
+
+def test_a_config_of_triton_is_an_own_config(interpreted):
+    assert interpreted(products_by_triton_configs) == [True] * 6

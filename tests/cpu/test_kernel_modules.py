@@ -198,6 +198,25 @@ def copied_and_converted():
     return found
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda device: FusedRMSNormRoPE(32, 8, device=device),
+        lambda device: FusedGatedMLP(32, 64, device=device),
+        lambda device: FP8Linear(32, 16, True, device=device),
+    ],
+)
+def test_a_module_that_was_made_without_memory_is_initialised_later(make):
+    later = make("meta").to_empty(device="cpu")
+    for weight in later.parameters():
+        torch.nn.init.constant_(weight, torch.nan)
+    torch.manual_seed(3)
+    later.reset_parameters()
+    torch.manual_seed(3)
+    for name, weight in make("cpu").named_parameters():
+        assert torch.equal(later.get_parameter(name), weight)
+
+
 def test_modules_are_copied_loaded_and_converted(interpreted):
     assert interpreted(copied_and_converted) == [(True, torch.float16)] * 2
 

@@ -276,6 +276,11 @@ def test_the_format_takes_floats_only():
         FP8Format.compute_scale(torch.zeros(3, dtype=torch.int32))
     with pytest.raises(ShapeMismatchError, match="no values along axis 2"):
         FP8Format.compute_scale_per_channel(X, dim=2)
+    with pytest.raises(ShapeMismatchError, match="no values along axis '0'"):
+        FP8Format.compute_scale_per_channel(X, dim="0")
+    for helper in (FP8Format.compute_scale, FP8Format.compute_scale_per_channel):
+        with pytest.raises(KernelTypeError, match="a str is no tensor of floats"):
+            helper("x")
 
 
 @pytest.mark.parametrize("rows", [1, 3, 2**20])

@@ -24,9 +24,11 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from triton_ops._hashing import canonical_json
 from triton_ops._optional import require
+from triton_ops.backend.config_hooks import values_of
 from triton_ops.exceptions import SettingsError
 
 SPACE = "triton_ops"
+_OPEN = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # options of a `triton.Config` that ask for nothing
 Kept: TypeAlias = Callable[[Mapping[str, Any], Sequence[Any]], tuple[list[Any], dict[str, Any]]]
 """From the inputs by name and the outputs of an operator: tensors to keep for its gradient, and its other values."""
 
@@ -150,7 +152,7 @@ def compilable(
         def public(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             torch: Any = sys.modules.get("torch")
             if torch is None or not torch.compiler.is_compiling():
-                _check_options(kwargs)
+                _take_options(kwargs)
                 return function(*args, **kwargs)
             if training is not None and torch.is_grad_enabled():
                 for value in (*args, *kwargs.values()):
@@ -170,10 +172,10 @@ def _check_options(given: Mapping[str, Any]) -> None:
     """Check the two options that every public function with a config has.
 
     Raises:
-        SettingsError: `config` is no mapping, or `tune` no bool.
+        SettingsError: `config` is no mapping and no `triton.Config`, or `tune` no bool.
     """
     config, tune = given.get("config"), given.get("tune", False)
-    if config is not None and not isinstance(config, Mapping):
+    if config is not None and not isinstance(values_of(config), Mapping):
         raise SettingsError(
             f"config is {config!r}; it must map tunables to values", hint='such as {"BLOCK_SIZE": 1024, "num_warps": 4}'
         )
@@ -181,9 +183,23 @@ def _check_options(given: Mapping[str, Any]) -> None:
         raise SettingsError(f"tune is {tune!r}; it must be True or False")
 
 
+def _plain(config: Any) -> Mapping[str, Any]:
+    """A config as a mapping, a `triton.Config` too, without those of Triton's options that ask for nothing."""
+    values = values_of(config)
+    left_open = {name for name, value in _OPEN.items() if name in values and values[name] == value}
+    return {name: value for name, value in values.items() if name not in left_open} if left_open else values
+
+
+def _take_options(given: dict[str, Any]) -> None:
+    """Check the two options, and have the config be a mapping."""
+    _check_options(given)
+    if given.get("config") is not None:
+        given["config"] = _plain(given["config"])
+
+
 def _told(config: Any) -> str:
     _check_options({"config": config})
-    return "" if config is None else canonical_json(dict(config))
+    return "" if config is None else canonical_json(dict(_plain(config)))
 
 
 _told._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -44,6 +44,7 @@ class FP8Format:
         Raises:
             KernelTypeError: It is no tensor of floats.
         """
+        _check_floats(tensor)
         return FP8Format.scale_of(_finite_magnitudes(tensor).amax() if tensor.numel() else _nothing(tensor))
 
     @staticmethod
@@ -54,9 +55,10 @@ class FP8Format:
             KernelTypeError: It is no tensor of floats.
             ShapeMismatchError: The tensor has no such axis, or no element.
         """
-        if not -tensor.ndim <= dim < tensor.ndim or tensor.numel() == 0:
+        _check_floats(tensor)
+        if not _is_axis(dim, tensor.ndim) or tensor.numel() == 0:
             raise ShapeMismatchError(
-                f"a tensor of shape {tuple(tensor.shape)} has no values along axis {dim}",
+                f"a tensor of shape {tuple(tensor.shape)} has no values along axis {dim!r}",
                 f"an axis from {-tensor.ndim} to {tensor.ndim - 1}",
                 dim,
             )
@@ -81,6 +83,10 @@ class FP8Format:
         """
         _check_floats(tensor)
         return bool((tensor.float() * scale).abs().le(FP8Format.max_value).all())
+
+
+def _is_axis(dim: Any, axes: int) -> bool:
+    return type(dim) is int and -axes <= dim < axes
 
 
 def _finite_magnitudes(tensor: Any) -> Any:

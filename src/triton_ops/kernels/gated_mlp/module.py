@@ -52,8 +52,15 @@ class FusedGatedMLP(_Module):  # type: ignore[misc, valid-type]
         check_activation(activation, ACTIVATIONS)
         self.hidden_dim, self.intermediate_dim, self.activation = hidden_dim, intermediate_dim, activation
         shape = (intermediate_dim, hidden_dim)
-        self.gate_weight = torch.nn.Parameter(torch.randn(shape, device=device, dtype=dtype) * _DEVIATION)
-        self.up_weight = torch.nn.Parameter(torch.randn(shape, device=device, dtype=dtype) * _DEVIATION)
+        self.gate_weight = torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.up_weight = torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw both weights anew, as after `to_empty` of a module that was made on the device `meta`."""
+        init = require("torch.nn.init", "FusedGatedMLP")
+        for weight in (self.gate_weight, self.up_weight):
+            init.normal_(weight, std=_DEVIATION)
 
     def forward(self, x: Any) -> Any:
         """From [batch, seq, hidden_dim] to [batch, seq, intermediate_dim], as `fused_gated_mlp`."""
@@ -69,7 +76,8 @@ class FusedGatedMLP(_Module):  # type: ignore[misc, valid-type]
 def _autocast(x: Any, *weights: Any) -> tuple[Any, ...]:
     """The tensors in the dtype of autocast where it is on for their device; as they are elsewhere."""
     torch: Any = sys.modules["torch"]  # torch's compiler traces this, and follows no import
-    if not isinstance(x, torch.Tensor) or not torch.is_autocast_enabled(x.device.type):
+    known = isinstance(x, torch.Tensor) and torch.amp.is_autocast_available(x.device.type)  # not for `meta`
+    if not known or not torch.is_autocast_enabled(x.device.type):
         return (x, *weights)
     dtype = torch.get_autocast_dtype(x.device.type)
     return tuple(tensor.to(dtype) for tensor in (x, *weights))

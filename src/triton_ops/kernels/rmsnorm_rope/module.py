@@ -40,7 +40,12 @@ class FusedRMSNormRoPE(_Module):  # type: ignore[misc, valid-type]
         validate_head_dim(head_dim, hidden_dim)
         validate_eps(eps)
         self.hidden_dim, self.head_dim, self.eps = hidden_dim, head_dim, eps
-        self.weight = torch.nn.Parameter(torch.ones(hidden_dim, device=device, dtype=dtype))
+        self.weight = torch.nn.Parameter(torch.empty(hidden_dim, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to ones, as after `to_empty` of a module that was made on the device `meta`."""
+        require("torch.nn.init", "FusedRMSNormRoPE").ones_(self.weight)
 
     def forward(self, x: Any, cos: Any, sin: Any) -> Any:
         """Normalise and rotate, as `fused_rmsnorm_rope` does.
