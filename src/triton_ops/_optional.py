@@ -7,6 +7,7 @@ import difflib
 import importlib
 import importlib.util
 import re
+import sys
 import threading
 from types import ModuleType
 from typing import Any
@@ -37,12 +38,17 @@ def require(name: str, purpose: str) -> ModuleType:
     """
     package = name.partition(".")[0]
     try:
-        if package in _failed:
+        if _is_lost(package):
             raise ImportError(package)
         return import_in_order(name)
     except (Exception, SystemExit) as error:
-        why, how = _failed.get(package) or _failure(package, error)
+        why, how = _failed[package] if _is_lost(package) else _failure(package, error)
         raise MissingDependencyError(f"{name} is needed for {purpose}, and {why}", hint=how) from error
+
+
+def _is_lost(package: str) -> bool:
+    """Whether this process has tried to import a package that it cannot try again."""
+    return package in _failed and package not in sys.modules
 
 
 def _failure(package: str, error: BaseException) -> tuple[str, str]:
@@ -51,7 +57,7 @@ def _failure(package: str, error: BaseException) -> tuple[str, str]:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
         return "is not installed", how
     found = f"cannot be imported: {type(error).__name__}: {error}", f"install {package} again: {how}"
-    if package == "torch":
+    if package == "torch" and package not in sys.modules:  # where it is, a part of it could not be imported
         if (logs := _LOGS.search(str(error))) is not None:
             found = _wrong_logs(logs["given"], [word.strip() for word in logs["known"].split(",")])
         _failed[package] = found

@@ -50,3 +50,13 @@ def test_a_log_that_torch_does_not_have_is_the_reason_why_torch_cannot_be_import
     assert "cannot be imported: TORCH_LOGS is '+inductr,perf_hints', and torch has no log 'inductr'" in done.stderr
     assert done.stderr.endswith("(hint: correct TORCH_LOGS; close are inductor)\n")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_part_of_torch_that_cannot_be_imported_leaves_the_rest(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "lame_part.py").write_text("raise OSError('no such library')")
+    monkeypatch.setattr(torch, "__path__", [*torch.__path__, str(tmp_path)])
+    for _ in range(2):
+        with pytest.raises(MissingDependencyError, match="a test, and cannot be imported: OSError: no such library"):
+            require("torch.lame_part", "a test")
+    assert require("torch", "a test") is torch
