@@ -80,20 +80,19 @@ def in_one_graph(function, *args, dynamic=False):
 
 @pytest.mark.parametrize("name", ready.names())
 def test_torch_traces_every_implementation_into_one_graph(name):
+    found = {}
     for label, each in chooser(name).implementations.items():
         args = next((args for args in CALLS[name] if each.why_not(Arguments(args)) is None), None)
         if each.operation is None and args is not None:
-            torch.testing.assert_close(
-                in_one_graph(each.function, *args),
-                each.function(*args),
-                msg=lambda text, label=label: f"{label}: {text}",
-            )
+            found[label] = torch.allclose(in_one_graph(each.function, *args), each.function(*args), atol=1e-5)
+    assert found
+    assert [label for label, right in found.items() if not right] == []
 
 
 @pytest.mark.parametrize(("name", "call"), [("sdpa", 0), ("conv2d", 0), ("softmax", 1)])
 def test_extents_and_numbers_of_a_call_may_be_symbols(name, call):
     made, args = chooser(name), CALLS[name][call]
-    torch.testing.assert_close(in_one_graph(made, *args, dynamic=True), made(*args))
+    assert torch.allclose(in_one_graph(made, *args, dynamic=True), made(*args), atol=1e-5)
 
 
 def test_a_kernel_of_this_package_is_found_in_a_graph():
