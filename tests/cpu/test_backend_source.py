@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import textwrap
+from types import ModuleType
 
 import pytest
 
 from triton_ops.backend.source import source_fingerprint
 from triton_ops.backend.unwrap import unwrap
+from triton_ops.backend.users_code import is_users
 
 BASE = """
     import math
@@ -388,3 +390,12 @@ def test_the_fingerprint_is_the_same_in_every_version_of_python(of):
     """
     # Python 3.10 to 3.13 gave this. A change of it orphans every record that anybody has.
     assert of(text) == "0e96826c6987ac40d76a72b8cfc8f764"
+
+
+def test_a_part_of_a_compiled_module_belongs_to_the_package_of_that_module(monkeypatch):
+    """Triton's own enumerations are in such parts, and are Python's `Enum` since Triton 3.8."""
+    pytest.importorskip("triton.language")
+    part = ModuleType("triton._C.libtriton.part")
+    monkeypatch.setitem(sys.modules, part.__name__, part)
+    assert not is_users(part.__name__, None, "kernels")
+    assert is_users("nowhere.to.be.found", None, "kernels")

@@ -19,8 +19,9 @@ from triton_ops.analysis.features import amdgcn_features, ptx_features  # noqa: 
 from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
 from triton_ops.analysis.usage import Usage, amdgcn_usage, cubin_usage  # noqa: E402
 from triton_ops.backend import Arguments, TritonKernel, nothing_compiled  # noqa: E402
+from triton_ops.backend.assembler import assembler_in_use  # noqa: E402
 from triton_ops.backend.compiled import traits_of  # noqa: E402
-from triton_ops.backend.offline import (  # noqa: E402  # noqa: E402
+from triton_ops.backend.offline import (  # noqa: E402
     AheadOfTime,
     StandIn,
     described,
@@ -170,7 +171,7 @@ def test_products_are_serialised_where_the_assembler_warns_of_it(arch, config, e
     built = AheadOfTime(kernel, arguments, named_target(arch)).build(config)
     text = tmp_path / "kernel.ptx"
     text.write_text(built.assembly)
-    command = [CUOBJDUMP.with_name("ptxas"), "-v", f"--gpu-name={arch}a", text, "-o", tmp_path / "kernel.cubin"]
+    command = [assembler_in_use().path, "-v", f"--gpu-name={arch}a", text, "-o", tmp_path / "kernel.cubin"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert ("Potential Performance Loss" in said) is expected
     assert resources_of(built, named_target(arch)).serialised is expected

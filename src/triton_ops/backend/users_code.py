@@ -40,10 +40,20 @@ def is_users(module: str, path: str | None, home: str) -> bool:
     if home not in _VERSIONED and top == home and top != "builtins":
         return True
     if path is None or path.startswith("<"):  # code that `exec` made belongs where its module does
-        path = getattr(sys.modules.get(module), "__file__", None) or path
+        path = _file_of(module) or path
     if path is None:  # the module has no file: it is `__main__` of a prompt, or one of the interpreter's
         return top not in sys.stdlib_module_names or top == "__main__"
     return is_users_path(path)
+
+
+def _file_of(module: str) -> str | None:
+    """The file of a loaded module, or of what it is a part of: modules in a compiled one may have no file."""
+    while module:
+        file: str | None = getattr(sys.modules.get(module), "__file__", None)
+        if file is not None:
+            return file
+        module = module.rpartition(".")[0]
+    return None
 
 
 @lru_cache(maxsize=4096)
