@@ -1,12 +1,16 @@
 """The gated MLP: numbers from Triton's interpreter beside float64, gradients, its spaces, module and errors."""
 
 import math
+import re
 from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
 
 import pytest
 import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 from tests.near import drawn, error_of, off, widened
 from triton_ops.analysis import examine
@@ -19,8 +23,9 @@ from triton_ops.kernels import gated_mlp
 from triton_ops.kernels.gated_mlp import _forward, fused_gated_mlp, operation
 from triton_ops.kernels.gated_mlp.backward import gradient
 from triton_ops.kernels.gated_mlp.backward import operation as backward_operation
+from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel
 from triton_ops.kernels.gated_mlp.module import FusedGatedMLP
-from triton_ops.kernels.gated_mlp.problems import unit
+from triton_ops.kernels.gated_mlp.problems import gradient_unit, unit
 from triton_ops.kernels.gated_mlp.space import default_config
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.space import Config
@@ -246,6 +251,22 @@ UNITS = {
 def test_neighbours_that_are_copied_at_once(what):
     (hidden, strides), count = UNITS[what]
     assert unit(hidden, strides, 2) == count
+
+
+def accesses_of_the_gradient(elements):
+    chosen = {"ACTIVATION": "silu", "UNIT": gradient_unit(elements, 2), "BLOCK_SIZE": 1024}
+    tensors = ("gate", "up", "grad", "dgate", "dup")
+    signature = dict.fromkeys(tensors, "*fp16") | {"elements": "i32"} | dict.fromkeys(chosen, "constexpr")
+    aligned = {(place,): [["tt.divisibility", 16]] for place in range(len(tensors))}
+    source = ASTSource(gated_mlp_backward_kernel, signature, chosen, aligned)
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    return set(re.findall(r"(?:ld|st)\.global[.\w]*", made.asm["ptx"]))
+
+
+def test_the_gradient_reads_as_many_neighbours_at_once_as_its_elements_allow():
+    assert accesses_of_the_gradient(1000 * 777) == {"ld.global.v4.b32", "st.global.v4.b32"}  # no multiple of 16
+    assert accesses_of_the_gradient(33 * 100) == {"ld.global.v2.b32", "st.global.v2.b32"}
+    assert accesses_of_the_gradient(33 * 101) == {"ld.global.b16", "st.global.b16"}
 
 
 def joined_errors():

@@ -9,7 +9,13 @@ from triton_ops.backend import Operation, TritonKernel
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel, gradient_grid
-from triton_ops.kernels.gated_mlp.problems import DTYPES, GRADIENT_PROBLEMS, gradient_arguments, gradient_work
+from triton_ops.kernels.gated_mlp.problems import (
+    DTYPES,
+    GRADIENT_PROBLEMS,
+    gradient_arguments,
+    gradient_unit,
+    gradient_work,
+)
 from triton_ops.kernels.gated_mlp.reference import gated_mlp_backward_reference
 from triton_ops.kernels.gated_mlp.space import GRADIENT_TUNABLES, gradient_default, gradient_space
 
@@ -43,6 +49,7 @@ def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], activation:
     values = {
         "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,
         "elements": gate.numel(), "ACTIVATION": activation,
+        "UNIT": gradient_unit(gate.numel(), gate.element_size()),
     }  # fmt: skip
     if call.launches(gate):
         config = config_for(operation, values, gradient_default, tunables=(tuple(GRADIENT_TUNABLES), ()))

@@ -91,8 +91,17 @@ def gradient_arguments(
     given, made = TensorSpec(shape, dtype), TensorSpec(shape, dtype, fill="empty")
     return {
         "gate": given, "up": given, "grad": given, "dgate": made, "dup": made,
-        "elements": given.numel, "ACTIVATION": "silu",
+        "elements": given.numel, "ACTIVATION": "silu", "UNIT": gradient_unit(given.numel, ITEM_BYTES[dtype]),
     }  # fmt: skip
+
+
+def gradient_unit(elements: int, item_bytes: int) -> int:
+    """How many neighbours the gradient's kernel may read at once: in 16 bytes at most.
+
+    Triton itself sees it only of multiples of 16: 777,000 elements of 16 bits, a multiple of 8, would be read two bytes
+    at a time, since the last block's mask could end anywhere.
+    """
+    return math.gcd(ALIGNMENT_BYTES // item_bytes, elements)
 
 
 @dataclass(frozen=True)
