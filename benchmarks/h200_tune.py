@@ -43,7 +43,7 @@ def beside_the_library(name: str, shape: tuple[int, ...], dtype: str, configs: d
         call()
     arms = {label: Arm(timer.prepare(Launch(call)), BLOCK) for label, call in calls.items()}
     interleave(list(arms.values()), timer, rounds=ROUNDS, rng=random.Random(0))
-    blocks = {label: arm.medians_ms for label, arm in arms.items()}
+    blocks = {label: arm.values_ms for label, arm in arms.items()}
     share = {
         label: statistics.median(a / b for a, b in zip(blocks["library"], found, strict=True))
         for label, found in blocks.items()

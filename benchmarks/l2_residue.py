@@ -29,8 +29,9 @@ from triton_ops.measure import GraphTimer, Launch, take
 
 POLICIES = ("", "evict_first", "evict_last")
 SHARES_OF_L2 = (0.25, 0.5)
-SETS = (2, 4, 6, 8, 10, 13, 16, 24, 40)
-COPIED_SHARE_OF_L2 = 0.2  # of L2: what a launch of the copy reads, and as much is what it writes
+SETS = (2, 3, 4, 5, 6, 8, 10, 13, 16, 24, 40, 80)
+MOST_OF_L2 = 20.0  # read by all sets of a rotation
+KINDS = (("copy", 0.2, ("", "evict_first")), ("read", 0.2, ("", "evict_last")), ("read", 0.6, ("",)))
 ROUNDS = 12  # of replays of each graph, whose launches take 0.2 ms or more
 BLOCK = 8192
 
@@ -150,28 +151,37 @@ def measured(ground: Ground, repeats: int) -> dict:
 
 
 def rotations(l2_bytes: int) -> dict:
-    """Microseconds of a copy by the policy of its stores and the number of argument sets that it takes in turn."""
-    blocks = int(COPIED_SHARE_OF_L2 * l2_bytes) // (4 * BLOCK)
-    sets = [tuple(torch.ones(blocks * BLOCK, device="cuda") for _ in range(2)) for _ in range(max(SETS))]
+    """Microseconds of copies and of reads by the policy and the number of argument sets that they take in turn."""
     timer = GraphTimer()
-    samplers = {
-        (policy, number): timer.prepare(copies(sets[:number], policy)) for policy in POLICIES[:2] for number in SETS
-    }
+    samplers = {}
+    for kind, share, policies in KINDS:
+        blocks = int(share * l2_bytes) // (4 * BLOCK)
+        fits = [number for number in SETS if number * share <= MOST_OF_L2]
+        sets = [(torch.ones(blocks * BLOCK, device="cuda"), made(kind, blocks)) for _ in range(max(fits))]
+        for policy, number in product(policies, fits):
+            name = f"{kind} of {share} of L2, {policy or 'none'}"
+            samplers[name, number] = timer.prepare(launch_of(kind, sets[:number], policy))
     times: dict[tuple[str, int], list[float]] = {which: [] for which in samplers}
     for _ in range(ROUNDS):  # all of them in turn, so that drift is in all alike
         for which, sampler in samplers.items():
             times[which] += take(sampler, timer, 5)
     return {
-        policy or "none": {number: 1e3 * statistics.median(times[policy, number]) for number in SETS}
-        for policy in POLICIES[:2]
+        name: {number: 1e3 * statistics.median(times[name, number]) for other, number in times if other == name}
+        for name in dict.fromkeys(name for name, _ in times)
     }
 
 
-def copies(sets: Sequence[Sequence[torch.Tensor]], policy: str) -> Launch:
-    """The copy of each set in turn."""
+def made(kind: str, blocks: int) -> torch.Tensor:
+    """What a launch writes: as much as it reads, or a sum of each block."""
+    return torch.ones(blocks * (BLOCK if kind == "copy" else 1), device="cuda")
+
+
+def launch_of(kind: str, sets: Sequence[Sequence[torch.Tensor]], policy: str) -> Launch:
+    """A copy, or a read, of each set in turn."""
+    kernel = copied if kind == "copy" else read
 
     def call(x: torch.Tensor, out: torch.Tensor) -> None:
-        copied[(x.numel() // BLOCK,)](x, out, POLICY=policy, BLOCK=BLOCK)
+        kernel[(x.numel() // BLOCK,)](x, out, POLICY=policy, BLOCK=BLOCK)
 
     calls = [partial(call, *given) for given in sets]
     calls[0]()

@@ -156,7 +156,7 @@ def judged_on(
         first = take(sampler, timer, 3)
         arms.append(Arm(sampler, policy.race.samples(statistics.median(first) * sampler.launches)))
     interleave(arms, timer, rounds=ROUNDS, rng=random.Random(0))
-    rows = [arm.medians_ms for arm in arms]
+    rows = [arm.values_ms for arm in arms]
     levels = relative_levels(rows)
     best = levels.index(min(levels))
     slower = {config.text: gap(row, rows[best]) for config, row in zip(executables, rows, strict=True)}

@@ -11,13 +11,19 @@ from pathlib import Path
 from typing import Any
 
 _WITHIN = 1.0  # percent
+_PARTS = {"many", "single", "fresh", "gpus", "space"}
 
 
 def merged(*paths: Path) -> dict[str, Any]:
-    """One document of several: the parts of all, the latest of each, and of `graded` the rows of all."""
+    """One document of several: the parts of all, the latest of each, and of `graded` the rows of all.
+
+    Each part says when and at which commit it was measured.
+    """
     found: dict[str, Any] = {}
     for path in paths:
         document = json.loads(path.read_text())
+        for part in _PARTS & document.keys():
+            document[part] = {"date": document["date"], "commit": document["commit"], **document[part]}
         rows = {**found.get("graded", {}).get("rows", {}), **document.get("graded", {}).get("rows", {})}
         found |= document
         if rows:

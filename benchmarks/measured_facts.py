@@ -98,7 +98,7 @@ def paired(fast: list[Launch], timer, block: int, rounds: int = 60) -> dict:
     start = time.monotonic()
     interleave(arms, timer, rounds=rounds, rng=random.Random(0))
     seconds = time.monotonic() - start
-    rows = [arm.medians_ms for arm in arms]
+    rows = [arm.values_ms for arm in arms]
     centres = [statistics.median(column) for column in zip(*rows, strict=True)]
     centred = [robust_sigma(contrasts(row, centres)) for row in rows]
     absolute = [robust_sigma([math.log(value) for value in row]) for row in rows]

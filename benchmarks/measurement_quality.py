@@ -96,7 +96,7 @@ class Ground:
             first = take(sampler, evaluator.shared_timer.timer, 3)
             arms[config.text] = Arm(sampler, EFFORT.race.samples(statistics.median(first) * sampler.launches))
         interleave(list(arms.values()), evaluator.shared_timer.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
-        return {"mode": evaluator.shared_timer.timer.mode, "rows": {text: arm.medians_ms for text, arm in arms.items()}}
+        return {"mode": evaluator.shared_timer.timer.mode, "rows": {text: arm.values_ms for text, arm in arms.items()}}
 
     def injected(self, share: float, repeats: int) -> dict:
         """How often a race finds a launch that was made `share` slower by a spinning kernel behind it."""
@@ -109,7 +109,7 @@ class Ground:
             slowed = evaluator.shared_timer.timer.prepare(_slowed(launch, cycles))
             pair = [Arm(plain, 10), Arm(slowed, 10)]
             interleave(pair, evaluator.shared_timer.timer, rounds=30, rng=random.Random(1))
-            added = statistics.median(contrasts(pair[1].medians_ms, pair[0].medians_ms))
+            added = statistics.median(contrasts(pair[1].values_ms, pair[0].values_ms))
             if abs(added - share) < 0.1 * share:
                 break
             cycles = max(int(cycles + (share - added) * base_ms * 1.9e6), 1)
@@ -118,7 +118,7 @@ class Ground:
         for seed in range(repeats):
             pair = [Arm(plain, visits), Arm(slowed, visits)]
             race(pair, evaluator.shared_timer.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
-            rows = [arm.medians_ms for arm in pair]
+            rows = [arm.values_ms for arm in pair]
             found += decide(rows, [(1,), (0,)]).ties == (0,)
         return {"asked": share, "added": added, "found": found, "of": repeats}
 

@@ -100,7 +100,7 @@ def raced(ground: Ground, *, rounds: int, visit_ms: float, duty: float, heated_s
     if duty < 1:
         visit(order, ground.timer)
     guard.round_ok()
-    rows = {config.text: arm.medians_ms for config, arm in arms.items()}
+    rows = {config.text: arm.values_ms for config, arm in arms.items()}
     return {**compared(rows), "round_ms": statistics.median(round_ms), **seen(guard)}
 
 

@@ -17,6 +17,7 @@ from triton_ops.measure.stats import (
     gaps_to,
     median_error,
     median_interval,
+    middle_mean,
     robust_sigma,
     small_sample,
 )
@@ -330,3 +331,20 @@ def test_the_unit_of_time_is_no_matter(given, factor):
     found = decide([[value * factor for value in row] for row in given.rows], given.preference)
     assert (found.winner, found.fastest, found.ties) == (expected.winner, expected.fastest, expected.ties)
     assert found.noise == pytest.approx(expected.noise, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([3.0], 3.0), ([1.0, 2.0], 1.5), ([1.0, 9.0, 2.0], 2.0), ([1.0, 2.0, 4.0, 90.0], 3.0),
+        ([5.0, 1.0, 3.0, 2.0, 90.0], 10 / 3), ([1.0] * 6 + [2.0] * 4, 8 / 6), ([1.0] * 8 + [90.0] * 2, 1.0),
+    ],
+)  # fmt: skip
+def test_the_middle_mean_lies_between_levels_and_leaves_a_fifth_of_disturbed_values_out(values, expected):
+    assert middle_mean(values) == pytest.approx(expected)
+    assert middle_mean(values[::-1]) == pytest.approx(expected)
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40))
+def test_the_middle_mean_lies_within_the_values(values):
+    assert min(values) * (1 - 1e-12) <= middle_mean(values) <= max(values) * (1 + 1e-12)

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.measure import gpu
+from triton_ops.measure import gpu, graph
 from triton_ops.measure.gpu import EventTimer
-from triton_ops.measure.graph import CaptureError, GraphTimer, _made, estimate_ms
+from triton_ops.measure.graph import GraphTimer, _made, _places, estimate_ms
 from triton_ops.measure.screen import take
 from triton_ops.measure.timer import Launch
 
@@ -21,6 +21,12 @@ class Device:
 
     def __init__(self):
         self.host_ms = self.free_ms = 0.0
+        self.sums = 0
+
+    def sum(self, *_, out):
+        """A sum of rows, which takes 8 us."""
+        self.sums += 1
+        self.queue(0.008)
 
     def queue(self, took_ms, host_ms=0.0):
         """Queue work, and return when it is done."""
@@ -59,7 +65,7 @@ def device(monkeypatch):
         device=lambda _: nullcontext(), Event=made.event, synchronize=made.synchronize,
         _sleep=lambda cycles: made.queue(cycles / CYCLES_PER_MS),
     )  # fmt: skip
-    torch = SimpleNamespace(cuda=cuda, device=lambda name: name)
+    torch = SimpleNamespace(cuda=cuda, device=lambda name: name, sum=made.sum, zeros=lambda *_, device: None)
     monkeypatch.setattr(gpu, "require", lambda *_: torch)
     return made
 
@@ -138,73 +144,57 @@ def test_the_delay_does_not_grow_where_the_work_itself_keeps_the_host_ahead(devi
 
 
 class Captured:
-    """A graph of launches whose time depends on the graph."""
+    """A graph of launches."""
 
     def __init__(self, device, took_ms):
-        self.device, self.took_ms, self.replays = device, took_ms, 0
+        self.device, self.took_ms = device, took_ms
 
     def replay(self):
-        self.replays += 1
         self.device.queue(self.took_ms)
 
 
-def graph_timer(device, monkeypatch, result):
-    """A timer whose graphs take 0.3, 0.2, 0.1 ms and so on, and the list that holds them."""
+@pytest.fixture
+def graphs(device, monkeypatch):
+    """Graphs of 0.3 ms that return the call's results, and the list of how many launches each has."""
     made = []
 
-    def captured(self, calls, unrolled):
-        made.append(Captured(device, 0.3 - 0.1 * len(made)))
-        return made[-1], [result]
+    def captured(_, calls, unrolled):
+        made.append(unrolled)
+        return Captured(device, 0.3), []
 
     monkeypatch.setattr(GraphTimer, "_captured", captured)
     monkeypatch.setattr(GraphTimer, "_check", lambda *_: None)
-    return GraphTimer("cuda", duty=1), made
+    monkeypatch.setattr(graph, "_tensors", lambda *_: [])
+    return made
 
 
-def result_of(nbytes):
-    return SimpleNamespace(untyped_storage=lambda: SimpleNamespace(nbytes=lambda: nbytes))
-
-
-def test_a_launch_that_makes_its_results_is_sampled_in_several_graphs_in_turn(device, monkeypatch):
-    timer, made = graph_timer(device, monkeypatch, result_of(1 << 20))
+def test_a_launch_is_captured_once_and_sampled_by_replays(device, graphs):
+    timer = GraphTimer("cuda", duty=1)
     sampler = timer.prepare(launch(device, 0.02, 0.0), 10)
-    assert [take(sampler, timer, 2) for _ in range(4)] == [
-        pytest.approx([expected] * 2) for expected in (0.03, 0.02, 0.01, 0.03)
-    ]
-    assert len(made) == 3
+    assert take(sampler, timer, 3) == pytest.approx([0.03] * 3)
+    assert graphs == [10]
 
 
-def test_the_graphs_that_there_is_room_for_are_enough(device, monkeypatch):
-    timer, made = graph_timer(device, monkeypatch, result_of(1 << 20))
-    captured = GraphTimer._captured
-
-    def refusing(self, calls, unrolled):
-        if len(made) == 2:
-            raise CaptureError("out of memory")
-        return captured(self, calls, unrolled)
-
-    monkeypatch.setattr(GraphTimer, "_captured", refusing)
-    sampler = timer.prepare(launch(device, 0.02, 0.0), 10)
-    assert [take(sampler, timer, 1)[0] for _ in range(3)] == pytest.approx([0.03, 0.02, 0.03])
-    with pytest.raises(CaptureError, match="out of memory"):
-        timer.prepare(launch(device, 0.02, 0.0), 10)  # a launch that cannot be captured at all
+@pytest.mark.parametrize("timer_of", [GraphTimer, EventTimer])
+def test_other_blocks_run_before_each_cold_sample_and_are_in_no_time(device, graphs, timer_of):
+    timer = timer_of("cuda", cold=True, duty=1) if timer_of is GraphTimer else timer_of("cuda", cache="cold", duty=1)
+    given = Launch(launch(device, 0.3, 0.0).call, others=(launch(device, 0.3, 0.0).call,))
+    sampler = timer.prepare(given, 1)
+    before = device.sums
+    assert take(sampler, timer, 5) == pytest.approx([0.3] * 5)
+    assert device.sums - before == 5
 
 
-@pytest.mark.parametrize(
-    ("outputs", "nbytes", "graphs"), [(("out",), 1 << 20, 1), ((), 20 << 20, 1), ((), 10 << 20, 2), ((), 8 << 20, 3)]
-)
-def test_there_is_one_graph_where_outputs_are_given_and_as_many_as_have_room_for_results(
-    device, monkeypatch, outputs, nbytes, graphs
-):
-    timer, made = graph_timer(device, monkeypatch, result_of(nbytes))
-    given = launch(device, 0.02, 0.0)
-    timer.prepare(Launch(given.call, outputs=outputs), 10)
-    assert len(made) == graphs
+@pytest.mark.parametrize("timer_of", [GraphTimer, EventTimer])
+def test_what_is_timed_warm_has_nothing_run_before_it(device, graphs, timer_of):
+    timer = timer_of("cuda", cold=False, duty=1) if timer_of is GraphTimer else timer_of("cuda", cache="warm", duty=1)
+    take(timer.prepare(launch(device, 0.3, 0.0), 1), timer, 5)
+    assert device.sums == 0
 
 
 def test_what_a_launch_returns_as_it_was_is_no_result_of_its_graph():
     torch = pytest.importorskip("torch")
     given = torch.zeros(8)
     first, again = (given + 1, given[2:]), (given + 1, given[2:])
-    assert _made(again, first) == [again[0]]
-    assert _made(again, ()) == [*again]
+    assert _made(again, _places(first)) == [again[0]]
+    assert _made(again, _places(())) == [*again]

@@ -43,13 +43,13 @@ def test_dropped_and_failed_arms_are_left_out_of_the_order():
     assert set(map(id, next_order(arms, before, 2, random.Random(0)))) == set(map(id, arms[2:]))
 
 
-def test_the_value_of_a_visit_is_the_median_of_its_samples():
+def test_the_value_of_a_visit_is_the_mean_of_the_middle_of_its_samples():
     field = Field(2, visit_samples=3)
     visited = visit(field.arms[::-1], field.timer)
     assert [arm for arm, _ in visited] == field.arms[::-1]
     assert [samples for _, samples in visited] == [[2.0] * 3, [1.0] * 3]
     arm = Arm(field.arms[0].sampler, visits=[[1.0, 9.0, 2.0], [4.0, 5.0]])
-    assert arm.medians_ms == [2.0, 4.5]
+    assert arm.values_ms == [2.0, 4.5]
     assert arm.samples_ms == [1.0, 9.0, 2.0, 4.0, 5.0]
 
 

@@ -365,7 +365,7 @@ def _result(
 
 def _noise(arms: Sequence[Arm]) -> float:
     """Half-width of a typical 95 % interval of the difference of two configs, as a share; 0 for a single config."""
-    rows = [arm.medians_ms for arm in arms if arm.error is None]
+    rows = [arm.values_ms for arm in arms if arm.error is None]
     if len(rows) < 2 or len(rows[0]) < 2:
         return 0.0
     fastest = min(range(len(rows)), key=lambda place: statistics.median(rows[place]))

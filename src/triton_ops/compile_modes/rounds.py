@@ -127,8 +127,8 @@ def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds
     timed = [entrant for entrant in entrants if not entrant.lost and entrant.arm.visits]
     if eager not in timed:
         return
-    rows = [entrant.arm.medians_ms for entrant in timed]
-    noise = gain(twin.medians_ms, first.arm.medians_ms) if twin.visits and first in timed else None
+    rows = [entrant.arm.values_ms for entrant in timed]
+    noise = gain(twin.values_ms, first.arm.values_ms) if twin.visits and first in timed else None
     zone = INDIFFERENCE if noise is None else max(INDIFFERENCE, abs(noise.low), abs(noise.high))
     dropped = [place for place, entrant in enumerate(timed) if entrant.arm.dropped_at is not None]
     cheap = [(entrant.loaded.compile_s, place) for place, entrant in enumerate(timed)]
@@ -175,4 +175,4 @@ def _visit_samples(entrants: Sequence[Entrant]) -> int:
 def _ratio(arm: Arm, other: Arm) -> float:
     if arm is other:
         return 1.0
-    return math.exp(statistics.median(contrasts(arm.medians_ms, other.medians_ms)))
+    return math.exp(statistics.median(contrasts(arm.values_ms, other.values_ms)))

@@ -92,7 +92,7 @@ def compare_finalists(
     last.race()
     outcome = last.outcome()
     dropped = tuple((config, arm.dropped_at) for config, arm in arms.items())
-    return replace(outcome, raced=RaceSummary(dropped, twin, tuple(tuple(arm.medians_ms) for arm in twins)))
+    return replace(outcome, raced=RaceSummary(dropped, twin, tuple(tuple(arm.values_ms) for arm in twins)))
 
 
 @dataclass(kw_only=True)
@@ -181,7 +181,7 @@ class _LastComparison:
         if doubted is None:
             return outcome_of(standing, tuple(updated.values()), decision)
         if doubted not in self.resolved and self._too_late(standing, doubted):
-            own, rival = standing.default_ms, self.arms[doubted].medians_ms
+            own, rival = standing.default_ms, self.arms[doubted].values_ms
             self.resolved[doubted] = Resolved(faster=False, over=gain(own, rival))
         if doubted not in self.resolved and not self._resolve(doubted):
             return self._found()  # one of the two failed, and stands no more
@@ -192,7 +192,7 @@ class _LastComparison:
         challenger = standing.challenger(decision)
         if challenger is None or not standing.default_ms or not self.final.settle:
             return None
-        return challenger if doubtful(self.arms[challenger].medians_ms, standing.default_ms) else None
+        return challenger if doubtful(self.arms[challenger].values_ms, standing.default_ms) else None
 
     def _too_late(self, standing: Field, challenger: Config) -> bool:
         """Whether the time that is left is too short for the fewest rounds that can resolve a doubt."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,7 @@ from triton_ops.evaluation.doubt import Resolved
 from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, decide, gain, gap
 from triton_ops.measure.decision import BEYOND_CHANCE, beats, relative_levels
 from triton_ops.measure.guard import GuardSummary
-from triton_ops.measure.stats import Interval
+from triton_ops.measure.stats import Interval, middle_mean
 from triton_ops.resources import Resources
 from triton_ops.space import Config
 from triton_ops.trial import Trial
@@ -89,13 +88,13 @@ class Field:
     def default_ms(self) -> list[float]:
         """The rounds of the default; empty if it failed or did not race."""
         own = self.arms.get(self.default)
-        return [] if own is None or not any(t.config == self.default for t in self.trials) else own.medians_ms
+        return [] if own is None or not any(t.config == self.default for t in self.trials) else own.values_ms
 
     def decision(self) -> Decision:
         """Winner and ties by the rounds of the race."""
         places = {trial.config: place for place, trial in enumerate(self.trials)}
         return decide(
-            [self.arms[trial.config].medians_ms for trial in self.trials],
+            [self.arms[trial.config].values_ms for trial in self.trials],
             [preference(trial, self.default, self.incumbents) for trial in self.trials],
             kept=[places[config] for config in self.incumbents if config in places],
             default=places.get(self.default),
@@ -109,7 +108,7 @@ class Field:
             return winner
         own = self.default_ms
         rivals = [t.config for t in self.trials if t.config != self.default and self.arms[t.config].dropped_at is None]
-        return max(rivals, key=lambda config: gain(own, self.arms[config].medians_ms).centre, default=None)
+        return max(rivals, key=lambda config: gain(own, self.arms[config].values_ms).centre, default=None)
 
 
 def outcome_of(
@@ -130,7 +129,7 @@ def outcome_of(
         winner, over = (challenger, found.over) if found.faster else (field.default, None)
         tied = {*ties, challenger, field.default} if not found.faster else {*ties, challenger} - {field.default}
         ties = [winner, *(t.config for t in field.trials if t.config in tied and t.config != winner)]
-    rows = [twin.medians_ms for twin in field.twins if twin.visits]
+    rows = [twin.values_ms for twin in field.twins if twin.visits]
     itself = gap(rows[1], rows[0]) if len(rows) == 2 else None
     return Outcome(
         winner=next(trial for trial in field.trials if trial.config == winner),
@@ -223,7 +222,7 @@ def preference(trial: Trial, default: Config, incumbents: Collection[Config]) ->
 
 def _over(field: Field, config: Config) -> Interval:
     """The default's time over a config's, as a difference of logarithms."""
-    return gain(field.default_ms, field.arms[config].medians_ms)
+    return gain(field.default_ms, field.arms[config].values_ms)
 
 
 def _ratio(found: Interval) -> Interval:
@@ -255,4 +254,4 @@ def _by_config(trials: Sequence[Trial]) -> dict[Config, Trial]:
 
 
 def _row(trial: Trial) -> list[float]:
-    return [statistics.median(samples) for samples in trial.final.by_round] if trial.final else [trial.median_ms]
+    return [middle_mean(samples) for samples in trial.final.by_round] if trial.final else [trial.median_ms]

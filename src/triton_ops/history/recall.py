@@ -16,7 +16,6 @@ from triton_ops.cache import RECORDS, Key, Record, Store, open_store, shared_fol
 from triton_ops.cache.key import Argument
 from triton_ops.exceptions import CacheError
 from triton_ops.space import ConfigSpace, as_space
-from triton_ops.task.effort import Effort, covers
 from triton_ops.task.request import TuneRequest, make_request, with_configs
 from triton_ops.tolerance import Tolerance
 
@@ -91,23 +90,23 @@ def recalled(
     store: Store[Record],
     *,
     space: ConfigSpace | None = None,
-    effort: Effort | None = None,
+    enough: Callable[[Record], bool] | None = None,
     reference: Callable[..., Any] | None = None,
 ) -> Record | None:
-    """The stored record of a key; None if there is none that holds for this space, effort and reference.
+    """The stored record of a key; None if there is none that holds for this space, run and reference.
 
     Args:
         key: The key of the record. A key with an unknown part has no record.
         store: The store in which the record is looked up.
         space: The config space in which the winner was found, and which still allows it; None takes any.
-        effort: The least effort with which the winner was found; None takes any.
+        enough: Whether the run that found the winner was thorough enough; None takes any.
         reference: The reference against which the winner was checked; None takes any.
     """
     if key.unknown is not None:
         tell_unknown(key)
         return None
     record = store.get(key.id)
-    if record is None or (effort is not None and not covers(record, effort)):
+    if record is None or (enough is not None and not enough(record)):
         return None
     if reference is not None and record.verified.reference != reference_fingerprint(reference):
         return None

@@ -95,7 +95,7 @@ class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="twins"):
-    """The medians per round of two further arms of one finalist: the difference between these two arms is noise.
+    """The values per round of two further arms of one finalist: the difference between these two arms is noise.
 
     `process` is that of the finalist.
     """

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from triton_ops.measure.pace import BURST_MS
+from triton_ops.measure.stats import middle_mean
 from triton_ops.measure.timer import Pending, Sampler, Timer
 
 
@@ -35,9 +36,9 @@ class Arm:
     error: Exception | None = None
 
     @property
-    def medians_ms(self) -> list[float]:
-        """The median of each visit, one per round that counted."""
-        return [statistics.median(samples) for samples in self.visits]
+    def values_ms(self) -> list[float]:
+        """The value of each visit, one per round that counted."""
+        return [middle_mean(samples) for samples in self.visits]
 
     @property
     def samples_ms(self) -> list[float]:

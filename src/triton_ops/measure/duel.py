@@ -160,7 +160,7 @@ def tick_of(samples_ms: Sequence[float], launches: int) -> float:
 
 def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
     tick_ms = max(tick_of(arm.samples_ms, arm.sampler.launches) for arm in arms)
-    first, second, twin = (arm.medians_ms for arm in arms)
+    first, second, twin = (arm.values_ms for arm in arms)
     return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone, chance=policy.chance)
 
 
@@ -168,6 +168,6 @@ def _clear(found: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
     """Whether more rounds would not change the answer: different by far, or proven to be within the zone."""
     if found.verdict == "not distinguishable":
         return max(abs(found.gain.low), abs(found.gain.high)) <= policy.zone
-    gaps = contrasts(arms[1].medians_ms, arms[0].medians_ms)
+    gaps = contrasts(arms[1].values_ms, arms[0].values_ms)
     error = policy.errors * small_sample(len(gaps)) * median_error(robust_sigma(gaps), len(gaps))
     return abs(found.gain.centre) - error > found.needed

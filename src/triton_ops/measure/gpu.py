@@ -25,6 +25,7 @@ _FLUSH_FACTOR = 2  # times the L2: a write of exactly the size of L2 leaves some
 _LEAST_FLUSH_BYTES = 32 << 20
 _CYCLES_PER_MS = 1_900_000  # the delay kernel's count at an H200's 1,980 MHz; a longer delay does no harm
 _FIRST_DELAY_MS = 0.1
+_ROWS, _ROW = 16_384, 256  # float32 that `unsettle` reads, 16 MiB: sums of 4 MiB do not change where blocks go
 
 
 class DelayedQueue:
@@ -81,6 +82,24 @@ class DelayedQueue:
         self._watched = True
         self._waited = self._waited or bool(start.query())
 
+    def unsettle(self) -> None:
+        """Queue a short kernel after which the blocks of the next launch may go to other multiprocessors.
+
+        Where its clusters of blocks go decides how long some kernels take, by up to 14 %, and stays as it is while the
+        same kernels follow each other: all replays of a graph show one of several levels, and the next comparison
+        shows another. In a model all sorts of kernels come before. Row sums of 16 MiB change the level, in 8 us, and
+        leave nothing in L2 that would have to be written back (docs/measured_facts.md).
+        """
+        self.torch.sum(self._rows, 1, out=self._sums)
+
+    @cached_property
+    def _rows(self) -> Any:
+        return self.torch.zeros((_ROWS, _ROW), device=self.device)
+
+    @cached_property
+    def _sums(self) -> Any:
+        return self.torch.zeros(_ROWS, device=self.device)
+
     _queued, _watched, _waited = 0, False, False
 
 
@@ -122,14 +141,19 @@ class EventTimer:
         each = launches or 1
         calls = launch.calls if self._cache == "cold" else (launch.call,)
         flush = self._cache == "flushed" or (self._cache == "cold" and not launch.others)
+        unsettle = self._cache != "warm"
+        if unsettle:  # the first use of either allocates and may wait for the device, so it stands outside a round
+            self._queue.unsettle()
         if flush:
-            self._flush.zero_()  # the first use allocates and may wait for the device, so it stands outside a round
+            self._flush.zero_()
 
         def sample(samples: int) -> Pending:
             pairs = [(self._queue.event(), self._queue.event()) for _ in range(samples)]
             for start, end in pairs:
                 if launch.reset is not None:
                     launch.reset()
+                if unsettle:
+                    self._queue.unsettle()
                 if flush:
                     self._flush.zero_()
                 start.record()

@@ -12,7 +12,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from typing import Any
 
 from triton_ops.hardware import graph_nodes
@@ -22,8 +21,6 @@ from triton_ops.measure.timer import Launch, Pending, Sampler, without_gc
 
 REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch
 _MOST_UNROLLED = 1024
-_CAPTURES = 3  # of a launch that makes its results
-_MOST_KEPT_BYTES = 256 << 20  # of the results that the graphs of one launch keep
 _ESTIMATE_CALLS = 5
 
 
@@ -57,7 +54,7 @@ class GraphTimer:
         return "graph-cold" if self._cold else "graph-warm"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
-        """A sampler that replays one checked graph, or several in turn, one for each call of its `queue`.
+        """A sampler that replays one checked graph.
 
         Raises:
             CaptureError: The launch needs a reset, or cannot be captured.
@@ -67,12 +64,17 @@ class GraphTimer:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
         unrolled = launches or self._unrolled(launch, len(calls))
-        graphs, turn = self._graphs(launch, calls, unrolled), count()
+        given = _places(_tensors(self._queue.torch, launch.call()))
+        graph, results = self._captured(calls, unrolled)
+        self._check(launch, graph, _made(results, given))
+        if self._cold:  # the first use allocates
+            self._queue.unsettle()
 
         def sample(samples: int) -> Pending:
-            graph = graphs[next(turn) % len(graphs)]
             pairs = [(self._queue.event(), self._queue.event()) for _ in range(samples)]
             for start, end in pairs:
+                if self._cold:
+                    self._queue.unsettle()
                 start.record()
                 graph.replay()
                 self._queue.watch(start)
@@ -87,33 +89,14 @@ class GraphTimer:
         with self._queue.round():
             yield
 
-    def _graphs(self, launch: Launch, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
-        """The checked graphs whose replays are samples in turn: several of a launch that makes its results.
-
-        What such a launch allocates, such as cuBLAS' workspace, has one place in a graph, by which its time seems to
-        differ: on an H200 the same call of cuBLAS took 49.1 us in one graph and 45.2 us in the next, each within 1 %.
-        """
-        graph, results = self._captured(calls, unrolled)
-        self._check(launch, graph, results)
-        graphs, kept_bytes = [graph], unrolled * sum(tensor.untyped_storage().nbytes() for tensor in results)
-        while not launch.outputs and len(graphs) < _CAPTURES and (len(graphs) + 1) * kept_bytes <= _MOST_KEPT_BYTES:
-            try:
-                graph, results = self._captured(calls, unrolled)
-            except CaptureError:  # it could be captured before: there is no room for more results
-                break
-            self._check(launch, graph, results)
-            graphs.append(graph)
-        return graphs
-
     def _unrolled(self, launch: Launch, sets: int) -> int:
         """Launches per replay: enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm."""
         wanted = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
         return min(max(wanted, sets), max(_MOST_UNROLLED, sets))
 
     def _captured(self, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
-        """The graph, and the tensors that the captured calls made and returned."""
+        """The graph, and the tensors that the first captured call returned."""
         torch = self._queue.torch
-        before = _tensors(torch, calls[0]())
         graph = _new_graph(torch)
         stream = torch.cuda.Stream(self._queue.device)
         stream.wait_stream(torch.cuda.current_stream())
@@ -128,7 +111,7 @@ class GraphTimer:
             raise EmptyCaptureError(f"{unrolled} captured launches are {nodes} nodes: the work is done elsewhere")
         if hasattr(graph, "instantiate"):
             graph.instantiate()
-        return graph, _made(_tensors(torch, results[0]), before)
+        return graph, _tensors(torch, results[0])
 
     def _check(self, launch: Launch, graph: Any, results: Sequence[Any]) -> None:
         """Check that a replay writes the outputs: only elements that an eager call leaves poisoned may stay so."""
@@ -214,14 +197,18 @@ def _tensors(torch: Any, result: Any) -> list[Any]:
     return []
 
 
-def _made(tensors: Sequence[Any], before: Sequence[Any]) -> list[Any]:
-    """The tensors whose memory is not that of a tensor of `before`, the results of a call outside of any graph.
+def _places(tensors: Sequence[Any]) -> frozenset[int]:
+    """Where the memory of tensors lies. The tensors themselves can then be let go: they may fill half of the memory."""
+    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
+
+
+def _made(tensors: Sequence[Any], given: frozenset[int]) -> list[Any]:
+    """The tensors whose memory lies in none of the places of what a call outside of any graph returned.
 
     What lies in the same place in both is no result of the graph: an argument that the launch returns as it is, which
     has to keep its values.
     """
-    places = {tensor.untyped_storage().data_ptr() for tensor in before}
-    return [tensor for tensor in tensors if tensor.untyped_storage().data_ptr() not in places]
+    return [tensor for tensor in tensors if not _places([tensor]) & given]
 
 
 def _poison(tensors: Sequence[Any]) -> None:

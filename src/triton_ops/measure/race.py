@@ -1,7 +1,8 @@
 """The interleaved race: rounds over the surviving arms, and an arm is dropped only if it is proven slower.
 
 A round visits every surviving arm once, in a new random order; every second round runs the previous order backwards.
-The value of a visit is the median of a few samples, because drift is the same for all arms only in a short round. At a
+The value of a visit is the mean of the middle of a few samples, since drift is the same for all arms only in a short
+round, and disturbed samples do not count. At a
 few scheduled rounds, the checkpoints, an arm is dropped if it is slower than the leader by more than the indifference
 zone, with confidence. The race ends when all remaining arms are proven equal, or, if its policy says so, when no rival
 can be much faster than the leader; or when the budget is spent.
@@ -168,7 +169,7 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = N
     """
     if len(running) < 2:
         return False
-    rows = [arm.medians_ms for arm in running]
+    rows = [arm.values_ms for arm in running]
     lead = leader(rows)
     undecided = False
     for i, (gap, error) in enumerate(gaps_to(rows, lead)):

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import Any
 
 from triton_ops.cache import Record
@@ -16,7 +15,7 @@ from triton_ops.hardware.roofline import Placed, Roofline
 from triton_ops.history.run_log import Finalist, Origin, Preview, Resumed, Run, Tried
 from triton_ops.landscape.sensitivity import Sensitivity, sensitivity
 from triton_ops.measure.decision import gap
-from triton_ops.measure.stats import Interval
+from triton_ops.measure.stats import Interval, middle_mean
 from triton_ops.replay.recording import recording_of
 from triton_ops.report.paste import paste_lines
 from triton_ops.space import Config
@@ -296,7 +295,7 @@ class Report:
 
 
 def _levels(line: Finalist) -> list[float]:
-    return [] if line.trial.final is None else [median(samples) for samples in line.trial.final.by_round]
+    return [] if line.trial.final is None else [middle_mean(samples) for samples in line.trial.final.by_round]
 
 
 def _gap(line: Finalist, winner: Finalist | None) -> Interval | None:

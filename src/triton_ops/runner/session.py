@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from triton_ops.runner.tuning import RunRequest, Tuning
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace
 from triton_ops.task.budget import checked_seed
-from triton_ops.task.effort import Effort, Patience, chosen_effort
+from triton_ops.task.effort import Effort, Patience, chosen_effort, covers
 from triton_ops.task.request import TuneRequest, make_request, with_configs
 from triton_ops.tensors import check_memory
 from triton_ops.tolerance import Tolerance
@@ -286,7 +287,9 @@ def known_result(
     folder, begun = cache_folder(cache_dir), time.monotonic() if start is None else start
     if force or not may_have_records(folder):
         return None
-    record = recalled(key, store_in(folder), space=space, effort=plan, reference=request.reference)
+    record = recalled(
+        key, store_in(folder), space=space, enough=partial(covers, asked=plan), reference=request.reference
+    )
     if record is None:
         return None
     return result_of(record, request, time.monotonic() - begun, members=space.members)
