@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kernel_limits import outcomes
+from benchmarks.kernel_limits import UNMEASURED, outcomes
 from benchmarks.tables_of_choices import choices_table, modes_gpu_table, modes_table, source
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +35,7 @@ PAGES = tuple(
     )
 )
 KERNELS = ROOT / "benchmarks/results/nvidia-h200/kernels.json"
+KERNELS_H100 = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/kernels.json"
 TUNE = ROOT / "benchmarks/results/nvidia-h200/tune.json"
 COLD = ROOT / "benchmarks/results/nvidia-h200/cold_tune.json"
 LIVE = ROOT / "benchmarks/results/nvidia-h200/live_tune.json"
@@ -305,17 +306,18 @@ def kernels_table() -> str:
     return "\n".join(rows)
 
 
-def limits_table() -> str:
-    """The limits of `kernel_limits`, and how the results stand to them."""
-    rows = json.loads(KERNELS.read_text())["rows"] if KERNELS.is_file() else []
-    found = outcomes({"rows": rows})
+def limits_table(path: Path, device: str) -> str:
+    """The limits of `kernel_limits` that results of a device are of, and how they stand to them."""
+    rows = json.loads(path.read_text())["rows"] if path.is_file() else []
+    found = [each for each in outcomes({"rows": rows}) if each.state != UNMEASURED]
     lines = [f"| {each.limit} | {each.state} | {each.found} |" for each in found]
-    return "\n".join(["| limit | on an H200 | found |", "|---|---|---|", *lines])
+    return "\n".join([f"| limit | on an {device} | found |", "|---|---|---|", *lines])
 
 
 TABLES = {
     "kernels": kernels_table,
-    "kernel limits": limits_table,
+    "kernel limits": lambda: limits_table(KERNELS, "H200"),
+    "kernel limits of an H100": lambda: limits_table(KERNELS_H100, "H100"),
     "tune": tune_table,
     "cold tune": cold_table,
     "live tune": live_table,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -328,6 +329,21 @@ def test_the_compiler_counts_and_what_steers_it(scaled, monkeypatch, tmp_path):
     assert kernel.identity["ptxas"].startswith("99.1.2")
     monkeypatch.setenv("TRITON_PTXAS_PATH", str(tmp_path / "missing"))
     assert toolchain()["ptxas"] == plain["ptxas"], "Triton falls back on its own"
+
+
+@pytest.mark.triton
+def test_the_assembler_that_torchs_compiler_names_in_the_middle_of_a_process_changes_nothing(monkeypatch, tmp_path):
+    before, found = toolchain(), importlib.util.find_spec
+    named = tmp_path / "torch/bin/ptxas"
+    named.parent.mkdir(parents=True)
+    named.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.1, V99.1.3'\n")
+    named.chmod(0o755)
+    torch = SimpleNamespace(origin=str(tmp_path / "torch/__init__.py"))
+    monkeypatch.setattr(
+        "triton_ops.backend.toolchain.find_spec", lambda name: torch if name == "torch" else found(name)
+    )
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(named))
+    assert toolchain() == before
 
 
 @pytest.mark.triton

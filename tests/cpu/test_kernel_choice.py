@@ -1,6 +1,8 @@
 """Which config a shipped kernel runs with: the caller's, a record's, or the default; and tunes that are asked for."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -158,3 +160,25 @@ def products_by_triton_configs():
 
 def test_a_config_of_triton_is_an_own_config(interpreted):
     assert interpreted(products_by_triton_configs) == [True] * 6
+
+
+UNTUNED = """
+import sys, torch, triton_ops
+a = torch.randn(16, 16, dtype=torch.float16)
+triton_ops.matmul(a, a)
+triton_ops.fused_rmsnorm_rope(torch.randn(1, 2, 32), torch.ones(32), torch.ones(2, 8), torch.zeros(2, 8))
+tuners = ("triton_ops.runner", "triton_ops.autotuner", "triton_ops.measure", "triton_ops.search")
+print([name for name in sys.modules if name.startswith(tuners)])
+"""
+
+
+def test_shipped_kernels_run_without_the_modules_that_tune():
+    done = subprocess.run(
+        [sys.executable, "-c", UNTUNED],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

@@ -24,8 +24,15 @@ from triton_ops import (
     release_processes,
     tune_many,
 )
+from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.history.run_log import Resumed, Tried, read_run
+from triton_ops.many.executor import Place
+from triton_ops.many.problem import Options
 from triton_ops.many.problem_file import problems_in
+from triton_ops.many.session import jobs_of
+from triton_ops.progress.events import Silent
+from triton_ops.runner.gate import Leave
+from triton_ops.task.effort import effort_of
 
 WORK = """
 import os, time
@@ -97,6 +104,22 @@ def test_a_kernel_that_hangs_or_crashes_costs_one_trial_and_the_worker_goes_on_t
     assert dict(found.outcomes[0].result.best_config) == {"how": "right"}
     assert found.outcomes[0].result.totals == {"ok": 1, "timeout": 1, "crash": 1}
     assert len(workers_of(os.getpid())) <= 1
+
+
+def test_the_seconds_of_a_problem_begin_when_the_device_is_its_own(work, tmp_path):
+    class OpensLate:
+        def wait(self, prepared=None):
+            time.sleep(1.0)
+            return Leave(since_s=time.monotonic())
+
+        def check(self):
+            pass
+
+    (job,) = jobs_of([work.slow], Options(plan=effort_of("quick"), cache_dir=tmp_path))
+    begun = time.monotonic()
+    result = job.tune(Place(device=None, gate=OpensLate(), shared_cpus=SharedCpus(2), listener=Silent()))
+    assert result.trials
+    assert result.elapsed_s <= time.monotonic() - begun - 1.0
 
 
 def test_two_threads_run_at_the_same_time_and_share_nothing_but_the_records(work):

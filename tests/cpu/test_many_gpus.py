@@ -14,7 +14,7 @@ from triton_ops import DeviceError, SettingsError, operation, tune_many
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.hardware import DeviceSpec, chosen, chosen_gpus
 from triton_ops.many.executor import Job
-from triton_ops.many.local import LocalExecutor
+from triton_ops.many.local import LocalExecutor, OpensLater
 from triton_ops.many.problem import Options, TuneProblem, job_of
 from triton_ops.many.session import run_jobs
 from triton_ops.progress.events import Silent
@@ -213,6 +213,16 @@ def test_jobs_that_are_prepared_side_by_side_begin_once_and_those_no_longer_want
     executor.close()
     assert sorted(begun) == ["a", "b", "c"]
     assert ended == ["b"]
+
+
+def test_a_gate_tells_when_it_let_the_job_in_also_who_comes_later():
+    gate, before = OpensLater(), time.monotonic()
+    gate.let_in(3.0)
+    after = time.monotonic()
+    time.sleep(0.02)
+    leave = gate.wait()
+    assert before <= leave.since_s <= after
+    assert leave.limit_s == 3.0
 
 
 def test_a_job_is_told_of_once_enough_and_once_all_of_it_is_prepared_or_when_it_has_ended():

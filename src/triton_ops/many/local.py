@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 
 from triton_ops.compile_pool.shared_cpus import SharedCpus
@@ -48,7 +47,6 @@ class OpensLater:
         Raises:
             KeyboardInterrupt: The job is to end.
         """
-        begun = time.monotonic()
         if prepared is None:
             self._ready(True)
         else:
@@ -58,7 +56,7 @@ class OpensLater:
             self._changed.wait_for(lambda: self._ended or self._leave is not None)
             self.check()
             assert self._leave is not None
-            return replace(self._leave, waited_s=time.monotonic() - begun)
+            return self._leave
 
     def hold(self, seconds: float) -> None:
         """Wait for so many seconds, or until the job is let in or is to end."""
@@ -77,7 +75,7 @@ class OpensLater:
     def let_in(self, limit_s: float | None) -> None:
         """Let the job have the device, for at most so many seconds."""
         with self._changed:
-            self._leave = Leave(limit_s=limit_s, overlaps=True)
+            self._leave = Leave(time.monotonic(), limit_s, overlaps=True)
             self._changed.notify_all()
 
     def end(self) -> None:

@@ -25,13 +25,14 @@ class Leave:
     """What a tune is given with its device.
 
     Attributes:
-        waited_s: Seconds that the tune has waited for the device, which its budget does not count.
+        since_s: When the device became the tune's, by `time.monotonic()`: what was prepared before, beside another
+            tune, its budget does not count.
         limit_s: A further limit of seconds for the tune; None is none.
         overlaps: Whether a trial may begin in another process before the search and the listener know of the one
             before, which is on disk. Ctrl-C then waits for the trial.
     """
 
-    waited_s: float = 0.0
+    since_s: float = 0.0
     limit_s: float | None = None
     overlaps: bool = False
 

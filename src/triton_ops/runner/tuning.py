@@ -185,7 +185,7 @@ class Tuning:
                 first.complete(searcher)
                 prepared = Prepared(first.enough, first.whole)
             leave = self.gate.wait(prepared)
-            self.start += leave.waited_s
+            self.start = max(self.start, leave.since_s)
             self._overlaps = leave.overlaps
             if pool is not None:
                 pool.go_first()
