@@ -31,6 +31,8 @@ import getpass
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import platformdirs
@@ -124,8 +126,33 @@ def set_openmp_text(text: str | None) -> None:
 
 
 def triton_program(name: str) -> str | None:
-    """The file that the environment names as Triton's `ptxas`, `nvdisasm` or the like; None if Triton uses its own."""
+    """The file that the environment names as Triton's `ptxas`, `nvdisasm` or the like; None if Triton uses its own.
+
+    What torch's compiler has named by itself does not count: see `torchs_ptxas`.
+    """
+    if name == "ptxas" and torchs_ptxas() is not None:
+        return None
     return os.environ.get(f"TRITON_{name.upper().replace('-', '_')}_PATH") or None
+
+
+def torchs_ptxas() -> str | None:
+    """The ptxas that torch's compiler has named for all of Triton, in the middle of a process; None if it has not.
+
+    It is the one that came with torch, in `TRITON_PTXAS_PATH` alone: torch 2.11 with CUDA 13.0 names it when it
+    compiles its first kernel. Who means it names it in both variables, as `use_ptxas` does.
+    """
+    path = os.environ.get("TRITON_PTXAS_PATH")
+    if not path or path == os.environ.get("TRITON_PTXAS_BLACKWELL_PATH"):
+        return None
+    return path if _came_with_torch(path) else None
+
+
+@lru_cache(maxsize=16)
+def _came_with_torch(path: str) -> bool:
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    return Path(spec.origin).resolve().parent in Path(path).resolve().parents
 
 
 def name_triton_programs(path: str) -> None:
@@ -162,7 +189,7 @@ def one_of_several() -> bool:
 
 
 def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:
-    """The environment for a new process: that of this process, with `changes`.
+    """The environment for a new process: that of this process, with `changes`, and without what torch's compiler named.
 
     Args:
         changes: Variables by name.
@@ -172,6 +199,8 @@ def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = 
             keeps between processes stays where it is.
     """
     marked = {**os.environ, FAMILY: f"{os.environ.get(FAMILY, '')} {family}".strip()}
+    if torchs_ptxas() is not None:  # what is compiled there is kept as compiled by Triton's own
+        del marked["TRITON_PTXAS_PATH"]
     if temporary is None:
         return {**marked, **changes}
     inductor = str(inductor_cache_dir())

@@ -338,6 +338,7 @@ def test_the_unit_of_time_is_no_matter(given, factor):
     [
         ([3.0], 3.0), ([1.0, 2.0], 1.5), ([1.0, 9.0, 2.0], 2.0), ([1.0, 2.0, 4.0, 90.0], 3.0),
         ([5.0, 1.0, 3.0, 2.0, 90.0], 10 / 3), ([1.0] * 6 + [2.0] * 4, 8 / 6), ([1.0] * 8 + [90.0] * 2, 1.0),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 60.0], 3.5), ([1.0] * 2 + [2.0] * 3 + [3.0] * 2, 2.0),
     ],
 )  # fmt: skip
 def test_the_middle_mean_lies_between_levels_and_leaves_a_fifth_of_disturbed_values_out(values, expected):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -65,7 +67,10 @@ def device(monkeypatch):
         device=lambda _: nullcontext(), Event=made.event, synchronize=made.synchronize,
         _sleep=lambda cycles: made.queue(cycles / CYCLES_PER_MS),
     )  # fmt: skip
-    torch = SimpleNamespace(cuda=cuda, device=lambda name: name, sum=made.sum, zeros=lambda *_, device: None)
+    torch = SimpleNamespace(
+        cuda=cuda, device=lambda name: name, sum=made.sum, zeros=lambda *_, **__: None, float32="float32",
+        inference_mode=lambda _: nullcontext(),
+    )  # fmt: skip
     monkeypatch.setattr(gpu, "require", lambda *_: torch)
     return made
 
@@ -190,6 +195,45 @@ def test_what_is_timed_warm_has_nothing_run_before_it(device, graphs, timer_of):
     timer = timer_of("cuda", cold=False, duty=1) if timer_of is GraphTimer else timer_of("cuda", cache="warm", duty=1)
     take(timer.prepare(launch(device, 0.3, 0.0), 1), timer, 5)
     assert device.sums == 0
+
+
+def test_a_sampler_keeps_the_memory_of_its_launchs_arguments(device, graphs):
+    class Tensor:
+        pass
+
+    def samplers():
+        x, y = Tensor(), Tensor()
+        calls = [lambda x=each: device.queue(0.3) and x for each in (x, y)]
+        timer = GraphTimer("cuda", duty=1)
+        return timer.prepare(Launch(calls[0], others=(calls[1],)), 2), weakref.ref(x), weakref.ref(y)
+
+    sampler, *arguments = samplers()
+    gc.collect()
+    assert all(argument() is not None for argument in arguments)
+    del sampler
+    gc.collect()
+    assert all(argument() is None for argument in arguments)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_the_sums_before_a_sample_are_the_same_whatever_torch_is_set_to(dtype):
+    torch = pytest.importorskip("torch")
+    before, queue = torch.get_default_dtype(), gpu.DelayedQueue("cpu")
+    try:
+        torch.set_default_dtype(getattr(torch, dtype))
+        with torch.inference_mode():
+            queue.unsettle()
+        queue.unsettle()
+        assert (queue._rows.dtype, queue._rows.nbytes) == (torch.float32, 16 << 20)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_results_without_memory_of_their_own_are_none_of_a_graph():
+    torch = pytest.importorskip("torch")
+    dense = torch.ones(3)
+    sparse = torch.eye(3).to_sparse()
+    assert graph._tensors(torch, (dense, sparse, None, [sparse, 1])) == [dense]
 
 
 def test_what_a_launch_returns_as_it_was_is_no_result_of_its_graph():

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cpu.test_backend_source import TRITON, load  # noqa: F401 - a fixture
-from triton_ops import FunctionKernel, TritonKernel
+from triton_ops import FunctionKernel, TritonKernel, settings, use_ptxas
 from triton_ops.backend.reader import MOST_VALUES
 from triton_ops.backend.source import source_fingerprint, source_of
 from triton_ops.backend.toolchain import toolchain
@@ -339,11 +339,16 @@ def test_the_assembler_that_torchs_compiler_names_in_the_middle_of_a_process_cha
     named.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.1, V99.1.3'\n")
     named.chmod(0o755)
     torch = SimpleNamespace(origin=str(tmp_path / "torch/__init__.py"))
-    monkeypatch.setattr(
-        "triton_ops.backend.toolchain.find_spec", lambda name: torch if name == "torch" else found(name)
-    )
-    monkeypatch.setenv("TRITON_PTXAS_PATH", str(named))
-    assert toolchain() == before
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", "")  # is put back
+    monkeypatch.setattr(settings, "find_spec", lambda name: torch if name == "torch" else found(name))
+    (tmp_path / "link").symlink_to(tmp_path / "torch")
+    for path in (named, tmp_path / "link/bin/ptxas"):
+        monkeypatch.setenv("TRITON_PTXAS_PATH", str(path))
+        assert toolchain() == before
+        assert "TRITON_PTXAS_PATH" not in settings.for_child({}, "family")
+    use_ptxas(named)  # by a caller, who means it
+    assert toolchain()["ptxas"] == "99.1.3"
+    assert settings.for_child({}, "family")["TRITON_PTXAS_PATH"] == str(named)
 
 
 @pytest.mark.triton

@@ -66,8 +66,9 @@ def assembler_in_use(arch: int = HOPPER) -> Assembler | None:
         return None
     path = str(tool.path)
     version = version_told(Path(path))
-    named = path in map(settings.triton_program, ("ptxas", "ptxas-blackwell"))
-    origin = "named by the environment" if named else "Triton's own"
+    named = {settings.triton_program(name): "named by the environment" for name in ("ptxas", "ptxas-blackwell")}
+    named |= {settings.torchs_ptxas(): "named by torch's compiler, and in no record's key"}
+    origin = named.get(path, "Triton's own")
     return None if version is None else Assembler(path, version, origin)
 
 
@@ -88,7 +89,8 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
     """Let Triton call another ptxas in this process and in those that it starts; returns the one that is called.
 
     Kernels that this process has compiled stay as they are, so call it first. Winners are kept by version: those of
-    another ptxas are not taken for those of this one.
+    another ptxas are not taken for those of this one. torch's compiler names its own, in `TRITON_PTXAS_PATH` alone and
+    in the middle of a process; that one is in no key.
 
     Args:
         path: The program; None takes the newest that is installed, such as with `pip install nvidia-cuda-nvcc`.

@@ -1,8 +1,9 @@
 """The versions of Triton and ptxas, which turn a kernel into machine code, and the environment that steers them.
 
 Triton calls the ptxas that `TRITON_PTXAS_PATH` names, else its own, and another one for Blackwell. torch's compiler
-names the one that came with torch when it compiles its first kernel, in the middle of a process (torch 2.11 with CUDA
-13.0, on an H200): a winner that was found before is to be found after it too. So torch's own is not told from Triton's.
+names the one that came with torch when it compiles its first kernel, in the middle of a process: a winner that was
+found before is to be found after it too. So that one is not told from Triton's own, and processes that this one starts
+use Triton's own.
 """
 
 from __future__ import annotations
@@ -49,15 +50,9 @@ def _ptxas(named: tuple[str | None, ...]) -> str:
     """The versions of the programs that Triton would call, each once; `none` where there is none, as on AMD's GPUs."""
     found: list[str] = []
     for name, path in zip(_PTXAS, named, strict=True):
-        candidates = [*([Path(path)] if path and not _of_torch(Path(path)) else []), *own_program(name)]
+        candidates = [*([Path(path)] if path else []), *own_program(name)]
         found += [version for version in map(version_told, candidates) if version][:1]
     return ", ".join(dict.fromkeys(found)) or "none"
-
-
-def _of_torch(path: Path) -> bool:
-    """Whether a program came with torch."""
-    spec = find_spec("torch")
-    return spec is not None and spec.origin is not None and Path(spec.origin).parent in path.parents
 
 
 def own_program(name: str) -> list[Path]:

@@ -91,7 +91,7 @@ class Record:
         budget: The limits of the search.
         stopped: Why the search ended: `complete`, `settled`, `trials` or `seconds`.
         totals: How many trials ended in each status.
-        elapsed_s: Wall seconds of the tune.
+        elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
         created: UTC time, ISO 8601.
         versions: The versions of Python, this package, torch and Triton.
         run: Id of the run log of the tune; empty if it was not kept.

@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from triton_ops import __version__
+from triton_ops import __version__, settings
 from triton_ops._files import check_home, is_folder, writable
 from triton_ops._optional import available, require
 from triton_ops.backend.as_python import interpreter_is_older_than_numpy
@@ -93,9 +93,8 @@ def _ptxas() -> CheckedPart:
     if used is None:
         return CheckedPart("ptxas", "none", False, "kernels for NVIDIA's GPUs cannot be assembled")
     if not used.faulty:
-        return CheckedPart(
-            "ptxas", str(used), True, "the assembler for sm_90; its version is part of every record's key"
-        )
+        kept = "" if used.path == settings.torchs_ptxas() else "; its version is part of every record's key"
+        return CheckedPart("ptxas", str(used), True, f"the assembler for sm_90{kept}")
     newer = next((each for each in installed_assemblers() if not each.faulty), None)
     way = "pip install nvidia-cuda-nvcc" if newer is None else f"use_ptxas() takes {newer.version}, {newer.path}"
     means = f"before 13.3 it can break products from registers on sm_90, as of attention; {way}"

@@ -255,7 +255,7 @@ def _compared(
 
 
 def _visit_samples(contestants: Sequence[Contestant], prepared: Prepared) -> int:
-    """Samples per visit, the same number for both contestants, since medians of equally many samples are comparable."""
+    """Samples per visit, the same number for both contestants, since values of equally many samples are comparable."""
     longest_ms = 0.0
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
         with blaming(contestant):

@@ -167,7 +167,7 @@ def _one_ms(process: ModeProcess) -> float:
 
 
 def _visit_samples(entrants: Sequence[Entrant]) -> int:
-    """Samples per visit, the same for all: medians of equally many samples are comparable."""
+    """Samples per visit, the same for all: values of equally many samples are comparable."""
     longest = max(_one_ms(entrant.process) for entrant in entrants)
     return fitting(max(longest, 5.0), _VISIT_MS, 1, _LONGEST_VISIT)
 

@@ -28,7 +28,7 @@ class RaceSummary:
         dropped_at: Each finalist, in the order of the screenings, with the number of rounds after which it was
             dropped; None for a finalist that stayed to the end.
         twin: The config of which two arms ran in every round, to measure the noise; None if there was none.
-        twins_ms: For each of the two arms, its median in every round.
+        twins_ms: For each of the two arms, its value in every round.
     """
 
     dropped_at: tuple[tuple[Config, int | None], ...] = ()

@@ -125,7 +125,7 @@ def tune_many(
         effort: The effort for each problem, as for `tune`.
         search: A searcher's name, or a function that makes one from a config space and a seed; None takes the effort's.
         trials: The limit of trials of each problem; None takes the effort's.
-        each_s: The limit of seconds of each problem; None takes the effort's.
+        each_s: The limit of seconds of each problem, from when the device is its own; None takes the effort's.
         budget_s: The limit of seconds of the run. A problem gets at most three times its share of what is left, and
             what is not begun when less than a second is left is not tuned. None is no limit.
         seed: The seed of the search's orders and of dummy tensors.

@@ -165,8 +165,8 @@ def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.0
     """The share by which the first is slower than the second, with an interval over the rounds that both have.
 
     Args:
-        slow_ms: Block medians of the first, one per round.
-        fast_ms: Block medians of the second in the same rounds.
+        slow_ms: Values of the first's visits, one per round.
+        fast_ms: Values of the second's in the same rounds.
         chance: How often the interval may miss the true share; the default gives the 95 % interval.
     """
     return median_interval(contrasts(slow_ms, fast_ms), chance)

@@ -130,9 +130,9 @@ def judge(
     largest difference between the first and its twin, and one tick of the clock.
 
     Args:
-        first_ms: Block medians of the first launch, one per round.
-        second_ms: Block medians of the second launch in the same rounds.
-        twin_ms: Block medians of the first launch's twin in the same rounds.
+        first_ms: Values of the visits of the first launch, one per round.
+        second_ms: Values of the second launch in the same rounds.
+        twin_ms: Values of the first launch's twin in the same rounds.
         tick_ms: Step of the clock, per launch.
         zone: Differences up to this share count as none.
         chance: How often the interval that must exclude 0 may miss.

@@ -94,11 +94,13 @@ class DelayedQueue:
 
     @cached_property
     def _rows(self) -> Any:
-        return self.torch.zeros((_ROWS, _ROW), device=self.device)
+        with self.torch.inference_mode(False):  # or the sums could be made in this mode alone
+            return self.torch.zeros((_ROWS, _ROW), dtype=self.torch.float32, device=self.device)
 
     @cached_property
     def _sums(self) -> Any:
-        return self.torch.zeros(_ROWS, device=self.device)
+        with self.torch.inference_mode(False):
+            return self.torch.zeros(_ROWS, dtype=self.torch.float32, device=self.device)
 
     _queued, _watched, _waited = 0, False, False
 
@@ -152,10 +154,10 @@ class EventTimer:
             for start, end in pairs:
                 if launch.reset is not None:
                     launch.reset()
-                if unsettle:
-                    self._queue.unsettle()
                 if flush:
                     self._flush.zero_()
+                if unsettle:
+                    self._queue.unsettle()
                 start.record()
                 for _ in range(each):
                     calls[next(self._turn) % len(calls)]()

@@ -22,6 +22,7 @@ from triton_ops.measure.timer import Launch, Pending, Sampler, without_gc
 REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch
 _MOST_UNROLLED = 1024
 _ESTIMATE_CALLS = 5
+_MOST_HELD_BYTES = 256 << 20  # of an eager call's results, while the same call is captured
 
 
 class CaptureError(Exception):
@@ -64,9 +65,13 @@ class GraphTimer:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
         unrolled = launches or self._unrolled(launch, len(calls))
-        given = _places(_tensors(self._queue.torch, launch.call()))
+        returned = _tensors(self._queue.torch, launch.call())
+        given = _places(returned)
+        if sum(tensor.untyped_storage().nbytes() for tensor in returned) > _MOST_HELD_BYTES:
+            returned.clear()  # else their place stays theirs, and no result of the graph can take it
         graph, results = self._captured(calls, unrolled)
         self._check(launch, graph, _made(results, given))
+        held = graph, launch, results  # the graph works in their memory, which would be free otherwise
         if self._cold:  # the first use allocates
             self._queue.unsettle()
 
@@ -76,7 +81,7 @@ class GraphTimer:
                 if self._cold:
                     self._queue.unsettle()
                 start.record()
-                graph.replay()
+                held[0].replay()
                 self._queue.watch(start)
                 end.record()
             return pending(pairs, unrolled)
@@ -190,15 +195,24 @@ def _new_graph(torch: Any) -> Any:
 
 
 def _tensors(torch: Any, result: Any) -> list[Any]:
+    """The tensors in a result that have memory of their own: none of sparse ones, whose parts have it."""
     if isinstance(result, torch.Tensor):
-        return [result]
+        return [result] if _has_memory(result) else []
     if isinstance(result, (tuple, list)):
         return [found for item in result for found in _tensors(torch, item)]
     return []
 
 
+def _has_memory(tensor: Any) -> bool:
+    try:
+        tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
 def _places(tensors: Sequence[Any]) -> frozenset[int]:
-    """Where the memory of tensors lies. The tensors themselves can then be let go: they may fill half of the memory."""
+    """Where the memory of tensors lies."""
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
 
 

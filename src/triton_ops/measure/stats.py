@@ -46,12 +46,12 @@ def robust_sigma(values: Sequence[float]) -> float:
 
 
 def middle_mean(values: Sequence[float]) -> float:
-    """The mean of the values without a fifth of them at either end: of three or four the median, of two their mean.
+    """The mean of the values without about a fifth of them at either end, one at least where there are three or more.
 
     A few disturbed values do not move it. Where values have two levels it lies between them, by how often each comes,
     as the time of many launches does; a median would be one of the two.
     """
-    cut = min(math.ceil(len(values) / 5), (len(values) - 1) // 2)
+    cut = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
     return statistics.fmean(sorted(values)[cut : len(values) - cut])
 
 

@@ -69,7 +69,7 @@ def record_of(
         facts: What the station has found out.
         default: The default config.
         stopped: Why the search ended.
-        elapsed_s: Wall seconds of the tune.
+        elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
         run: Id of the run log; empty if none is kept.
         notes: Remarks beside those of the station.
         call: The call of a decorated kernel, or why it cannot be made again.

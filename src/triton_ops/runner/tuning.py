@@ -109,7 +109,7 @@ class Tuning:
         runs: The run logs of the problem.
         quarantine: Configs of the problem that ended their process before.
         listener: Is told of the run's events.
-        start: When `tune` was called, by `time.monotonic`.
+        start: When `tune` was called, by `time.monotonic`, or when the device became this tune's, if that was later.
         turns: The turns of this tune on the device.
         load: How busy other programs keep the CPUs.
         keep: Whether later calls find what is put into `store`.
