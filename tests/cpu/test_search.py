@@ -14,6 +14,7 @@ from tests.strategies import examples, spaces
 from triton_ops.search import make_searcher
 from triton_ops.search.auto import SMALL
 from triton_ops.search.chance import Chance
+from triton_ops.search.correlation import ByDistance, ByTunables
 from triton_ops.search.encoding import Encoder
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.neighbours import neighbours
@@ -84,6 +85,7 @@ class TestEncoding:
     def test_the_words_of_one_tunable_share_a_scale_and_numbers_have_their_own(self):
         space = ConfigSpace({"word": ["a", "b", "c"], "size": [32, 48, 64], "flag": [True, False], "width": [1, 2, 4]})
         assert Encoder(space).scales == [0, 0, 0, 1, 2, 3, 3, 4]
+        assert Encoder(space).tunables == [0, 0, 0, 1, 1, 2, 2, 3]
 
     def test_many_labels_share_columns_and_stay_apart(self):
         for count in (16, 17, 300):
@@ -162,10 +164,12 @@ class TestSurrogate:
             alone = surrogate.predict(rows[at : at + 1])
             assert (mean[at], doubt[at]) == (pytest.approx(alone[0][0]), pytest.approx(alone[1][0]))
 
-    def test_the_slope_of_the_likelihood_is_that_of_its_values(self):
+    @pytest.mark.parametrize("correlation", [ByDistance([0, 0, 1]), ByTunables([0, 0, 1], [0, 1, 1])])
+    def test_the_slope_of_the_likelihood_is_that_of_its_values(self, correlation):
         rng = np.random.default_rng(2)
         rows, values, variances = rng.random((12, 3)), rng.standard_normal(12), np.full(12, 0.01)
-        surrogate, at = Surrogate([0, 0, 1]), np.array([0.3, -0.5, 0.2, -2.0])
+        surrogate = Surrogate([0, 0, 1], correlation)
+        at = surrogate._expected + 0.5 * rng.standard_normal(len(surrogate._expected))
 
         def value(theta):
             return surrogate._unlikeliness(theta, rows, values, variances)[0]
@@ -201,6 +205,22 @@ class TestSurrogate:
         first, second, third = surrogate.correlation(0.2 * np.eye(3), np.zeros(3))
         assert first == pytest.approx(second)
         assert third != pytest.approx(first)
+
+
+class TestByTunables:
+    def test_rows_that_are_alike_in_some_tunables_are_alike_to_some_degree(self):
+        rows = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        none = np.log([1e-3, 1e-3, 3.0, 1.0])  # two short lengths, two shares
+        found = ByTunables([0, 1], [0, 1]).of(none, rows, rows[:1])[:, 0]
+        assert found.tolist() == pytest.approx([1, 1 / 2, 1 / 4 * 1 / 2])
+
+    def test_equal_rows_are_as_alike_as_each_alone(self):
+        rng = np.random.default_rng(0)
+        rows, others = rng.integers(0, 3, (50, 4)) / 2, rng.random((5, 4))
+        correlation = ByTunables([0, 1, 2, 2], [0, 0, 1, 1])
+        found = correlation.of(correlation.expected, rows, others)
+        alone = [correlation.of(correlation.expected, row[None], others)[0] for row in rows]
+        assert found == pytest.approx(np.array(alone))
 
 
 class TestChance:
@@ -422,7 +442,7 @@ class TestAuto:
         for patient in (True, False):
             searcher = make_searcher("auto", SPACE, 3)
             asked = []
-            while len(asked) < 60:
+            while len(asked) < 25:
                 config = searcher.ask(1)[0]
                 ms = 1 + abs(config["A"] - 17) / 30  # B does not matter
                 trial = Trial(
@@ -430,7 +450,7 @@ class TestAuto:
                 )
                 searcher.tell([trial])
                 asked.append(config)
-            slow[patient] = sum(compiled(config) > 1 for config in asked[20:])
+            slow[patient] = sum(compiled(config) > 1 for config in asked[7:])
         assert slow[False] < slow[True]
 
     def test_a_huge_space_with_rules_is_searched(self):

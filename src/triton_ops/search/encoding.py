@@ -33,6 +33,7 @@ class Encoder:
     Attributes:
         columns: Number of columns; 0 for a space of one config.
         scales: For each column the number of its scale; the columns of words of one tunable have one scale.
+        tunables: For each column the number of its tunable, of those with several values.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
@@ -41,6 +42,7 @@ class Encoder:
         own = [[*range(axis.width)] if axis.numeric else [0] * axis.width for axis in self._axes.values()]
         before = accumulate((max(scales) + 1 for scales in own), initial=0)
         self.scales = [first + scale for first, scales in zip(before, own, strict=False) for scale in scales]
+        self.tunables = [number for number, axis in enumerate(self._axes.values()) for _ in range(axis.width)]
 
     def rows(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
         """One row per config; an unlisted number lies between its neighbours, another unlisted value at 0.5.

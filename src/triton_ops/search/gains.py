@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from triton_ops.search.chance import Chance
 from triton_ops.search.compiler_columns import CompilerColumns
+from triton_ops.search.correlation import ByDistance, ByTunables, Correlation
 from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.open_configs import OpenConfigs
@@ -21,6 +22,7 @@ _PATIENCE = 4.0  # a config that compiles for more than so many times the usual 
 _FAST_S = 1.0  # shorter compile times count as this
 _UNCOMPILED = 2.0  # a config that is not compiled yet needs so many times the gain, because the compiler may refuse it
 _REFUSED = (Status.CONSTRAINT, Status.COMPILE, Status.RESOURCES)  # statuses that are known before a launch
+_BY_TUNABLES_FROM = 25  # trials from which on configs that are alike in some tunables are alike to some degree
 _COMPILE_TIMED = 200  # configs whose compile time is estimated: all others have too small a gain to be next
 
 
@@ -38,7 +40,7 @@ class GainEstimator:
         self._priors = priors
         self._columns = columns
         self._chance = Chance(encoder.scales)
-        self._surrogates: dict[int, Surrogate] = {}
+        self._surrogates: dict[tuple[int, bool], Surrogate] = {}
         self._used = slice(None)  # the priors in use
         self._weights: Floats = np.zeros(len(priors))
         self._best = 0.0
@@ -62,9 +64,7 @@ class GainEstimator:
         values, costs = values_of(self._trials), self._priors.columns(configs)
         self._weights = self._priors.weights(costs[:, self._used], values)
         rows = self._features(self._encoder.rows(configs), self._columns.places(configs), costs)
-        if rows.shape[1] not in self._surrogates:  # to make one takes longer than to teach it
-            self._surrogates[rows.shape[1]] = Surrogate(self._scales(rows.shape[1]))
-        self._surrogate = self._surrogates[rows.shape[1]]
+        self._surrogate = self._surrogate_of(rows.shape[1], len(trials) >= _BY_TUNABLES_FROM)
         self._surrogate.learn(rows, values - costs[:, self._used] @ self._weights, noise_of(self._trials))
         self._best = float(values.min())
         self.learn_chance(self._trials)
@@ -131,11 +131,16 @@ class GainEstimator:
     def _features(self, rows: Floats, compiled_at: NDArray[np.intp], costs: Floats) -> Floats:
         return np.hstack([self._columns.rows(rows, compiled_at), self._priors.features(costs)[:, self._used]])
 
-    def _scales(self, width: int) -> list[int]:
-        """The scales of rows of so many columns: one for each column after those of the tunables."""
-        tunables = self._encoder.scales
-        first = max(tunables, default=-1) + 1
-        return [*tunables, *range(first, first + width - len(tunables))]
+    def _surrogate_of(self, width: int, by_tunables: bool) -> Surrogate:
+        """The surrogate of rows of so many columns, made once, since to make one takes longer than to teach it."""
+        key = width, by_tunables
+        if key not in self._surrogates:
+            scales = _with_further(self._encoder.scales, width)
+            by: Correlation = ByDistance(scales)
+            if by_tunables:
+                by = ByTunables(scales, _with_further(self._encoder.tunables, width))
+            self._surrogates[key] = Surrogate(scales, by)
+        return self._surrogates[key]
 
     def _slowness(self, rows: Floats, gains: ExpectedGains) -> Floats:
         """The divisor of each config's gain for a long compile time: 1 or more."""
@@ -149,6 +154,12 @@ class GainEstimator:
             nearest = np.argsort(np.abs(known - rows[at]).sum(axis=1), kind="stable")[:3]
             found[at] = max(float(seconds[nearest].mean()) / usual, 1.0)
         return found
+
+
+def _with_further(numbers: Sequence[int], width: int) -> list[int]:
+    """The numbers of the tunables' columns, and one more for each column after those."""
+    first = max(numbers, default=-1) + 1
+    return [*numbers, *range(first, first + width - len(numbers))]
 
 
 class ExpectedGains:
