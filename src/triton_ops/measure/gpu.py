@@ -1,7 +1,7 @@
 """Device time on a GPU by events, without the host's launch time, and with a chosen state of L2.
 
 The samples of a round are queued behind a delay on the device, so that the host's launch overhead happens while the GPU
-is busy and never inside a timed region. Resets and flushes are outside the event pairs.
+is busy and never inside a timed region. Resets, flushes and the sums before a cold launch are outside the event pairs.
 """
 
 from __future__ import annotations

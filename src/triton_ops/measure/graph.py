@@ -65,12 +65,7 @@ class GraphTimer:
             raise CaptureError("a launch that writes its inputs cannot be repeated inside one graph")
         calls = launch.calls if self._cold else (launch.call,)
         unrolled = launches or self._unrolled(launch, len(calls))
-        returned = _tensors(self._queue.torch, launch.call())
-        given = _places(returned)
-        if sum(tensor.untyped_storage().nbytes() for tensor in returned) > _MOST_HELD_BYTES:
-            returned.clear()  # else their place stays theirs, and no result of the graph can take it
-        graph, results = self._captured(calls, unrolled)
-        self._check(launch, graph, _made(results, given))
+        graph, results = self._checked(launch, calls, unrolled)
         held = graph, launch, results  # the graph works in their memory, which would be free otherwise
         if self._cold:  # the first use allocates
             self._queue.unsettle()
@@ -93,6 +88,20 @@ class GraphTimer:
         """Queue the round behind a delay, and wait for the device at the end."""
         with self._queue.round():
             yield
+
+    def _checked(self, launch: Launch, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
+        """The checked graph of the calls, and the tensors that the first of them returned.
+
+        The results of a call outside of the graph stay meanwhile, unless they are large: no result of the graph can
+        then lie where they do, and count as an argument that is returned.
+        """
+        returned = _tensors(self._queue.torch, launch.call())
+        given = _places(returned)
+        if sum(tensor.untyped_storage().nbytes() for tensor in returned) > _MOST_HELD_BYTES:
+            returned.clear()
+        graph, results = self._captured(calls, unrolled)
+        self._check(launch, graph, _made(results, given))
+        return graph, results
 
     def _unrolled(self, launch: Launch, sets: int) -> int:
         """Launches per replay: enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm."""

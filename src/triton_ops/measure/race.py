@@ -1,11 +1,10 @@
 """The interleaved race: rounds over the surviving arms, and an arm is dropped only if it is proven slower.
 
 A round visits every surviving arm once, in a new random order; every second round runs the previous order backwards.
-The value of a visit is the mean of the middle of a few samples, since drift is the same for all arms only in a short
-round, and disturbed samples do not count. At a
-few scheduled rounds, the checkpoints, an arm is dropped if it is slower than the leader by more than the indifference
-zone, with confidence. The race ends when all remaining arms are proven equal, or, if its policy says so, when no rival
-can be much faster than the leader; or when the budget is spent.
+A visit takes a few samples, because drift is the same for all arms only in a short round, and counts by the mean of
+their middle (`middle_mean`). At a few scheduled rounds, the checkpoints, an arm is dropped if it is slower than the
+leader by more than the indifference zone, with confidence. The race ends when all remaining arms are proven equal, or,
+if its policy says so, when no rival can be much faster than the leader; or when the budget is spent.
 
 Source: racing by blocks (irace, López-Ibáñez 2016) with an indifference zone. The design and its simulation are in
 docs/concepts/measurement.md.
