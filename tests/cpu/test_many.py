@@ -76,7 +76,9 @@ def work(tmp_path, monkeypatch, steady_clock):
     assert workers_of(os.getpid()) == []
 
 
-def test_problems_end_in_their_order_with_a_failure_among_them_and_are_known_the_next_time(work):
+def test_problems_end_in_their_order_with_a_failure_among_them_and_are_known_the_next_time(work, monkeypatch):
+    # Of problems that are prepared ahead the first that is ready begins, which need not be what counts most.
+    monkeypatch.setattr("triton_ops.many.session.AHEAD", 0)
     seen = []
     problems = [
         TuneProblem(target=work.add_up, shape=(8,)), work.fails, {"target": work.add_up, "shape": (16,), "weight": 9},
