@@ -6,9 +6,10 @@
 
 A shape is drawn with a config of the operation's space, the default in one case of four, and with inputs: uniform, or,
 in one case of three, zeros, denormals, large values, or a few NaN or infinities among uniform ones. The result must be
-right by the rule, and have the same bits at a second launch; a gradient of attention, which may be a difference of
-equal numbers, is right by the rule or within what rounding can do (`by_bound` says how many were). What the device
-cannot run, such as too much shared memory, runs with the default config. The exit code is 1 if a result is wrong.
+right by the rule, and have the same bits at a second launch; a gradient that may be a difference of equal numbers, as
+those of attention and of the layer norm, is right by the rule or within what rounding can do (`by_bound` says how many
+were). What the device cannot run, such as too much shared memory, runs with the default config. The exit code is 1 if a
+result is wrong.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.document import headed, save
-from benchmarks.rounding_bounds import attention_gradient_excess
+from benchmarks.random_cases import INTERPRETED, ON_A_GPU, Case, cases
+from benchmarks.rounding_bounds import attention_gradient_excess, layer_norm_gradient_excess
 from triton_ops import kernels
 from triton_ops.backend import Arguments, CandidateError, Operation, one_line, private_copy
 from triton_ops.benchmark.kernels import check_result
-from triton_ops.exceptions import ShapeMismatchError, TritonKernelError, WrongResultError
+from triton_ops.exceptions import TritonKernelError, WrongResultError
 from triton_ops.hardware import probe
 from triton_ops.kernels.attention.reference import attention_reference
 from triton_ops.space import Config
@@ -45,175 +46,12 @@ from triton_ops.tensors import TensorSpec
 
 LARGE = {"float16": 16.0}
 """How many times as large inputs are, by dtype; 1,024 times for others."""
-SCORED = {("attention_backward", "q"), ("attention_backward", "k")}
+SCORED = {(kernel, name) for kernel in ("attention", "attention_backward") for name in ("q", "k")}
 """Inputs that are at most 16 times as large: weights are exp(score - logarithm), whose error grows with the score."""
-FILLS = ("uniform",) * 9 + ("zeros", "denormal", "large", "nan", "infinity", "uniform")
-Draw = Callable[[random.Random, "Sizes"], tuple[int, ...]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How large shapes may be.
-
-    Attributes:
-        side: The largest extent of a matrix that is multiplied.
-        row: The largest row.
-        elements: The most elements of a tensor of rows.
-        tokens: The most rows, of which some kernels have a program for each.
-        row_lengths: How many lengths of rows are drawn, since each is compiled; None for any number.
-        dtypes: Dtypes of problems that are not drawn.
-    """
-
-    side: int
-    row: int
-    elements: int
-    tokens: int
-    row_lengths: int | None = None
-    dtypes: tuple[str, ...] = ()
-
-    def extent(self, rng: random.Random, most: int | None = None) -> int:
-        """An extent, small ones as often as large ones."""
-        return round((most or self.side) ** rng.random())
-
-    def columns(self, rng: random.Random) -> int:
-        """The length of a row."""
-        if self.row_lengths is None:
-            return self.extent(rng, self.row)
-        return self.extent(random.Random(rng.randrange(self.row_lengths)), self.row)
-
-    def rows(self, rng: random.Random, columns: int) -> int:
-        """How many rows there are of so many columns."""
-        return self.extent(rng, min(self.tokens, max(1, self.elements // columns)))
-
-
-# The interpreter computes products of bfloat16 from raw bits, and cuts off what bfloat16 does not hold.
-INTERPRETED = Sizes(side=70, row=700, elements=1500, tokens=40, dtypes=("bfloat16", "float8_e4m3fn"))
-ON_A_GPU = Sizes(side=4096, row=40_000, elements=2**25, tokens=2**25, row_lengths=48)
-
-
-def _product(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
-    return sizes.extent(rng), sizes.extent(rng), sizes.extent(rng)
-
-
-def _rows(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
-    columns = sizes.columns(rng)
-    return sizes.rows(rng, columns), columns
-
-
-def _heads(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
-    """Batch, positions, hidden size and heads, which are of any even size."""
-    half = max(1, sizes.columns(rng) // 8)
-    heads = max(1, min(rng.choice((1, 2, 3, 8, 32)), sizes.row // (2 * half)))
-    hidden = 2 * half * heads
-    tokens = sizes.rows(rng, hidden)
-    batch = sizes.extent(rng, tokens)
-    return batch, max(1, tokens // batch), hidden, heads
-
-
-def _groups(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
-    rows, columns = _rows(rng, sizes)
-    return rows, columns, rng.choice((128, columns))
-
-
-def _scaled_groups(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
-    rows, columns = _rows(rng, sizes)
-    return rows, columns, *rng.choice(((1, 128), (1, columns), (128, 128), (rows, columns)))
-
-
-def _attention(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
-    """Batch, heads, heads of keys, queries, keys, sizes of keys and values, and the mask."""
-    longest = min(sizes.side, 1024)
-    shared, queries, keys = rng.randint(1, 3), sizes.extent(rng, longest), sizes.extent(rng, longest)
-    widths = random.Random(rng.randrange(sizes.row_lengths or 10**6))
-    key, value = (8 * sizes.extent(widths, min(sizes.side // 8, 32)) for _ in range(2))
-    kv_heads = rng.randint(1, 3)
-    return rng.randint(1, 3), kv_heads * shared, kv_heads, queries, keys, key, value, rng.randint(1, 2)
-
-
-def _grouped(rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
-    """Rows, groups, columns, terms and the layout of the weights."""
-    side = min(sizes.side, 2048)
-    rows, columns, terms = (sizes.extent(rng, side) for _ in range(3))
-    return rows, rng.randint(1, 12), columns, terms, rng.randint(1, 2)
-
-
-DRAWN: dict[str, Draw] = {
-    "attention": _attention,
-    "attention_backward": _attention,
-    "fp8_dequantize": _scaled_groups,
-    "fp8_gemm": lambda rng, sizes: (*_product(rng, sizes), rng.randint(1, 3)),
-    "fp8_quantize": _groups,
-    "gated_mlp": _product,
-    "gated_mlp_backward": _rows,
-    "grouped_matmul": _grouped,
-    "layer_norm": _rows,
-    "layer_norm_backward": _rows,
-    "matmul": _product,
-    "rmsnorm_rope": _heads,
-    "rmsnorm_rope_backward": _heads,
-    "softmax": _rows,
-    "softmax_backward": _rows,
-}
-
-
-def drawn_shape(operation: Operation, rng: random.Random, sizes: Sizes) -> tuple[int, ...]:
-    """A shape that the operation takes; for one without a rule, extents below those of its named problems.
-
-    Raises:
-        ShapeMismatchError: No shape of a thousand fits.
-    """
-    named = [shape for shape, _ in operation.problems.values()]
-    for attempt in count():
-        draw = DRAWN.get(operation.name)
-        shape = draw(rng, sizes) if draw else tuple(sizes.extent(rng, min(e, sizes.side)) for e in rng.choice(named))
-        try:
-            operation.problem(shape)
-        except ShapeMismatchError:
-            if attempt == 1_000:
-                raise
-        else:
-            return shape
-    raise AssertionError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One call of a kernel: everything that it takes to make it again."""
-
-    kernel: str
-    shape: tuple[int, ...]
-    dtype: str
-    fill: str
-    config: dict[str, Any] = field(hash=False)
-    seed: int
-
-    def __str__(self) -> str:
-        extents = "x".join(map(str, self.shape))
-        return f"{self.kernel} {extents} {self.dtype}, {self.fill}, seed {self.seed}, ({Config(self.config)})"
-
-
-def cases(name: str, number: int, seed: int, sizes: Sizes) -> Iterator[Case]:
-    """The random cases of a kernel."""
-    rng, operation = random.Random(f"{name} {seed}"), kernels.load(name)
-    dtypes = [dtype for dtype in operation.dtypes if dtype not in sizes.dtypes]
-    configs: dict[str, list[Config]] = {}
-    for place in range(number):
-        shape, dtype = drawn_shape(operation, rng, sizes), rng.choice(dtypes)
-        space = operation.space_for(operation.problem(shape, dtype))
-        config = space.default_config if rng.random() < 0.25 else _config(space, rng, configs.setdefault(dtype, []))
-        yield Case(kernel=name, shape=shape, dtype=dtype, fill=rng.choice(FILLS), config=dict(config), seed=place)
-
-
-def _config(space: Any, rng: random.Random, used: list[Config]) -> Config:
-    """A config of the space; mostly one that was drawn before, which is compiled already."""
-    fitting = [config for config in used if space.why_not(config) is None]
-    if len(used) >= 12 and fitting and rng.random() < 0.9:
-        return rng.choice(fitting)
-    used.append(space.sample(rng))
-    return used[-1]
-
-
-BOUNDS = {"attention_backward": attention_gradient_excess}
+MEETING = {("layer_norm", "weight"), ("layer_norm_backward", "weight"), ("layer_norm_backward", "grad")}
+"""Inputs that hold NaN where others hold infinities: those would meet zeros, or other infinities in a sum over the row,
+where rounding and the order of the sum decide between infinity and NaN."""
+BOUNDS = {"attention_backward": attention_gradient_excess, "layer_norm_backward": layer_norm_gradient_excess}
 """Of some kernels, the largest error of results divided by what rounding can do, from arguments and results."""
 
 
@@ -290,7 +128,8 @@ def spoil(values: dict[str, Any], specs: Mapping[str, TensorSpec], case: Case) -
             tensor.mul_(min(LARGE.get(case.dtype, 1024.0), 16.0 if (case.kernel, name) in SCORED else math.inf))
         elif case.fill in ("nan", "infinity"):
             rng = random.Random(f"{name} {case.seed}")
-            special = float("nan") if case.fill == "nan" else rng.choice((1, -1)) * float("inf")
+            undefined = case.fill == "nan" or (case.kernel, name) in MEETING
+            special = float("nan") if undefined else rng.choice((1, -1)) * float("inf")
             part = spoilt(case.kernel, name, values)
             for _ in range(rng.randint(0, 2)):
                 part[tuple(map(rng.randrange, part.shape))] = special
@@ -367,24 +206,32 @@ def main(arguments: list[str] | None = None) -> int:
     table: dict[str, Any] = json.loads(out.read_text())["kernels"] if out.is_file() else {}
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
         waiting = {
-            name: [pool.submit(judged, name, part, asked) for part in range(options.processes)]
+            pool.submit(judged, name, part, asked): name
             for name in options.kernels or kernels.names()
+            for part in range(options.processes)
         }
-        for name, parts in waiting.items():
-            done = [part.result() for part in parts]
-            bad = [case for part in done for case in part.wrong]
-            fills = sum((part.fills for part in done), Counter[str]())
-            bounded = {"by_bound": sum(len(part.by_bound) for part in done)} if name in BOUNDS else {}
-            table[name] = {
-                "cases": sum(part.ran for part in done), "wrong": len(bad), **bounded,
-                "fills": dict(sorted(fills.items())), "seconds": max(part.seconds for part in done),
-                "seed": options.seed, "examples": bad[:10],
-            }  # fmt: skip
-            print(f"{name}: {table[name]['cases']} cases, {len(bad)} wrong", flush=True)
-            save(
-                out, headed("python -m benchmarks.random_shapes", options.commit, device=options.device, kernels=table)
-            )
-    return int(any(table[name]["wrong"] for name in waiting))
+        parts: dict[str, list[Part]] = {}
+        for future in as_completed(waiting):
+            name = waiting[future]
+            parts.setdefault(name, []).append(future.result())
+            if len(parts[name]) < options.processes:
+                continue
+            table[name] = _row(name, parts[name], options.seed)
+            print(f"{name}: {table[name]['cases']} cases, {table[name]['wrong']} wrong", flush=True)
+            about = {"device": options.device, "kernels": dict(sorted(table.items()))}
+            save(out, headed("python -m benchmarks.random_shapes", options.commit, **about))
+    return int(any(table[name]["wrong"] for name in parts))
+
+
+def _row(name: str, parts: Sequence[Part], seed: int) -> dict[str, Any]:
+    """The figures of a kernel, from those of the parts of its cases."""
+    bad = [case for part in parts for case in part.wrong]
+    fills = sum((part.fills for part in parts), Counter[str]())
+    bounded = {"by_bound": sum(len(part.by_bound) for part in parts)} if name in BOUNDS else {}
+    return {
+        "cases": sum(part.ran for part in parts), "wrong": len(bad), **bounded, "fills": dict(sorted(fills.items())),
+        "seconds": max(part.seconds for part in parts), "seed": seed, "examples": bad[:10],
+    }  # fmt: skip
 
 
 def _folder(device: str) -> str:

@@ -1,9 +1,9 @@
-"""How far rounding alone can take the gradient of attention from the exact one, element by element.
+"""How far rounding alone can take gradients from the exact ones, element by element.
 
 The rule for verdicts takes its yardstick from the size of a result. Where a result is a difference of equal numbers, as
-the gradient of scores is where a query sees one key or gives nearly all weight to one, nothing is left but the rounding
-of what was subtracted, and two correct kernels have nothing in common. There the sizes of what is added up tell how far
-off a result may be: a worst case, and so wider than the rule.
+the gradient of scores is where a query sees one key or gives nearly all weight to one, or that of a layer norm over one
+column or two, nothing is left but the rounding of what was subtracted, and two correct kernels have nothing in common.
+There the sizes of what is added up tell how far off a result may be: a worst case, and so wider than the rule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,40 @@ def attention_gradient_excess(values: Mapping[str, Any], found: Sequence[Any]) -
         values: The arguments of `attention_backward`, by name.
         found: dq, dk and dv.
     """
-    exact, bounds = _exact_and_bounds(values)
+    return _excess(found, *_exact_and_bounds(values))
+
+
+def layer_norm_gradient_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
+    """The largest error of dx, dweight and dbias divided by what rounding can do; infinite where one is not finite.
+
+    Args:
+        values: The arguments of `layer_norm_backward`, by name.
+        found: dx, dweight and dbias.
+    """
+    x, grad = (values[name].double() for name in ("x", "grad"))
+    g = grad if values["weight"] is None else grad * values["weight"].double()
+    rows, columns = x.shape
+    along, down = (_SUM * (8 + math.sqrt(terms)) for terms in (columns, rows))  # sums are trees of short chains
+    apart = x - _mean(x)
+    scale = (_mean(apart.square()) + values["eps"]).rsqrt()
+    n = apart * scale
+    n_off = along * scale * (x.abs() + _mean(x.abs()))
+    n_off = n_off + n.abs() * (_mean(n.abs() * n_off) + along)
+    sizes = g.abs() + _mean(g.abs()) + n.abs() * _mean((g * n).abs())
+    dx = scale * (g - _mean(g) - n * _mean(g * n))
+    dx_off = scale * (along * sizes + n_off * _mean(g * n).abs() + n.abs() * _mean(g.abs() * n_off))
+    dx_off = dx_off + dx.abs() * (_mean(n.abs() * n_off) + along)
+    dweight_off = (grad.abs() * n_off + down * (grad * n).abs()).sum(0)
+    exact = [dx, (grad * n).sum(0), grad.sum(0)]
+    return _excess(found, exact, [dx_off, dweight_off, down * grad.abs().sum(0)])
+
+
+def _mean(values: Any) -> Any:
+    return values.mean(1, keepdim=True)
+
+
+def _excess(found: Sequence[Any], exact: Sequence[Any], bounds: Sequence[Any]) -> float:
+    """The largest error divided by what is allowed: the bound, and rounding to the result's dtype."""
     worst = 0.0
     for result, right, bound in zip(found, exact, bounds, strict=True):
         known = torch.isfinite(right) & torch.isfinite(bound)
@@ -43,7 +76,7 @@ def _exact_and_bounds(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     scale, dtype = values["scale"], values["q"].dtype
     unit, least = (0.0, 0.0) if dtype.itemsize > 2 else (torch.finfo(dtype).eps / 2, _least(dtype))
     queries, keys = q.shape[2], k.shape[2]
-    hidden = torch.zeros(queries, keys, dtype=torch.bool)
+    hidden = torch.zeros(queries, keys, dtype=torch.bool, device=q.device)
     if values["CAUSAL"]:
         hidden = torch.ones_like(hidden).triu(keys - queries + 1)
     blind = lse[..., None] == -math.inf

@@ -172,6 +172,54 @@ def test_what_overflows_when_it_is_rounded_may_be_infinite():
     assert difference(torch.tensor([1.0, 6e4, -6e4] * 50).half(), wanted) is not None
 
 
+@pytest.mark.parametrize("beside", [65519.9, 65520.1, -65519.9, -65520.1])
+def test_a_result_beside_the_largest_number_may_be_rounded_to_it_or_to_infinity(beside):
+    golden = torch.tensor([beside, 1.0, 300.0] * 50, dtype=torch.float64)
+    wanted = expected(golden.half(), golden, None, Manner())
+    sign = math.copysign(1.0, beside)
+    for value in (65504.0, math.inf):
+        assert difference(torch.tensor([sign * value, 1.0, 300.0] * 50).half(), wanted) is None, value
+    for bad in ([-sign * math.inf, 1.0, 300.0], [sign * 60000.0, 1.0, 300.0], [sign * math.inf, 1.0, math.inf]):
+        assert difference(torch.tensor(bad * 50).half(), wanted) is not None, bad
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_the_largest_number_of_a_mask_is_no_infinity(dtype):
+    golden = torch.tensor([torch.finfo(dtype).min, 1.0], dtype=dtype).repeat(50)
+    wanted = expected(golden, golden.double(), None, Manner())
+    assert difference(golden.clone(), wanted) is None
+    assert difference(torch.tensor([-math.inf, 1.0], dtype=dtype).repeat(50), wanted).excess == math.inf
+
+
+@given(
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]),
+    steps=st.floats(0.05, 20),
+    seed=st.integers(0, 99),
+)
+def test_numbers_that_are_evenly_spaced_may_be_off_by_one_and_no_more(dtype, steps, seed):
+    """Products that nearly vanish: a kernel rounds half a step up, the reference down, or in two steps."""
+    step = float(torch.finfo(dtype).smallest_normal) * float(torch.finfo(dtype).eps)
+    golden = torch.randn(40, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * step * steps
+    golden[3:] = 0.0
+    rounded, one_up, far = golden.to(dtype), golden.clone(), golden.clone()
+    one_up[0, 5] = float(rounded[0, 5]) + step
+    far[0, 5:69] += 12 * step
+    for blind in (True, False):
+        manner = Manner(precision=Precision(inputs=(str(dtype).removeprefix("torch."),), blur=2.0 if blind else 1.0))
+        wanted = expected(rounded, None if blind else golden, None, manner)
+        assert difference(one_up.to(dtype), wanted) is None
+        assert difference(far.to(dtype), wanted) is not None
+
+
+def test_a_golden_result_is_kept_where_the_reference_errs_by_the_smallest_numbers_alone():
+    x = torch.full((64,), 3e-4).half() * torch.linspace(0.1, 1, 64).half()
+    judge = Rounded(x.double() ** 2, [x * x], torch.float16, precision=Precision(inputs=("float16",)))
+    assert judge.own_error == 0.0
+    judge = Rounded(x.double() ** 2, [x * x * 0], torch.float16, precision=Precision(inputs=("float16",)))
+    assert judge.own_error > 0.05 or float(x.double().square().max()) < 2**-25
+    assert Rounded(x.double(), [x * 1.5], torch.float16, precision=Precision()).own_error > 0.05
+
+
 def test_rows_that_nearly_vanish_are_judged_by_the_size_of_the_others():
     golden = torch.randn(64, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     golden[7] *= 1e-9

@@ -3,7 +3,7 @@
 The golden result g is the reference's on inputs of higher precision. The yardstick is the error of a peer r, the
 reference in its own precision. A result c is right if all of these hold:
 
-    shape, dtype, device, and the places of NaN and infinities are those of g, rounded to the dtype of c
+    shape, dtype, device, and NaN and infinities stand where those of g are, rounded to the dtype of c
     largest error   max|c−g|   ≤ 2 · max|r−g| + 2 units in the last place of max|g|     (4 · max|r−g| with 8-bit floats)
     mean error      RMS(c−g)   ≤ 1.5 · max(RMS(r−g), f · RMS(g))
     error by row    q          ≤ 2, and over 1.5 in at most 0.5 % of the rows
@@ -11,6 +11,10 @@ reference in its own precision. A result c is right if all of these hold:
 where q of a row is RMS(c−g) / max(RMS(r−g), f · RMS(g)) within that row, and f is what rounding costs:
 
     f = max(u / √3, slack, 4 · a · √K)        + 2^-13 · √K for inputs of 8 bits
+
+Near 0 the numbers of a dtype are evenly spaced, and rounding costs their distance / √12 by RMS, however small g is: all
+limits are at least what that makes of them. An infinity counts as the least number that rounds to it, so that a result
+beside the largest number of its dtype may be either.
 
 u is the rounding unit of the coarsest among the result and its inputs of 16 bits or more, a that of the accumulator, K
 the number of terms that are added up. u / √3 is the RMS error of rounding at the lower end of a binade, so that correct
@@ -34,6 +38,10 @@ from triton_ops.work import Work
 UNITS = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
     "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3, "float8_e4m3fnuz": 2.0**-4, "float8_e5m2fnuz": 2.0**-3,
+}  # fmt: skip
+_DISTANCES = {
+    "float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133,
+    "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-16, "float8_e4m3fnuz": 2.0**-10, "float8_e5m2fnuz": 2.0**-17,
 }  # fmt: skip
 _REAL_OF = {"complex64": "float32", "complex128": "float64"}
 _NARROW = tuple(dtype for dtype in UNITS if dtype.startswith("float8"))
@@ -88,6 +96,10 @@ class Precision:
         if self.tf32 and "float32" in inputs:
             units.append(_TF32_UNIT)
         return max([UNITS.get(output, 0.0), *units])
+
+    def distance(self, output: str) -> float:
+        """How far apart the smallest numbers of dtype `output` are, times the blur."""
+        return self.blur * _DISTANCES.get(_REAL_OF.get(output, output), 0.0)
 
     def narrow(self, output: str) -> bool:
         """Whether 8-bit floats take part, whose largest errors vary more."""

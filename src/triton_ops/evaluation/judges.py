@@ -7,7 +7,7 @@ piece by piece, in float64, so that little memory is needed beside the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,13 +43,16 @@ class Rounded:
         name = str(dtype).removeprefix("torch.")
         self._shape, self._width, self._times = tuple(golden.shape), _width(golden.shape), times
         self._golden = golden.to(torch.float64 if dtype.itemsize >= 4 else torch.float32).reshape(-1)
-        self._f = precision.rounding(name)
+        self._f, distance = precision.rounding(name), precision.distance(name)
+        self._least = distance / math.sqrt(12)  # error by RMS of rounding numbers that nearly vanish
         self._odd = _OddPlaces(self._golden, [peer.reshape(-1) for peer in peers[:1]], dtype)
         self._measure_peers([peer.reshape(-1) for peer in peers])
         largest = (_LARGEST_NARROW if precision.narrow(name) else _LARGEST) * self._own_largest
-        ulp = 2 * max(precision.blur * precision.unit(name), math.sqrt(3) * self._f) * _binade(self._size)
-        self._limit = times * (largest + 2 * ulp)
-        self._mean_limit = times * _MEAN * max(self._own_mean, self._f * self._mean)
+        unit = 2 * max(precision.blur * precision.unit(name), math.sqrt(3) * self._f)  # in the last place of 1
+        self._limit, self._limit_beside_infinity = (
+            times * (largest + 2 * max(unit * _binade(size), distance)) for size in (self._size, self._odd.largest)
+        )
+        self._mean_limit = times * _MEAN * max(self._own_mean, self._f * self._mean, self._least)
 
     def _measure_peers(self, peers: Sequence[Any]) -> None:
         """The size of the golden result and of the peers' errors: largest, by root mean square, and by row."""
@@ -75,15 +78,16 @@ class Rounded:
         self._own_mean = max([0.0, *(math.sqrt(float(each.sum()) / count) for each in own)])
         filled = square[square > 0]
         floor = float(filled.median()) * _VANISHING**2 if filled.numel() else 0.0
-        scale = self._f**2 * square.clamp_min(floor)
+        scale = (self._f**2 * square.clamp_min(floor)).clamp_min(self._width * self._least**2)
         for each in own:
             scale = torch.maximum(scale, each)
         self._rows = scale.sqrt()
 
     @property
     def own_error(self) -> float:
-        """The peers' error by root mean square, divided by the golden result's."""
-        return self._own_mean / self._mean if self._mean else float(self._own_mean > 0)
+        """The peers' error by root mean square beyond that of the smallest numbers, divided by the golden result's."""
+        error = max(0.0, self._own_mean - 2 * self._least)
+        return error / self._mean if self._mean else float(error > 0)
 
     @property
     def rounding(self) -> float:
@@ -94,25 +98,31 @@ class Rounded:
         """How `found`, a tensor of the same shape, is wrong; None if it is right."""
         if self._golden.numel() == 0:
             return None
-        flat, torch = found.reshape(-1), self._torch
-        columns: list[Any] = []
+        flat = found.reshape(-1)
+        measured = self._measured(flat, lambda values, _: values)
+        if not math.isfinite(measured.largest):  # rarely, since this reads the result once more
+            measured = self._measured(flat, self._closed)
+        excess = self._excess(measured)
+        return None if excess <= 1 else Difference(self._text(flat, measured), excess)
+
+    def _measured(self, flat: Any, closed: Callable[[Any, slice], Any]) -> _Measured:
+        """The errors of a result whose values are taken as `closed` gives them."""
+        torch, columns = self._torch, []
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
             wide = flat[part].double()
-            error = self._tamed(wide - self._golden[part], part)  # in float64, whatever the golden result's dtype is
+            error = self._tamed(closed(wide, part) - self._golden[part].double(), part)
             size = torch.linalg.vector_norm(self._in_rows(error), dim=1)
             share = _ratio(torch, size, self._rows[rows])
             over = (share > _MOST_ROWS * self._times).sum()
             ends = torch.stack(torch.aminmax(error)).abs().max()  # NaN if there is one, as for the largest of all
-            strange = self._odd.strange(wide, part, self._limit)
+            strange = self._odd.strange(wide, part, self._limit_beside_infinity)
             columns.append(torch.stack([size.square().sum(), ends, over.double(), share.max(), strange.double()]))
         table = torch.stack(columns)
         sums, most = torch.stack([table.sum(0), table.amax(0)]).tolist()  # the one time that the device is waited for
-        measured = _Measured(
+        return _Measured(
             mean=math.sqrt(sums[0] / self._golden.numel()), largest=most[1], rows_over=int(sums[2]), row=most[3],
             strange=int(sums[4]),
         )  # fmt: skip
-        excess = self._excess(measured)
-        return None if excess <= 1 else Difference(self._text(flat, measured), excess)
 
     def _excess(self, found: _Measured) -> float:
         """The largest ratio of an error and its limit; at most 1 for a right result."""
@@ -130,11 +140,11 @@ class Rounded:
         torch, count = self._torch, self._golden.numel()
         off, worst, place = 0, -1.0, 0
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
-            error = self._tamed(flat[part].double() - self._golden[part].double(), part)
+            error = self._tamed(self._closed(flat[part].double(), part) - self._golden[part].double(), part)
             allowed = (self._rows[rows] / math.sqrt(self._width)).repeat_interleave(self._width)[: error.numel()]
             allowed = allowed + self._f * self._tamed(self._golden[part].double(), part).abs()
             times = torch.nan_to_num(_ratio(torch, error.abs(), allowed), nan=math.inf)
-            times = torch.where(self._odd.wrong(flat[part], part, self._limit), math.inf, times)
+            times = torch.where(self._odd.wrong(flat[part], part, self._limit_beside_infinity), math.inf, times)
             off += int((times > 4 * self._times).sum())  # four times the mean error is beyond any rounding
             top = int(times.argmax())
             if float(times[top]) > worst:
@@ -170,6 +180,9 @@ class Rounded:
             values = self._torch.nn.functional.pad(values, (0, rest))
         return values.view(-1, self._width)
 
+    def _closed(self, values: Any, part: slice) -> Any:
+        return self._odd.closed(values, part, self._limit_beside_infinity)
+
     def _tamed(self, values: Any, part: slice) -> Any:
         return self._odd.without(values, part)
 
@@ -186,12 +199,15 @@ class _Measured:
 class _OddPlaces:
     """The places where the golden result, rounded to the dtype of the results, or a peer is no finite number.
 
-    There a result must be what the golden result or a peer is; where the golden result is finite, a near value will do.
+    There a result must be what the golden result or a peer is; where the golden result is finite, a near value will do,
+    as of two numbers beside the largest one of which one was rounded to infinity.
     """
 
     def __init__(self, golden: Any, peers: Sequence[Any], dtype: Any) -> None:
         self._torch = require("torch", "checking results")
         self._golden, self._peers, self._dtype = golden, list(peers), dtype
+        about = self._torch.finfo(dtype)
+        self.largest, self._edge = float(about.max), _edge(about)
         self._mask = None
         found = [self._odd(part) for part in pieces(golden)]
         if any(bool(each.any()) for each in found):
@@ -206,6 +222,15 @@ class _OddPlaces:
         """What the golden result, rounded, and the peers are."""
         golden = self._golden[part]
         return [golden.to(self._dtype).to(golden.dtype), *(peer[part].to(golden.dtype) for peer in self._peers)]
+
+    def closed(self, values: Any, part: slice, limit: float) -> Any:
+        """The values; infinities near the golden result as the least numbers that are rounded to them.
+
+        Where the golden result is the dtype's largest number itself, which masks are made of, an infinity stays one.
+        """
+        golden, clamped = self._golden[part].double(), values.clamp(-self._edge, self._edge)
+        near = ((clamped - golden).abs() <= limit) & (golden.abs() != self.largest)
+        return self._torch.where(near, clamped, values)
 
     def without(self, values: Any, part: slice) -> Any:
         """The values with zeros at the odd places."""
@@ -224,13 +249,14 @@ class _OddPlaces:
         """Which elements these are."""
         torch = self._torch
         wide = found.double()
+        closed = self.closed(wide, part, limit)
         if self._mask is None:
-            return ~torch.isfinite(wide)
-        right = torch.isfinite(wide) & ~self._mask[part]
+            return ~torch.isfinite(closed)
+        right = torch.isfinite(closed) & ~self._mask[part]
         held = [each.double() for each in self._held(part)]
         for there in held:
             right |= self._mask[part] & ((wide == there) | (wide.isnan() & there.isnan()))
-        near = (wide - held[0]).abs() <= limit
+        near = (closed - self._golden[part].double()).abs() <= limit
         return ~(right | (self._mask[part] & near))
 
 
@@ -344,7 +370,12 @@ def _width(shape: Sequence[int]) -> int:
 
 def _binade(size: float) -> float:
     """The power of two at or below a size; 0 for 0."""
-    return 2.0 ** math.floor(math.log2(size)) if size > 0 and math.isfinite(size) else 0.0
+    return math.ldexp(1.0, math.frexp(size)[1] - 1) if size > 0 and math.isfinite(size) else 0.0
+
+
+def _edge(about: Any) -> float:
+    """The least number that is rounded to infinity in a dtype, of which `about` is torch's information."""
+    return float(about.max) + float(about.eps) * _binade(float(about.max)) / 2
 
 
 def _over(error: float, limit: float) -> float:
