@@ -29,7 +29,8 @@ class Sizes:
         head: The largest size of a head of attention: twice as large, a compiler may take minutes for float32.
         row_lengths: How many lengths of rows are drawn, since each is compiled; None for any number.
         heads: How many pairs of sizes of heads are drawn, likewise.
-        new_configs: The share of cases with a config that was not drawn before, since each is compiled.
+        configs: How many configs are drawn for each dtype before one is drawn again, since each is compiled.
+        new_configs: The share of cases after them with a config that was not drawn before.
         dtypes: Dtypes of problems that are not drawn.
     """
 
@@ -40,6 +41,7 @@ class Sizes:
     head: int
     row_lengths: int | None = None
     heads: int = 10**6
+    configs: int = 12
     new_configs: float = 0.1
     dtypes: tuple[str, ...] = ()
 
@@ -61,7 +63,7 @@ class Sizes:
 # The interpreter computes products of bfloat16 from raw bits, and cuts off what bfloat16 does not hold.
 INTERPRETED = Sizes(side=70, row=700, elements=1500, tokens=40, head=64, dtypes=("bfloat16", "float8_e4m3fn"))
 ON_A_GPU = Sizes(
-    side=4096, row=40_000, elements=2**25, tokens=2**25, head=128, row_lengths=32, heads=8, new_configs=0.03
+    side=4096, row=40_000, elements=2**25, tokens=2**25, head=128, row_lengths=32, heads=8, configs=6, new_configs=0.02
 )
 
 
@@ -175,14 +177,14 @@ def cases(name: str, number: int, seed: int, sizes: Sizes) -> Iterator[Case]:
         shape, dtype = drawn_shape(operation, rng, sizes), rng.choice(dtypes)
         space = operation.space_for(operation.problem(shape, dtype))
         used = configs.setdefault(dtype, [])
-        config = space.default_config if rng.random() < 0.25 else _config(space, rng, used, sizes.new_configs)
+        config = space.default_config if rng.random() < 0.25 else _config(space, rng, used, sizes)
         yield Case(kernel=name, shape=shape, dtype=dtype, fill=rng.choice(FILLS), config=dict(config), seed=place)
 
 
-def _config(space: Any, rng: random.Random, used: list[Config], new: float) -> Config:
+def _config(space: Any, rng: random.Random, used: list[Config], sizes: Sizes) -> Config:
     """A config of the space; mostly one that was drawn before, which is compiled already."""
     fitting = [config for config in used if space.why_not(config) is None]
-    if len(used) >= 12 and fitting and rng.random() >= new:
+    if len(used) >= sizes.configs and fitting and rng.random() >= sizes.new_configs:
         return rng.choice(fitting)
     used.append(space.sample(rng))
     return used[-1]

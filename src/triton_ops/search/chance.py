@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from triton_ops.search.correlation import Correlation
 from triton_ops.search.encoding import Floats
 from triton_ops.search.surrogate import Surrogate
 
@@ -21,11 +22,11 @@ class Chance:
     """The chance of each config to run; 1 until one config has failed and another has run.
 
     Args:
-        scales: The scales of the rows' columns, as for a surrogate.
+        correlation: How alike the chances of two rows are expected to be.
     """
 
-    def __init__(self, scales: Sequence[int]) -> None:
-        self._scales = scales
+    def __init__(self, correlation: Correlation) -> None:
+        self._correlation = correlation
         self._surrogate: Surrogate | None = None
         self.known = False
 
@@ -34,7 +35,7 @@ class Chance:
         failed = len(ran) - sum(ran)
         self.known = 0 < failed < len(ran)
         if self.known:
-            self._surrogate = self._surrogate or Surrogate(self._scales)
+            self._surrogate = self._surrogate or Surrogate(self._correlation)
             self._surrogate.learn(rows, np.array(ran, dtype=float), np.zeros(len(ran)))
 
     def of(self, rows: Floats) -> Floats:

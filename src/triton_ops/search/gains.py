@@ -39,7 +39,7 @@ class GainEstimator:
         self._encoder = encoder
         self._priors = priors
         self._columns = columns
-        self._chance = Chance(encoder.scales)
+        self._chance = Chance(ByDistance(encoder.scales, encoder.switches))
         self._surrogates: dict[tuple[int, bool], Surrogate] = {}
         self._used = slice(None)  # the priors in use
         self._weights: Floats = np.zeros(len(priors))
@@ -136,10 +136,10 @@ class GainEstimator:
         key = width, by_tunables
         if key not in self._surrogates:
             scales = _with_further(self._encoder.scales, width)
-            by: Correlation = ByDistance(scales)
+            by: Correlation = ByDistance(scales, self._encoder.switches)
             if by_tunables:
-                by = ByTunables(scales, _with_further(self._encoder.tunables, width))
-            self._surrogates[key] = Surrogate(scales, by)
+                by = ByTunables(scales, _with_further(self._encoder.tunables, width), self._encoder.switches)
+            self._surrogates[key] = Surrogate(by)
         return self._surrogates[key]
 
     def _slowness(self, rows: Floats, gains: ExpectedGains) -> Floats:

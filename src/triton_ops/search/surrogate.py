@@ -17,17 +17,17 @@ begins that import with its first step (`registry.py`), since the first surrogat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from triton_ops._optional import require
-from triton_ops.search.correlation import ByDistance, Correlation
+from triton_ops.search.correlation import Correlation
 from triton_ops.search.encoding import Floats
 
 _GROWTH = 1.15  # lengths are found anew once there are so many times the points of the last time
 _LEAST = 0.1  # least standard deviation by which values are scaled, because few points may agree by chance
+_AMPLITUDE = 2.0  # expected logarithm: the values of few configs say little of how far apart those of all are
 _STEPS = 25  # steps of L-BFGS: later steps change no proposal
 _NOISE = 0.1  # expected deviation of a value from a smooth function, in standard deviations of the values
 _LIMITS = {"amplitude": (-4.0, 3.0), "noise": (2 * math.log(0.01), 2 * math.log(0.7))}  # logs
@@ -41,20 +41,19 @@ class Surrogate:
     """Learns the values of some rows, and predicts the values of others.
 
     Args:
-        scales: For each column of a row the number of its scale, from 0 on: columns of one scale have one length.
-        correlation: How alike two values are; None takes one by the distance over all columns.
+        correlation: How alike the values of two rows are expected to be.
 
     Raises:
         MissingDependencyError: SciPy or threadpoolctl is not installed.
     """
 
-    def __init__(self, scales: Sequence[int], correlation: Correlation | None = None) -> None:
+    def __init__(self, correlation: Correlation) -> None:
         self._linear = require("scipy.linalg", _PURPOSE)
         self._minimize = require("scipy.optimize", _PURPOSE).minimize
         self._threads = require("threadpoolctl", _PURPOSE).ThreadpoolController()
-        self._correlation = correlation or ByDistance(scales)
+        self._correlation = correlation
         # the logarithms of the amplitude, of each length or share, and of the noise, with their standard deviations
-        self._expected = np.array([0.0, *self._correlation.expected, 2 * math.log(_NOISE)])
+        self._expected = np.array([_AMPLITUDE, *self._correlation.expected, 2 * math.log(_NOISE)])
         self._spread = np.array([*[1.0] * (len(self._expected) - 1), 2.0])
         self._limits = [_LIMITS["amplitude"], *self._correlation.limits, _LIMITS["noise"]]
         self._theta = self._expected

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from triton_ops.search.correlation import ByDistance
 from triton_ops.search.encoding import Encoder, Floats
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.surrogate import Surrogate
@@ -57,7 +58,7 @@ class Transfer:
 
     def _filled_in(self, configs: Sequence[Config]) -> Floats:
         if self._surrogate is None:
-            self._surrogate = Surrogate(self._encoder.scales)
+            self._surrogate = Surrogate(ByDistance(self._encoder.scales, self._encoder.switches))
             rows = self._encoder.rows([trial.config for trial in self._learned])
             self._surrogate.learn(rows, values_of(self._learned), noise_of(self._learned))
         expected, _ = self._surrogate.predict(self._encoder.rows(configs))
