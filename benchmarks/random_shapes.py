@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.document import headed, save
+from benchmarks.document import commit_here, headed, save
 from benchmarks.random_cases import INTERPRETED, ON_A_GPU, Case, cases
 from benchmarks.rounding_bounds import attention_gradient_excess, layer_norm_gradient_excess
 from triton_ops import kernels
@@ -206,6 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported, here and in the other processes
     asked = {**vars(options), "parts": options.processes}
     out = options.out or Path("benchmarks/results") / _folder(options.device) / "random_shapes.json"
+    commit = options.commit or commit_here()
     table: dict[str, Any] = json.loads(out.read_text())["kernels"] if out.is_file() else {}
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
         waiting = {
@@ -219,10 +220,10 @@ def main(arguments: list[str] | None = None) -> int:
             parts.setdefault(name, []).append(future.result())
             if len(parts[name]) < options.processes:
                 continue
-            table[name] = _row(name, parts[name], options.seed)
+            table[name] = {**_row(name, parts[name], options.seed), "commit": commit}
             print(f"{name}: {table[name]['cases']} cases, {table[name]['wrong']} wrong", flush=True)
             about = {"device": options.device, "kernels": dict(sorted(table.items()))}
-            save(out, headed("python -m benchmarks.random_shapes", options.commit, **about))
+            save(out, headed("python -m benchmarks.random_shapes", commit, **about))
     return int(any(table[name]["wrong"] for name in parts))
 
 
