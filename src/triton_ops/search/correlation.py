@@ -20,7 +20,7 @@ Slope: TypeAlias = Callable[[Floats], Floats]
 _LENGTH = 0.3  # expected length over the root of the number of columns, for columns from 0 to 1
 _LENGTH_ALONE = 1.0  # expected length where each tunable has a distance of its own
 _SHARE = 1.0  # expected share of a tunable
-_SWITCH = 8.0  # how many times as long the length of a tunable with two values is expected to be: most matter little
+_FLAG = 8.0  # how many times as long the length of a tunable that is on or off is expected to be: most matter little
 _LIMITS = (-3.0, 4.0)  # of the logarithm of each parameter
 
 
@@ -51,13 +51,13 @@ class ByDistance:
 
     Args:
         scales: For each column the number of its scale, from 0 on.
-        switches: The scales of tunables with two values.
+        flags: The scales of tunables that are on or off.
     """
 
-    def __init__(self, scales: Sequence[int], switches: Collection[int] = ()) -> None:
+    def __init__(self, scales: Sequence[int], flags: Collection[int] = ()) -> None:
         self._of = np.array(scales, dtype=np.intp)
         lengths = max(scales, default=-1) + 1
-        self.expected = _expected_lengths(_LENGTH * math.sqrt(lengths), lengths, switches)
+        self.expected = _expected_lengths(_LENGTH * math.sqrt(lengths), lengths, flags)
         self.limits = [_LIMITS] * lengths
 
     def of(self, logs: Floats, rows: Floats, others: Floats) -> Floats:
@@ -87,14 +87,14 @@ class ByTunables:
     Args:
         scales: For each column the number of its scale, from 0 on.
         tunables: For each column the number of its tunable, from 0 on.
-        switches: The scales of tunables with two values.
+        flags: The scales of tunables that are on or off.
     """
 
-    def __init__(self, scales: Sequence[int], tunables: Sequence[int], switches: Collection[int] = ()) -> None:
+    def __init__(self, scales: Sequence[int], tunables: Sequence[int], flags: Collection[int] = ()) -> None:
         self._of = np.array(scales, dtype=np.intp)
         self._lengths, shares = max(scales) + 1, max(tunables) + 1
         self._columns = [np.flatnonzero(np.array(tunables) == at) for at in range(shares)]
-        lengths = _expected_lengths(_LENGTH_ALONE, self._lengths, switches)
+        lengths = _expected_lengths(_LENGTH_ALONE, self._lengths, flags)
         self.expected: Floats = np.concatenate([lengths, np.full(shares, math.log(_SHARE))])
         self.limits = [_LIMITS] * len(self.expected)
 
@@ -126,9 +126,9 @@ class ByTunables:
         return whole, slope
 
 
-def _expected_lengths(usual: float, lengths: int, switches: Collection[int]) -> Floats:
+def _expected_lengths(usual: float, lengths: int, flags: Collection[int]) -> Floats:
     """The logarithm of each expected length."""
-    return np.log([usual * (_SWITCH if scale in switches else 1.0) for scale in range(lengths)])
+    return np.log([usual * (_FLAG if scale in flags else 1.0) for scale in range(lengths)])
 
 
 def _distinct(rows: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

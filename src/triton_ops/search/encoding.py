@@ -34,7 +34,7 @@ class Encoder:
         columns: Number of columns; 0 for a space of one config.
         scales: For each column the number of its scale; the columns of words of one tunable have one scale.
         tunables: For each column the number of its tunable, of those with several values.
-        switches: The numbers of the scales of tunables with two values.
+        flags: The numbers of the scales of tunables that are on or off, as False and True or 0 and 1.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
@@ -43,9 +43,9 @@ class Encoder:
         own = [[*range(axis.width)] if axis.numeric else [0] * axis.width for axis in self._axes.values()]
         before = accumulate((max(scales) + 1 for scales in own), initial=0)
         self.scales = [first + scale for first, scales in zip(before, own, strict=False) for scale in scales]
-        two_valued = {number for number, axis in enumerate(self._axes.values()) if axis.values == 2}
+        flags = {number for number, name in enumerate(self._axes) if _is_flag(space.tunables[name])}
         self.tunables = [number for number, axis in enumerate(self._axes.values()) for _ in range(axis.width)]
-        self.switches = {s for s, of in zip(self.scales, self.tunables, strict=True) if of in two_valued}
+        self.flags = {scale for scale, of in zip(self.scales, self.tunables, strict=True) if of in flags}
 
     def rows(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
         """One row per config; an unlisted number lies between its neighbours, another unlisted value at 0.5.
@@ -62,7 +62,6 @@ class _Axis:
     """The columns of one tunable."""
 
     def __init__(self, tunable: Tunable) -> None:
-        self.values = len(tunable)
         self._numbers = sorted({float(v) for v in tunable.values if _is_number(v)})  # type: ignore[arg-type]
         self.numeric = len(self._numbers) == len(tunable)
         if self.numeric:
@@ -99,6 +98,10 @@ def _labels(count: int) -> Floats:
 
 def _key(value: Value) -> tuple[type, Value]:
     return type(value), value  # the type separates True from 1, which are one key to a dict
+
+
+def _is_flag(tunable: Tunable) -> bool:
+    return set(tunable.values) == {0, 1}  # False equals 0 and True 1
 
 
 def _is_number(value: Value) -> bool:

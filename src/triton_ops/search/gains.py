@@ -39,7 +39,7 @@ class GainEstimator:
         self._encoder = encoder
         self._priors = priors
         self._columns = columns
-        self._chance = Chance(ByDistance(encoder.scales, encoder.switches))
+        self._chance = Chance(ByDistance(encoder.scales, encoder.flags))
         self._surrogates: dict[tuple[int, bool], Surrogate] = {}
         self._used = slice(None)  # the priors in use
         self._weights: Floats = np.zeros(len(priors))
@@ -136,9 +136,9 @@ class GainEstimator:
         key = width, by_tunables
         if key not in self._surrogates:
             scales = _with_further(self._encoder.scales, width)
-            by: Correlation = ByDistance(scales, self._encoder.switches)
+            by: Correlation = ByDistance(scales, self._encoder.flags)
             if by_tunables:
-                by = ByTunables(scales, _with_further(self._encoder.tunables, width), self._encoder.switches)
+                by = ByTunables(scales, _with_further(self._encoder.tunables, width), self._encoder.flags)
             self._surrogates[key] = Surrogate(by)
         return self._surrogates[key]
 

@@ -58,7 +58,7 @@ class Transfer:
 
     def _filled_in(self, configs: Sequence[Config]) -> Floats:
         if self._surrogate is None:
-            self._surrogate = Surrogate(ByDistance(self._encoder.scales, self._encoder.switches))
+            self._surrogate = Surrogate(ByDistance(self._encoder.scales, self._encoder.flags))
             rows = self._encoder.rows([trial.config for trial in self._learned])
             self._surrogate.learn(rows, values_of(self._learned), noise_of(self._learned))
         expected, _ = self._surrogate.predict(self._encoder.rows(configs))
