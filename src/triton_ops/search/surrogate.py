@@ -3,8 +3,9 @@
 The surrogate is a Gaussian process with a Matérn kernel (nu = 5/2) and one length per column, on the logarithm of time.
 On recorded spaces of 4,000 to 18,000 configs a search with it finds faster configs in 25 to 100 evaluations than with
 forests of trees, which know no order between unmeasured values. Lengths, amplitude and noise have broad priors (lengths
-grow with the root of the number of columns: Hvarfner, Hellsten and Nardi, 2024), and the most probable ones are used;
-without priors, ten points would decide on ten lengths. `correlation.py` has the kernel, and another one by tunables.
+grow with the root of the number of columns: Hvarfner, Hellsten and Nardi, 2024; those of flags are long, as those that
+fit whole recorded spaces are), and the most probable ones are used; without priors, ten points would decide on ten
+lengths. `correlation.py` has the kernel, and another one by tunables.
 
 The process is written out here (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, sections 2.2
 and 5.4.1), because the slope of its likelihood by all lengths is then two products of matrices: a search waits a third
