@@ -183,6 +183,21 @@ def test_a_result_beside_the_largest_number_may_be_rounded_to_it_or_to_infinity(
         assert difference(torch.tensor(bad * 50).half(), wanted) is not None, bad
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_where_the_reference_alone_overflows_a_result_must_be_near_the_golden_one(dtype, odd):
+    golden = torch.randn(64, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    own = golden.to(dtype)
+    own[3] = odd
+    wanted = expected(own, golden, None, Manner(precision=Precision(inputs=(str(dtype).removeprefix("torch."),))))
+    assert difference(golden.to(dtype), wanted) is None
+    assert difference(own, wanted) is None
+    for bad in (torch.full((128,), 17.0), torch.zeros(128), -golden[3], golden[3] / 2):
+        wrongly = golden.to(dtype)
+        wrongly[3] = bad.to(dtype)
+        assert difference(wrongly, wanted) is not None
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_the_largest_number_of_a_mask_is_no_infinity(dtype):
     golden = torch.tensor([torch.finfo(dtype).min, 1.0], dtype=dtype).repeat(50)

@@ -49,9 +49,10 @@ class Rounded:
         self._measure_peers([peer.reshape(-1) for peer in peers])
         largest = (_LARGEST_NARROW if precision.narrow(name) else _LARGEST) * self._own_largest
         unit = 2 * max(precision.blur * precision.unit(name), math.sqrt(3) * self._f)  # in the last place of 1
-        self._limit, self._limit_beside_infinity = (
+        self._limit, beside_infinity = (
             times * (largest + 2 * max(unit * _binade(size), distance)) for size in (self._size, self._odd.largest)
         )
+        self._limits = self._limit, beside_infinity
         self._mean_limit = times * _MEAN * max(self._own_mean, self._f * self._mean, self._least)
 
     def _measure_peers(self, peers: Sequence[Any]) -> None:
@@ -115,7 +116,7 @@ class Rounded:
             share = _ratio(torch, size, self._rows[rows])
             over = (share > _MOST_ROWS * self._times).sum()
             ends = torch.stack(torch.aminmax(error)).abs().max()  # NaN if there is one, as for the largest of all
-            strange = self._odd.strange(wide, part, self._limit_beside_infinity)
+            strange = self._odd.strange(wide, part, self._limits)
             columns.append(torch.stack([size.square().sum(), ends, over.double(), share.max(), strange.double()]))
         table = torch.stack(columns)
         sums, most = torch.stack([table.sum(0), table.amax(0)]).tolist()  # the one time that the device is waited for
@@ -144,7 +145,7 @@ class Rounded:
             allowed = (self._rows[rows] / math.sqrt(self._width)).repeat_interleave(self._width)[: error.numel()]
             allowed = allowed + self._f * self._tamed(self._golden[part].double(), part).abs()
             times = torch.nan_to_num(_ratio(torch, error.abs(), allowed), nan=math.inf)
-            times = torch.where(self._odd.wrong(flat[part], part, self._limit_beside_infinity), math.inf, times)
+            times = torch.where(self._odd.wrong(flat[part], part, self._limits), math.inf, times)
             off += int((times > 4 * self._times).sum())  # four times the mean error is beyond any rounding
             top = int(times.argmax())
             if float(times[top]) > worst:
@@ -181,7 +182,7 @@ class Rounded:
         return values.view(-1, self._width)
 
     def _closed(self, values: Any, part: slice) -> Any:
-        return self._odd.closed(values, part, self._limit_beside_infinity)
+        return self._odd.closed(values, part, self._limits[1])
 
     def _tamed(self, values: Any, part: slice) -> Any:
         return self._odd.without(values, part)
@@ -236,27 +237,30 @@ class _OddPlaces:
         """The values with zeros at the odd places."""
         return values if self._mask is None else self._torch.where(self._mask[part], 0.0, values)
 
-    def strange(self, found: Any, part: slice, limit: float) -> Any:
+    def strange(self, found: Any, part: slice, limits: tuple[float, float]) -> Any:
         """How many elements are not finite where they should be, or not what they must be at an odd place.
 
         Without odd places none is counted: what is not finite there has an error that is not finite either.
+        `limits` are the largest errors of an element, and of one beside the largest number of the dtype.
         """
         return (
-            self._torch.zeros((), device=found.device) if self._mask is None else self.wrong(found, part, limit).sum()
+            self._torch.zeros((), device=found.device) if self._mask is None else self.wrong(found, part, limits).sum()
         )
 
-    def wrong(self, found: Any, part: slice, limit: float) -> Any:
+    def wrong(self, found: Any, part: slice, limits: tuple[float, float]) -> Any:
         """Which elements these are."""
         torch = self._torch
         wide = found.double()
-        closed = self.closed(wide, part, limit)
+        closed = self.closed(wide, part, limits[1])
         if self._mask is None:
             return ~torch.isfinite(closed)
         right = torch.isfinite(closed) & ~self._mask[part]
         held = [each.double() for each in self._held(part)]
         for there in held:
             right |= self._mask[part] & ((wide == there) | (wide.isnan() & there.isnan()))
-        near = (closed - self._golden[part].double()).abs() <= limit
+        golden = self._golden[part].double()
+        beside_infinity = golden.abs() >= self.largest - limits[1]
+        near = (closed - golden).abs() <= torch.where(beside_infinity, limits[1], limits[0])
         return ~(right | (self._mask[part] & near))
 
 

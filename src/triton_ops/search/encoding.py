@@ -101,7 +101,7 @@ def _key(value: Value) -> tuple[type, Value]:
 
 
 def _is_flag(tunable: Tunable) -> bool:
-    return set(tunable.values) == {0, 1}  # False equals 0 and True 1
+    return len(tunable) == 2 and set(tunable.values) == {0, 1}  # False equals 0 and True 1
 
 
 def _is_number(value: Value) -> bool:
