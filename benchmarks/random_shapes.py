@@ -6,10 +6,10 @@
 
 A shape is drawn with a config of the operation's space, the default in one case of four, and with inputs: uniform, or,
 in one case of three, zeros, denormals, large values, or a few NaN or infinities among uniform ones. The result must be
-right by the rule, and have the same bits at a second launch; a gradient that may be a difference of equal numbers, as
-those of attention and of the layer norm, is right by the rule or within what rounding can do (`by_bound` says how many
-were). What the device cannot run, such as too much shared memory, runs with the default config. The exit code is 1 if a
-result is wrong.
+right by the rule, and have the same bits at a second launch. Attention, whose error grows with its scores, and
+gradients that may be a difference of equal numbers, as those of attention and of the layer norm, are right by the rule
+or within what rounding can do (`by_bound` says how many were). What the device cannot run, such as too much shared
+memory, runs with the default config. The exit code is 1 if a result is wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import torch
 
 from benchmarks.document import commit_here, headed, save
 from benchmarks.random_cases import INTERPRETED, ON_A_GPU, Case, cases
-from benchmarks.rounding_bounds import attention_gradient_excess, layer_norm_gradient_excess
+from benchmarks.rounding_bounds import attention_excess, attention_gradient_excess, layer_norm_gradient_excess
 from triton_ops import kernels
 from triton_ops.backend import Arguments, CandidateError, Operation, one_line, private_copy
 from triton_ops.benchmark.kernels import check_result
@@ -53,7 +53,11 @@ SCORED = {(kernel, name) for kernel in ("attention", "attention_backward") for n
 MEETING = {("layer_norm", "weight"), ("layer_norm_backward", "weight"), ("layer_norm_backward", "grad")}
 """Inputs that hold NaN where others hold infinities: those would meet zeros, or other infinities in a sum over the row,
 where rounding and the order of the sum decide between infinity and NaN."""
-BOUNDS = {"attention_backward": attention_gradient_excess, "layer_norm_backward": layer_norm_gradient_excess}
+BOUNDS = {
+    "attention": attention_excess,
+    "attention_backward": attention_gradient_excess,
+    "layer_norm_backward": layer_norm_gradient_excess,
+}
 """Of some kernels, the largest error of results divided by what rounding can do, from arguments and results."""
 
 

@@ -1,9 +1,11 @@
-"""How far rounding alone can take gradients from the exact ones, element by element.
+"""How far rounding alone can take results from the exact ones, element by element.
 
-The rule for verdicts takes its yardstick from the size of a result. Where a result is a difference of equal numbers, as
-the gradient of scores is where a query sees one key or gives nearly all weight to one, or that of a layer norm over one
-column or two, nothing is left but the rounding of what was subtracted, and two correct kernels have nothing in common.
-There the sizes of what is added up tell how far off a result may be: a worst case, and so wider than the rule.
+The rule for verdicts takes its yardstick from the size of a result. The weights of attention are exponentials, whose
+relative error grows with the score: with scores of hundreds two correct kernels are apart. Where a result is a
+difference of equal numbers, as the gradient of scores is where a query sees one key or gives nearly all weight to one,
+or that of a layer norm over one column or two, nothing is left but the rounding of what was subtracted, and two correct
+kernels have nothing in common. There the sizes of what is added up tell how far off a result may be: a worst case, and
+so wider than the rule.
 """
 
 from __future__ import annotations
@@ -17,6 +19,23 @@ import torch
 _SUM = 2.0**-24  # the unit of float32, in which all is added up
 _VANISHING = 2.0**-126  # of float32: what is smaller may be 0
 _EXPONENTIAL = 2.0**-20  # relative error of an exponential as hardware approximates it
+
+
+def attention_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
+    """The largest error of a result of attention divided by what rounding can do; infinite if one is not finite alone.
+
+    Args:
+        values: The arguments of `attention`, by name.
+        found: The result.
+    """
+    q, k, v, hidden = _by_head(values)
+    unit, least = _rounding_of_weights(values["q"].dtype)
+    scores = (q @ k.mT * values["scale"]).masked_fill(hidden, -math.inf)
+    p = torch.softmax(scores, -1).masked_fill(hidden, 0.0)  # of a row that sees nothing, 0 and not NaN
+    off = p * (_EXPONENTIAL + _SUM * (q.shape[3] + 8) * 2 * (q.abs() @ k.abs().mT * values["scale"]))
+    right = p @ v
+    each = off + (unit + _SUM * (k.shape[2] + 8)) * p + least + _VANISHING
+    return _excess(found, [right], [each @ v.abs() + off.sum(-1, keepdim=True) * right.abs()])
 
 
 def attention_gradient_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
@@ -71,14 +90,9 @@ def _excess(found: Sequence[Any], exact: Sequence[Any], bounds: Sequence[Any]) -
 
 def _exact_and_bounds(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     group = values["q"].shape[1] // values["k"].shape[1]
-    q, out, lse, grad = (values[name].double() for name in ("q", "out", "lse", "grad"))
-    k, v = (values[name].double().repeat_interleave(group, 1) for name in ("k", "v"))
-    scale, dtype = values["scale"], values["q"].dtype
-    unit, least = (0.0, 0.0) if dtype.itemsize > 2 else (torch.finfo(dtype).eps / 2, _least(dtype))
-    queries, keys = q.shape[2], k.shape[2]
-    hidden = torch.zeros(queries, keys, dtype=torch.bool, device=q.device)
-    if values["CAUSAL"]:
-        hidden = torch.ones_like(hidden).triu(keys - queries + 1)
+    out, lse, grad = (values[name].double() for name in ("out", "lse", "grad"))
+    q, k, v, hidden = _by_head(values)
+    scale, (unit, least) = values["scale"], _rounding_of_weights(values["q"].dtype)
     blind = lse[..., None] == -math.inf
     p = torch.exp(q @ k.mT * scale - lse[..., None]).masked_fill(hidden | blind, 0.0)
     apart = grad @ v.mT - (out * grad).sum(-1, keepdim=True)
@@ -101,6 +115,22 @@ def _exact_and_bounds(values: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         exact.append(_shared(right, group) if name != "dq" else right.masked_fill(blind, 0.0))
         bounds.append(_shared(bound, group) if name != "dq" else bound)
     return exact, bounds
+
+
+def _by_head(values: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """q, k and v of each head of queries in float64, and which keys are hidden from which queries."""
+    group = values["q"].shape[1] // values["k"].shape[1]
+    q, (k, v) = values["q"].double(), (values[name].double().repeat_interleave(group, 1) for name in ("k", "v"))
+    queries, keys = q.shape[2], k.shape[2]
+    hidden = torch.zeros(queries, keys, dtype=torch.bool, device=q.device)
+    if values["CAUSAL"]:
+        hidden = torch.ones_like(hidden).triu(keys - queries + 1)
+    return q, k, v, hidden
+
+
+def _rounding_of_weights(dtype: Any) -> tuple[float, float]:
+    """The relative and the least error of weights that are rounded to `dtype`: none to one of more than 16 bits."""
+    return (0.0, 0.0) if dtype.itemsize > 2 else (torch.finfo(dtype).eps / 2, _least(dtype))
 
 
 def _shared(each: Any, group: int) -> Any:

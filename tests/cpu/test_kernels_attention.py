@@ -14,14 +14,14 @@ from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.benchmark import CorrectnessVerifier
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.hardware import named_target
-from triton_ops.kernels.attention import _forward, flash_attention, flash_attention_with_lse, operation
+from triton_ops.kernels.attention import _forward, by_terms, flash_attention, flash_attention_with_lse, operation
 from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.backward import operation as backward_operation
 from triton_ops.kernels.attention.contract import AttentionExtents
 from triton_ops.kernels.attention.kernel import parts_of
 from triton_ops.kernels.attention.problems import seen_pairs
 from triton_ops.kernels.attention.reference import attention_reference
-from triton_ops.kernels.attention.space import wide_space
+from triton_ops.kernels.attention.space import default_config, wide_space
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.space import Config
 
@@ -467,6 +467,33 @@ def test_space_of_the_gradient_leaves_out_what_registers_cannot_hold():
     assert space.why_not({**few, **large}).startswith("dq: ")
     assert space.why_not({**few, "K_KEYS": 128}).startswith("dk and dv: ")
     assert backward_operation.work(backward_operation.problem((1, 2, 1, 3, 4, 8, 16, 2))).flops == 2 * 2 * 9 * 56
+
+
+@pytest.mark.parametrize("head", [16, 64, 80, 128, 256])
+def test_products_that_are_summed_term_by_term_have_small_tiles(head):
+    """Float32 without TF32: compilers take minutes for larger ones."""
+    shape = (2, 16, 4, 300, 2000, head, head, 2)
+    space = operation.space_for(operation.problem(shape, "float32"))
+    large = {**space.default_config, "BLOCK_M": 64, "BLOCK_N": 128, "num_warps": 4}
+    assert space.why_not(space.default_config) is None
+    assert (space.why_not({**large}) or "").startswith("terms: 64 by 128 ") == (head > 16)
+    assert space.why_not({**large, "BLOCK_M": 16, "BLOCK_N": 32, "num_warps": 8}) is None  # no instruction wants rows
+    space = backward_operation.space_for(backward_operation.problem(shape, "float32"))
+    sides = {"Q_ROWS": 16, "Q_KEYS": 16, "K_KEYS": 16, "K_ROWS": 16}
+    assert space.why_not(space.default_config) is space.why_not({**space.default_config, **sides}) is None
+    most = {**space.default_config, "num_warps": 8, **sides}
+    if head > 64:
+        assert space.why_not({**most, "Q_ROWS": 64, "Q_KEYS": 64}).startswith("terms of dq: 64 by 64 ")
+        assert space.why_not({**most, "K_KEYS": 64, "K_ROWS": 64}).startswith("terms of dk and dv: 64 by 64 ")
+
+
+def test_tiles_of_tf32_are_those_of_matrix_instructions():
+    shape = (2, 16, 4, 300, 2000, 128, 128, 2)
+    given = backward_operation.problem(shape, "float32")
+    assert given["PRECISION"] == "ieee"
+    assert by_terms.are_summed(given) and not by_terms.are_summed(backward_operation.problem(shape, "bfloat16"))
+    assert default_config(1200, 2000, 8, 128, "float32", False)["BLOCK_M"] == 64
+    assert default_config(1200, 2000, 8, 128, "float32", True)["BLOCK_M"] == 16
 
 
 def test_shapes_that_cannot_be_are_refused():

@@ -86,9 +86,9 @@ def test_what_is_left_of_equal_numbers_is_within_what_rounding_can_do(interprete
     assert interpreted(judged, CANCELLED[what]) == (None, 1)
 
 
-def excesses():
-    """By how much gradients are beyond the bound of rounding: as they are, with another scale, and with a lost key."""
-    case = case_of("attention_backward", (1, 2, 1, 9, 7, 16, 8, 1), "uniform", 3)
+def excesses(kernel):
+    """By how much results are beyond the bound of rounding: as they are, with another scale, and with a lost key."""
+    case = case_of(kernel, (1, 2, 1, 9, 7, 16, 8, 1), "uniform", 3)
     operation = kernels.load(case.kernel)
     problem = operation.problem(case.shape, case.dtype)
     values = dict(operation.materialise(problem, "cpu", case.seed).keyword)
@@ -101,8 +101,9 @@ def excesses():
     return found
 
 
-def test_the_bound_of_rounding_holds_and_finds_what_is_wrong(interpreted):
-    right, scaled, lost = interpreted(excesses)
+@pytest.mark.parametrize("kernel", ["attention", "attention_backward"])
+def test_the_bound_of_rounding_holds_and_finds_what_is_wrong(interpreted, kernel):
+    right, scaled, lost = interpreted(excesses, kernel)
     assert right < 1 < min(scaled, lost)
 
 

@@ -10,6 +10,7 @@ from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.backward_kernel import dkv_kernel, dq_kernel, inner_kernel
+from triton_ops.kernels.attention.by_terms import IEEE
 from triton_ops.kernels.attention.kernel import LOG2_E
 from triton_ops.kernels.attention.problems import DTYPES, GRADIENT_PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.attention.reference import attention_backward_reference
@@ -122,6 +123,9 @@ def gradient(
         }  # fmt: skip
         size = max(q.shape[3], v.shape[3])
         names = (tuple(GRADIENT_TUNABLES), ())
-        config = config_for(operation, values, lambda: gradient_default(size, dtype_name(q.dtype)), tunables=names)
+        summed = values["PRECISION"] == IEEE
+        config = config_for(
+            operation, values, lambda: gradient_default(size, dtype_name(q.dtype), summed), tunables=names
+        )
         call.launch_all(launch, config, values, q.device)
     return tuple(each if wanted else None for each, wanted in zip(made.values(), needed, strict=True))  # type: ignore[return-value]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from triton_ops.kernels.attention import by_terms
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
@@ -68,16 +69,10 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1:3]
     rows, many, values = queries * (heads // kv_heads), batch * kv_heads, padded(v.shape[3], 16)
-    most_rows, most_keys, least_rows = widest(rows, 16), widest(keys, 32), min(padded(rows, 16), _GROUP_ROWS)
+    most_rows, most_keys, summed = widest(rows, 16), widest(keys, 32), by_terms.are_summed(problem)
     rules = (
         Constraint("rows", lambda BLOCK_M: most_rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded {rows}"),
-        Constraint(
-            "groups",
-            lambda BLOCK_M, num_warps: (
-                least_rows <= BLOCK_M and (num_warps == 4 or BLOCK_M != _GROUP_ROWS)
-            ),
-            f"a group of four warps multiplies {_GROUP_ROWS} rows at once; {{num_warps}} warps have {{BLOCK_M}}",
-        ),
+        by_terms.rule(max(padded(head_dim, 16), values)) if summed else _groups(min(padded(rows, 16), _GROUP_ROWS)),
         Constraint("keys", lambda BLOCK_N: most_keys >= BLOCK_N, f"{{BLOCK_N}} keys are over twice the padded {keys}"),
         Constraint(
             "registers",
@@ -107,7 +102,16 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
             ROLES_NEED,
         ),
     )  # fmt: skip
-    return ConfigSpace(tunables, rules, default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype))
+    default = default_config(rows, keys, many, max(head_dim, v.shape[3]), q.dtype, summed)
+    return ConfigSpace(tunables, rules, default)
+
+
+def _groups(least_rows: int) -> Constraint:
+    return Constraint(
+        "groups",
+        lambda BLOCK_M, num_warps: least_rows <= BLOCK_M and (num_warps == 4 or BLOCK_M != _GROUP_ROWS),
+        f"a group of four warps multiplies {_GROUP_ROWS} rows at once; {{num_warps}} warps have {{BLOCK_M}}",
+    )
 
 
 def _splitting(rows: int, keys: int, many: int) -> tuple[Constraint, ...]:
@@ -126,7 +130,7 @@ def _splitting(rows: int, keys: int, many: int) -> tuple[Constraint, ...]:
 
 
 @lru_cache(maxsize=1024)
-def default_config(rows: int, keys: int, many: int, dim: int, dtype: str) -> Config:
+def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed: bool) -> Config:
     """The untuned config: tiles of 128 rows and 64 keys, others for narrow and wide heads, smaller for small problems.
 
     Source: the fastest of those tried on an H200 with Triton 3.6.0 whose shared memory most devices have.
@@ -137,9 +141,11 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str) -> Con
         many: Heads of keys in all sequences.
         dim: Elements of a key or a value.
         dtype: Of all tensors.
+        summed: Whether products are summed up term by term.
     """
-    wide = padded(dim, 16) * ITEM_BYTES[dtype]
-    most_rows, most_keys = (64, 128) if wide <= 128 else (128, 64) if wide <= 256 else (64, 32)
+    most_rows, most_keys, warps, stages = (
+        by_terms.tile(dim) if summed else _tile(rows, padded(dim, 16) * ITEM_BYTES[dtype])
+    )
     block_rows, block_keys = min(padded(rows, 16), most_rows), min(padded(keys, 32), most_keys)
     programs = -(-rows // block_rows) * many
     splits = 1
@@ -147,8 +153,14 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str) -> Con
         splits *= 2
     return Config(
         BLOCK_M=block_rows, BLOCK_N=block_keys, GROUP_HEADS=1, SPLITS=splits, DESCRIPTORS=False, WARP_SPECIALIZE=False,
-        num_warps=8 if block_rows == 128 else 4, num_stages=3 if wide <= 512 else 2,
+        num_warps=warps, num_stages=stages,
     )  # fmt: skip
+
+
+def _tile(rows: int, wide: int) -> tuple[int, int, int, int]:
+    """BLOCK_M, BLOCK_N, num_warps and num_stages in matrix instructions; a padded head has `wide` bytes."""
+    most_rows, most_keys = (64, 128) if wide <= 128 else (128, 64) if wide <= 256 else (64, 32)
+    return most_rows, most_keys, 8 if min(padded(rows, 16), most_rows) == 128 else 4, 3 if wide <= 512 else 2
 
 
 def gradient_space(problem: Problem) -> ConfigSpace:
@@ -159,7 +171,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
     """
     q, v = problem.specs["q"], problem.specs["v"]
     size, value_size = padded(q.shape[3], 16), padded(v.shape[3], 16)
-    rules = (
+    rules: tuple[Constraint, ...] = (
         Constraint(
             "dq",
             lambda Q_ROWS, Q_KEYS, num_warps: 32 * _MOST_GRADIENT * num_warps >= Q_ROWS * (size + 2 * Q_KEYS),
@@ -173,11 +185,20 @@ def gradient_space(problem: Problem) -> ConfigSpace:
             f"{{K_KEYS}} keys take over {_MOST_GRADIENT} registers of each thread of {{num_warps}} warps",
         ),
     )
-    return ConfigSpace(GRADIENT_TUNABLES, rules, gradient_default(max(q.shape[3], v.shape[3]), q.dtype))
+    summed, most = by_terms.are_summed(problem), max(q.shape[3], v.shape[3])
+    default = gradient_default(most, q.dtype, summed)
+    if summed:
+        rules = (*rules, *by_terms.gradient_rules(padded(most, 16)))
+    return ConfigSpace({**GRADIENT_TUNABLES, **(by_terms.GRADIENT_SIDES if summed else {})}, rules, default)
 
 
-def gradient_default(size: int, dtype: str) -> Config:
-    """The untuned config of the gradient: tiles of 64 by 64, or by 32 where elements of a head are many or wide."""
+def gradient_default(size: int, dtype: str, summed: bool) -> Config:
+    """The untuned config of the gradient: tiles of 64 by 64, or by 32 where elements of a head are many or wide.
+
+    Where products are summed up term by term, it is that of `by_terms`.
+    """
+    if summed:
+        return by_terms.gradient_tile(size)
     wide = padded(size, 16) * ITEM_BYTES[dtype]
     step = 64 if wide <= 128 else 32
     return Config(

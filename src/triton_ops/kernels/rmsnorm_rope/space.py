@@ -6,6 +6,7 @@ it, at every row length, since a block wider than the row is masked. It goes on 
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from triton_ops.kernels.column_sums import SUM_COLUMNS
@@ -30,6 +31,8 @@ _WHOLE_MOST = 16  # pairs of a whole row, whose weights and angles are in regist
 _WHOLE = _WHOLE_MOST * 32 * 16  # pairs of the longest row that stays in registers
 _CHUNK = 1024  # pairs of the largest block of the documented space
 _DOCUMENTED_WARPS = 8
+_MASKS = 16
+_LOAD_BYTES = 16
 _FULL = 32  # warps of a multiprocessor, from which on more programs of the gradient wait for registers
 _WARP_BYTES = 32 * 16  # bytes that a warp loads at once: 16 bytes per lane, the widest load
 
@@ -42,6 +45,7 @@ def config_space(problem: Problem) -> ConfigSpace:
     """
     hidden = problem["HIDDEN"]
     widest = _padded_pairs(hidden)
+    at_once = math.gcd(problem["HEAD_DIM"] // 2, _LOAD_BYTES // ITEM_BYTES[problem["x"].dtype])  # pairs, with one mask
     rules = (
         Constraint(
             "row", lambda BLOCK_SIZE, num_warps: _documented(BLOCK_SIZE, num_warps) or widest >= BLOCK_SIZE,
@@ -60,6 +64,11 @@ def config_space(problem: Problem) -> ConfigSpace:
             "stages", lambda BLOCK_SIZE, num_warps, num_stages: _documented(BLOCK_SIZE, num_warps)
             or widest > BLOCK_SIZE or num_stages == 1,
             "a row of one block has no further chunks to load ahead in {num_stages} stages",
+        ),
+        Constraint(
+            "masks", lambda BLOCK_SIZE, num_warps, num_stages: _documented(BLOCK_SIZE, num_warps)
+            or num_stages == 1 or 32 * _MASKS * at_once * num_warps > BLOCK_SIZE,
+            f"loads ahead of {{num_warps}} warps have {_MASKS} masks or more of a thread; NVIDIA's assembler lost some",
         ),
     )  # fmt: skip
     return ConfigSpace(TUNABLES, rules, default_config(hidden, problem["x"].dtype))
