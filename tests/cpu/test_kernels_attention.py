@@ -491,7 +491,8 @@ def test_tiles_of_tf32_are_those_of_matrix_instructions():
     shape = (2, 16, 4, 300, 2000, 128, 128, 2)
     given = backward_operation.problem(shape, "float32")
     assert given["PRECISION"] == "ieee"
-    assert by_terms.are_summed(given) and not by_terms.are_summed(backward_operation.problem(shape, "bfloat16"))
+    assert by_terms.are_summed(given)
+    assert not by_terms.are_summed(backward_operation.problem(shape, "bfloat16"))
     assert default_config(1200, 2000, 8, 128, "float32", False)["BLOCK_M"] == 64
     assert default_config(1200, 2000, 8, 128, "float32", True)["BLOCK_M"] == 16
 
