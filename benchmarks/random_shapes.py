@@ -235,7 +235,10 @@ def _row(name: str, parts: Sequence[Part], seed: int) -> dict[str, Any]:
     """The figures of a kernel, from those of the parts of its cases."""
     bad = [case for part in parts for case in part.wrong]
     fills = sum((part.fills for part in parts), Counter[str]())
-    bounded = {"by_bound": sum(len(part.by_bound) for part in parts)} if name in BOUNDS else {}
+    bounded: dict[str, Any] = {}
+    if name in BOUNDS:
+        kinds = Counter(f"{case.dtype}, {case.fill}" for part in parts for case in part.by_bound)
+        bounded = {"by_bound": kinds.total(), "by_bound_of": dict(sorted(kinds.items()))}
     return {
         "cases": sum(part.ran for part in parts), "wrong": len(bad), **bounded, "fills": dict(sorted(fills.items())),
         "seconds": max(part.seconds for part in parts), "seed": seed, "examples": bad[:10],

@@ -151,6 +151,30 @@ def test_products_from_registers_on_hopper_are_suspected_under_an_old_assembler(
     assert suspicion([from_registers]) == ""
 
 
+def of_ptx(text, arch=90):
+    return SimpleNamespace(metadata=SimpleNamespace(target=SimpleNamespace(arch=arch)), asm={"ptx": text})
+
+
+@pytest.mark.parametrize(
+    ("masks", "version", "told"), [(16, "12.8.93", True), (15, "12.8.93", False), (16, "13.5.37", False)]
+)
+def test_many_masks_that_turns_of_a_loop_hand_on_are_suspected(monkeypatch, masks, version, told):
+    in_use(monkeypatch, version)
+    text = "\n".join(f"mov.pred \t%p{place}, %p{place + 16};" for place in range(masks))
+    found = suspicion([of_ptx("ret;"), of_ptx(text)])
+    assert ("can lose masks of loads that run ahead, as here; ptxas 13.5 does not" in found) == told
+    assert bool(found) == told
+    assert suspicion([of_ptx(text, 80)]) == ""
+
+
+def test_code_that_two_faults_may_break_names_both(monkeypatch):
+    in_use(monkeypatch, "12.8.93")
+    masks = of_ptx("mov.pred %p1, %p2;\n" * 16)
+    found = suspicion([compiled(True), masks])
+    assert "break products whose left factor is in registers and lose masks" in found
+    assert "ptxas 13.5 does not" in found
+
+
 def test_another_architecture_is_not_suspected(monkeypatch):
     in_use(monkeypatch, "12.8.93")
     assert suspicion([compiled(True, 80)]) == ""

@@ -1,8 +1,12 @@
-"""ptxas, the assembler behind Triton: which one is in use, a fault that some versions have, and newer ones nearby.
+"""ptxas, the assembler behind Triton: which one is in use, faults that some versions have, and newer ones nearby.
 
 ptxas before 13.3 can break pipelined products of a warp group (`wgmma`) whose left factor is in registers, as that of
 attention's second product and of dequantised weights is; the developers of Triton saw 61 in place of 64. Triton 3.6 to
 3.8 bring an older one.
+
+12.8.93, which Triton 3.6 and 3.7 bring, can lose masks that a loop hands from one turn to the next, as it does for
+loads that run ahead: on an H200 `rmsnorm_rope` of float32 with 16 and more masks of a thread left parts of rows
+unwritten, or wrote wrong ones. With 13.5.37 the same PTX is right; of versions between them nothing is known.
 
 Facts used, from Triton 3.6 to 3.9: `triton.backends.nvidia.compiler.get_ptxas(arch)` has the `path` of the program that
 is called, which `TRITON_PTXAS_PATH` or, for some architectures, `TRITON_PTXAS_BLACKWELL_PATH` names.
@@ -25,9 +29,34 @@ from triton_ops.backend.toolchain import version_told
 from triton_ops.exceptions import MissingDependencyError, SettingsError
 
 HOPPER = 90
-_WHOLE = (13, 3)  # the first version without the fault
-_FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{")
 _TOOLKIT = Path("/usr/local/cuda/bin/ptxas")
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What some versions do to code on Hopper.
+
+    Attributes:
+        shown_by: A text in PTX that it takes.
+        times: How often at least.
+        whole: The first version that is known to be without it.
+        what: What such a version can do, in words.
+    """
+
+    shown_by: re.Pattern[str]
+    times: int
+    whole: tuple[int, ...]
+    what: str
+
+    def may_be_in(self, text: str) -> bool:
+        """Whether the code has what the fault takes."""
+        return len(self.shown_by.findall(text)) >= self.times
+
+
+_REGISTERS = _Fault(
+    re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{"), 1, (13, 3), "break products whose left factor is in registers"
+)
+_FAULTS = (_REGISTERS, _Fault(re.compile(r"\bmov\.pred\b"), 16, (13, 5), "lose masks of loads that run ahead"))
 
 
 @dataclass(frozen=True)
@@ -52,7 +81,7 @@ class Assembler:
     @property
     def faulty(self) -> bool:
         """Whether it can break products from registers on Hopper."""
-        return self.numbers < _WHOLE
+        return self.numbers < _REGISTERS.whole
 
     def __str__(self) -> str:
         return f"{self.version}, {self.origin}"
@@ -120,17 +149,19 @@ def suspicion(made: Sequence[Any]) -> str:
     Cost: reads the PTX; asks a program its version.
     """
     texts = [compiled.asm.get("ptx") for compiled in made if _arch(compiled) == HOPPER]
-    if not any(isinstance(text, str) and _FROM_REGISTERS.search(text) for text in texts):
-        return ""
-    used = assembler_in_use()
-    return fault_of(used) if used is not None and used.faulty else ""
+    code = [text for text in texts if isinstance(text, str)]
+    shown = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
+    used = assembler_in_use() if shown else None
+    found = [fault for fault in shown if used is not None and used.numbers < fault.whole]
+    return _told(used, found) if used is not None and found else ""
 
 
-def fault_of(used: Assembler) -> str:
-    """The fault of an assembler and what to do about it, in words."""
+def _told(used: Assembler, faults: Sequence[_Fault]) -> str:
+    """What an assembler may have done and what to do about it, in words."""
+    whole = ".".join(map(str, max(fault.whole for fault in faults)))
     return (
-        f"it may be the assembler's fault: ptxas {used.version} can break products whose left factor is in registers, "
-        "as here; ptxas 13.3 does not: triton_ops.use_ptxas(), or TRITON_PTXAS_PATH"
+        f"it may be the assembler's fault: ptxas {used.version} can {' and '.join(fault.what for fault in faults)}, "
+        f"as here; ptxas {whole} does not: triton_ops.use_ptxas(), or TRITON_PTXAS_PATH"
     )
 
 
