@@ -137,6 +137,8 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/concepts/inferred.md too")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="where to write the recordings with what was read")
     asked = parser.parse_args()
+    if asked.write is not None:
+        asked.write.mkdir(parents=True, exist_ok=True)
     found: dict[str, dict[str, dict[str, float]]] = {}
     for path in asked.recordings:
         recording = read(path)

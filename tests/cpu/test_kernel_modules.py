@@ -31,6 +31,7 @@ from triton_ops import (
 )
 from triton_ops.dispatch import operations
 from triton_ops.dispatch.ledger import forget_decisions
+from triton_ops.exceptions import DeviceError
 from triton_ops.kernels import choice
 from triton_ops.kernels.fp8_gemm import linear
 from triton_ops.kernels.fp8_gemm.linear import copies
@@ -147,14 +148,22 @@ def test_a_capture_uses_and_leaves_no_quantised_weight(interpreted, where):
 
 
 def refused_by_a_layer():
-    layer = FP8Linear(32, 16)
-    return [error_of(layer, given) for given in ([1.0], drawn(5, 31), torch.ones(5, 32, dtype=torch.int32))]
+    layer, elsewhere = FP8Linear(32, 16), FP8Linear(32, 16, device="meta")
+    inputs = [1.0], drawn(5, 31), torch.ones(5, 32, dtype=torch.int32)
+    return [*(error_of(layer, given) for given in inputs), error_of(elsewhere, drawn(5, 32))]
 
 
 def test_a_layer_says_what_does_not_fit(interpreted):
     assert interpreted(refused_by_a_layer) == [
-        ("KernelTypeError", None), ("ShapeMismatchError", "x"), ("UnsupportedDtypeError", "tensor"),
+        ("KernelTypeError", None), ("ShapeMismatchError", "x"), ("UnsupportedDtypeError", "x"),
+        ("DeviceError", "weight"),
     ]  # fmt: skip
+
+
+def test_a_layer_on_a_cpu_names_its_input():
+    with pytest.raises(DeviceError, match="x is on cpu") as raised:
+        FP8Linear(32, 16)(drawn(5, 32))
+    assert raised.value.tensor_name == "x"
 
 
 def in_autocast():

@@ -21,7 +21,10 @@ from triton_ops.kernels import call
 from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import quantize_fp8
+from triton_ops.kernels.fp8_quantize.contract import check_float8_device
+from triton_ops.kernels.fp8_quantize.problems import DTYPES
 from triton_ops.kernels.gradient import differentiable
+from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.tensors import is_fake
 
 
@@ -101,7 +104,10 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
         KernelTypeError, DeviceError, UnsupportedDtypeError: As `fp8_gemm`.
         ShapeMismatchError: The last axis of `x` is not [in features].
     """
-    call.check_placement({"x": x}, on_cpu=True)  # its device is judged with the other tensors
+    factors = {"x": x, "weight": weight}
+    call.check_placement(factors if bias is None else {**factors, "bias": bias}, on_cpu=INTERPRETED)
+    check_float8_device(x)
+    call.check_dtypes(factors, DTYPES)
     call.check_shape("x", x.shape, (*x.shape[:-1], weight.shape[1]), "the layer has this number of inputs")
 
     def run(_kept: bool) -> tuple[Any, list[Any]]:
