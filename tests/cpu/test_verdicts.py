@@ -101,6 +101,34 @@ def cut(tensor):
     return (tensor.view(torch.int32) & -(1 << 13)).view(torch.float32)
 
 
+def with_errors(own, error, elements):
+    """How a float32 result of 61 terms is wrong that is off by `error`, beside a peer that is off by `own`."""
+    golden = torch.full((elements,), 1.5, dtype=torch.float64)
+    precision = Precision(inputs=("float32",), reduction=61)
+    judge = Rounded(golden, [(golden * (1 + own)).float()], torch.float32, precision=precision)
+    return judge.difference((golden * (1 + error)).float())
+
+
+@pytest.mark.parametrize(("elements", "right"), [(1, True), (2, True), (127, False), (128, False), (5000, False)])
+def test_of_few_elements_the_error_of_the_peer_is_chance(elements, right):
+    assert (with_errors(3.9e-6, 6.6e-6, elements) is None) == right
+    assert with_errors(3.9e-6, 1e-4, elements) is not None
+
+
+def test_correct_sums_that_cancel_out_are_right():
+    torch.manual_seed(1)
+    refused, of = 0, 400
+    for _ in range(of):
+        left, right = torch.rand(1, 61) * 2 - 1, torch.rand(61) * 2 - 1
+        golden = (left.double() * right.double()).sum(1)
+        precision = Precision(inputs=("float32",) * 2, reduction=61)
+        judge = Rounded(golden, [left @ right], torch.float32, precision=precision)
+        refused += (
+            judge.difference(torch.stack([part.sum(1) for part in (left * right).split(8, 1)]).sum(0)) is not None
+        )
+    assert refused <= of / 100  # one or two of a thousand are near zero beyond what the rule can tell
+
+
 def test_float32_is_judged_as_float32_unless_the_code_multiplies_in_tf32():
     generator = torch.Generator().manual_seed(0)
     a, b = torch.randn(128, 512, generator=generator), torch.randn(512, 128, generator=generator)

@@ -20,7 +20,8 @@ u is the rounding unit of the coarsest among the result and its inputs of 16 bit
 the number of terms that are added up. u / √3 is the RMS error of rounding at the lower end of a binade, so that correct
 rounding stays well below it. Slack is for functions such as `exp` that hardware approximates. Hopper's tensor cores
 keep about 14 bits of products of 8-bit floats. A row whose golden values nearly vanish is judged as if its RMS were a
-sixteenth of the median row's.
+sixteenth of the median row's. Of a result of n < 128 elements the limits of means are 1 + 3 / n times as large: the
+peer's error over few elements is a matter of chance, as where all of a sum cancels out.
 
 No element is compared with a low-precision reference: correct results differ from one another by rounding, and of
 millions of elements the worst differ much. docs/concepts/verdicts.md says why the rule is this one.

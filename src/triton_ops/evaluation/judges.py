@@ -42,6 +42,7 @@ class Rounded:
         torch = self._torch = require("torch", "checking results")
         name = str(dtype).removeprefix("torch.")
         self._shape, self._width, self._times = tuple(golden.shape), _width(golden.shape), times
+        self._by_mean = times * _chance(golden.numel())  # factor of limits of means, over a row or all
         self._golden = golden.to(torch.float64 if dtype.itemsize >= 4 else torch.float32).reshape(-1)
         self._f, distance = precision.rounding(name), precision.distance(name)
         self._least = distance / math.sqrt(12)  # error by RMS of rounding numbers that nearly vanish
@@ -53,7 +54,7 @@ class Rounded:
             times * (largest + 2 * max(unit * _binade(size), distance)) for size in (self._size, self._odd.largest)
         )
         self._limits = self._limit, beside_infinity
-        self._mean_limit = times * _MEAN * max(self._own_mean, self._f * self._mean, self._least)
+        self._mean_limit = self._by_mean * _MEAN * max(self._own_mean, self._f * self._mean, self._least)
 
     def _measure_peers(self, peers: Sequence[Any]) -> None:
         """The size of the golden result and of the peers' errors: largest, by root mean square, and by row."""
@@ -114,7 +115,7 @@ class Rounded:
             error = self._tamed(closed(wide, part) - self._golden[part].double(), part)
             size = torch.linalg.vector_norm(self._in_rows(error), dim=1)
             share = _ratio(torch, size, self._rows[rows])
-            over = (share > _MOST_ROWS * self._times).sum()
+            over = (share > _MOST_ROWS * self._by_mean).sum()
             ends = torch.stack(torch.aminmax(error)).abs().max()  # NaN if there is one, as for the largest of all
             strange = self._odd.strange(wide, part, self._limits)
             columns.append(torch.stack([size.square().sum(), ends, over.double(), share.max(), strange.double()]))
@@ -130,9 +131,9 @@ class Rounded:
         if found.strange or not math.isfinite(found.largest):
             return math.inf
         allowed = max(1, _OUTLIER_SHARE * len(self._rows))
-        many = max(1.0 + 1e-3, found.row / (_ROW * self._times)) if found.rows_over > allowed else 0.0
+        many = max(1.0 + 1e-3, found.row / (_ROW * self._by_mean)) if found.rows_over > allowed else 0.0
         return max(
-            _over(found.largest, self._limit), _over(found.mean, self._mean_limit), found.row / (_ROW * self._times),
+            _over(found.largest, self._limit), _over(found.mean, self._mean_limit), found.row / (_ROW * self._by_mean),
             many,
         )  # fmt: skip
 
@@ -365,6 +366,11 @@ class Equal:
             f"{share:.2%} of the elements differ, the worst by {worst}; none may; element {index} is {pair[0]} instead "
             f"of {pair[1]}"
         )
+
+
+def _chance(elements: int) -> float:
+    """How much larger errors by root mean square may be for results of few elements, whose peer's error is chance."""
+    return 1 + 3 / elements if 0 < elements < _CUT else 1.0
 
 
 def _width(shape: Sequence[int]) -> int:
