@@ -14,9 +14,10 @@ from triton_ops.backend.offline import AheadOfTime, described
 from triton_ops.benchmark import CorrectnessVerifier
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.hardware import named_target
-from triton_ops.kernels.attention import _forward, by_terms, flash_attention, flash_attention_with_lse, operation
+from triton_ops.kernels.attention import _forward, flash_attention, flash_attention_with_lse, operation
 from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.backward import operation as backward_operation
+from triton_ops.kernels.attention.by_terms import are_summed
 from triton_ops.kernels.attention.contract import AttentionExtents
 from triton_ops.kernels.attention.kernel import parts_of
 from triton_ops.kernels.attention.problems import seen_pairs
@@ -416,13 +417,29 @@ def test_forms_compile_for_hopper_and_fit(cli, shared_fork_server, what):
     shape, values = COMPILED[what]
     space = operation.space_for(operation.problem(shape, "bfloat16"))
     config = {**space.default_config, **values}
-    words = [word for name, value in config.items() for word in ("--space", f"{name}={str(value).lower()}")]
-    ran = cli("compile", "attention", "--target", "sm_90", "--shape", "x".join(map(str, shape)), "--json", *words)
-    assert ran.code == 0, ran.err
-    (found,) = json.loads(ran.out)
+    found = compiled(cli, operation, shape, config, "sm_90", "bfloat16")
     assert found["status"] == "ok"
     assert found["spill_bytes"] <= 64
     assert found["mma"] == ("mma.sync" if config["BLOCK_M"] < 64 else "wgmma")
+
+
+def compiled(cli, of, shape, config, target, dtype):
+    """What `triton-ops compile` says of one config."""
+    words = [word for name, value in config.items() for word in ("--space", f"{name}={str(value).lower()}")]
+    extents = "x".join(map(str, shape))
+    ran = cli("compile", of.name, "--target", target, "--shape", extents, "--dtype", dtype, "--json", *words)
+    assert ran.code == 0, ran.err
+    (found,) = json.loads(ran.out)
+    return found
+
+
+@pytest.mark.parametrize("of", [operation, backward_operation], ids=lambda each: each.name)
+def test_wide_heads_of_float32_fit_devices_of_100_kb_untuned(cli, shared_fork_server, of):
+    shape = (1, 4, 2, 515, 777, 256, 256, 2)
+    config = of.space_for(of.problem(shape, "float32")).default_config
+    found = compiled(cli, of, shape, config, "sm_120", "float32")
+    assert (found["status"], found["mma"]) == ("ok", "none")
+    assert found["spill_bytes"] <= 64
 
 
 def beginnings_of_second_halves(text):
@@ -491,8 +508,8 @@ def test_tiles_of_tf32_are_those_of_matrix_instructions():
     shape = (2, 16, 4, 300, 2000, 128, 128, 2)
     given = backward_operation.problem(shape, "float32")
     assert given["PRECISION"] == "ieee"
-    assert by_terms.are_summed(given)
-    assert not by_terms.are_summed(backward_operation.problem(shape, "bfloat16"))
+    assert are_summed(given)
+    assert not are_summed(backward_operation.problem(shape, "bfloat16"))
     assert default_config(1200, 2000, 8, 128, "float32", False)["BLOCK_M"] == 64
     assert default_config(1200, 2000, 8, 128, "float32", True)["BLOCK_M"] == 16
 

@@ -1,5 +1,6 @@
 """Every shipped kernel on random shapes, configs and inputs, by the rule for verdicts: a sample of the benchmark."""
 
+import math
 import random
 from collections import Counter
 from dataclasses import replace
@@ -105,6 +106,26 @@ def excesses(kernel):
 def test_the_bound_of_rounding_holds_and_finds_what_is_wrong(interpreted, kernel):
     right, scaled, lost = interpreted(excesses, kernel)
     assert right < 1 < min(scaled, lost)
+
+
+def lost_values(kernel):
+    """The excess over the bound of results that lost a NaN or an infinity, and of results as they are."""
+    case = case_of(kernel, (1, 2, 1, 9, 12, 16, 8, 2), "uniform", 3)
+    operation = kernels.load(case.kernel)
+    problem = operation.problem(case.shape, case.dtype)
+    values = dict(operation.materialise(problem, "cpu", case.seed).keyword)
+    values["v"][:, :, :2, 0], values["v"][:, :, :2, 1] = math.nan, math.inf
+    spoil(values, problem.specs, case)
+    found = launched(operation, Config(case.config), values)
+    lost = [each.nan_to_num(nan=1.0, posinf=1.0, neginf=1.0) for each in found]
+    return BOUNDS[kernel](values, found), BOUNDS[kernel](values, lost)
+
+
+@pytest.mark.parametrize("kernel", ["attention", "attention_backward"])
+def test_the_bound_of_rounding_takes_no_number_for_nan_or_infinity(interpreted, kernel):
+    right, lost = interpreted(lost_values, kernel)
+    assert right < 1
+    assert lost == math.inf
 
 
 @pytest.mark.parametrize("shape", [(40, 1), (40, 2), (7, 300), (300, 7)])

@@ -40,7 +40,7 @@ class _Fault:
         shown_by: A text in PTX that it takes.
         times: How often at least.
         whole: The first version that is known to be without it.
-        what: What such a version can do, in words.
+        what: What an earlier version does, in words.
     """
 
     shown_by: re.Pattern[str]
@@ -53,10 +53,9 @@ class _Fault:
         return len(self.shown_by.findall(text)) >= self.times
 
 
-_REGISTERS = _Fault(
-    re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{"), 1, (13, 3), "break products whose left factor is in registers"
-)
-_FAULTS = (_REGISTERS, _Fault(re.compile(r"\bmov\.pred\b"), 16, (13, 5), "lose masks of loads that run ahead"))
+_FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{")
+_REGISTERS = _Fault(_FROM_REGISTERS, 1, (13, 3), "can break products whose left factor is in registers")
+_FAULTS = (_REGISTERS, _Fault(re.compile(r"\bmov\.pred\b"), 16, (13, 5), "may lose masks of loads that run ahead"))
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ def _told(used: Assembler, faults: Sequence[_Fault]) -> str:
     """What an assembler may have done and what to do about it, in words."""
     whole = ".".join(map(str, max(fault.whole for fault in faults)))
     return (
-        f"it may be the assembler's fault: ptxas {used.version} can {' and '.join(fault.what for fault in faults)}, "
+        f"it may be the assembler's fault: ptxas {used.version} {' and '.join(fault.what for fault in faults)}, "
         f"as here; ptxas {whole} does not: triton_ops.use_ptxas(), or TRITON_PTXAS_PATH"
     )
 

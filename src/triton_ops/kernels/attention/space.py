@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from triton_ops.kernels.attention import by_terms
+from triton_ops.kernels.attention.by_terms import GRADIENT_SIDES, are_summed, gradient_rules, gradient_tile, rule, tile
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
@@ -50,7 +50,7 @@ def config_space(problem: Problem) -> ConfigSpace:
     """The space for the problem's extents and layout.
 
     Args:
-        problem: A problem with the specs q, k and v.
+        problem: A problem with the specs q, k and v, and PRECISION.
     """
     return _space(problem, TUNABLES)
 
@@ -69,10 +69,10 @@ def _space(problem: Problem, tunables: dict[str, Tunable]) -> ConfigSpace:
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1:3]
     rows, many, values = queries * (heads // kv_heads), batch * kv_heads, padded(v.shape[3], 16)
-    most_rows, most_keys, summed = widest(rows, 16), widest(keys, 32), by_terms.are_summed(problem)
+    most_rows, most_keys, summed = widest(rows, 16), widest(keys, 32), are_summed(problem)
     rules = (
         Constraint("rows", lambda BLOCK_M: most_rows >= BLOCK_M, f"{{BLOCK_M}} rows are over twice the padded {rows}"),
-        by_terms.rule(max(padded(head_dim, 16), values)) if summed else _groups(min(padded(rows, 16), _GROUP_ROWS)),
+        rule(max(padded(head_dim, 16), values)) if summed else _groups(min(padded(rows, 16), _GROUP_ROWS)),
         Constraint("keys", lambda BLOCK_N: most_keys >= BLOCK_N, f"{{BLOCK_N}} keys are over twice the padded {keys}"),
         Constraint(
             "registers",
@@ -143,9 +143,7 @@ def default_config(rows: int, keys: int, many: int, dim: int, dtype: str, summed
         dtype: Of all tensors.
         summed: Whether products are summed up term by term.
     """
-    most_rows, most_keys, warps, stages = (
-        by_terms.tile(dim) if summed else _tile(rows, padded(dim, 16) * ITEM_BYTES[dtype])
-    )
+    most_rows, most_keys, warps, stages = tile(dim) if summed else _tile(rows, padded(dim, 16) * ITEM_BYTES[dtype])
     block_rows, block_keys = min(padded(rows, 16), most_rows), min(padded(keys, 32), most_keys)
     programs = -(-rows // block_rows) * many
     splits = 1
@@ -167,7 +165,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
     """The space of the gradient, whose programs hold two tiles of scores beside their sums.
 
     Args:
-        problem: A problem with the specs q and v.
+        problem: A problem with the specs q and v, and PRECISION.
     """
     q, v = problem.specs["q"], problem.specs["v"]
     size, value_size = padded(q.shape[3], 16), padded(v.shape[3], 16)
@@ -185,11 +183,11 @@ def gradient_space(problem: Problem) -> ConfigSpace:
             f"{{K_KEYS}} keys take over {_MOST_GRADIENT} registers of each thread of {{num_warps}} warps",
         ),
     )
-    summed, most = by_terms.are_summed(problem), max(q.shape[3], v.shape[3])
+    summed, most = are_summed(problem), max(q.shape[3], v.shape[3])
     default = gradient_default(most, q.dtype, summed)
     if summed:
-        rules = (*rules, *by_terms.gradient_rules(padded(most, 16)))
-    return ConfigSpace({**GRADIENT_TUNABLES, **(by_terms.GRADIENT_SIDES if summed else {})}, rules, default)
+        rules = (*rules, *gradient_rules(padded(most, 16)))
+    return ConfigSpace({**GRADIENT_TUNABLES, **(GRADIENT_SIDES if summed else {})}, rules, default)
 
 
 def gradient_default(size: int, dtype: str, summed: bool) -> Config:
@@ -198,7 +196,7 @@ def gradient_default(size: int, dtype: str, summed: bool) -> Config:
     Where products are summed up term by term, it is that of `by_terms`.
     """
     if summed:
-        return by_terms.gradient_tile(size)
+        return gradient_tile(size)
     wide = padded(size, 16) * ITEM_BYTES[dtype]
     step = 64 if wide <= 128 else 32
     return Config(
