@@ -326,7 +326,7 @@ def on_terminal(place, *words, columns=80, **more):
 
 def frames(text):
     """What stood in a line of the terminal at some time, without colours."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    plain = DOUBT.sub("", re.sub(r"\x1b\[[0-9;]*m", "", text))  # a message is one line, however wide
     return [frame for frame in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", plain) if frame.strip()]
 
 
