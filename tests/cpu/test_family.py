@@ -83,7 +83,9 @@ def test_what_left_its_parent_ends_when_the_tune_is_killed(tmp_path, number, mon
 def test_children_without_the_mark_are_found_below_their_parents():
     mark = new_mark()
     # It does not end by itself when its child has.
-    nested = "import subprocess, time; subprocess.run(['sleep', '600'], env={}, start_new_session=True); time.sleep(600)"
+    nested = (
+        "import subprocess, time; subprocess.run(['sleep', '600'], env={}, start_new_session=True); time.sleep(600)"
+    )
     with subprocess.Popen([sys.executable, "-c", nested], env={**os.environ, "MARK": mark}) as process:
         eventually(lambda: len(members(mark)) == 2)
         assert process.pid in members(mark)
