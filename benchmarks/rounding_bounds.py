@@ -24,8 +24,8 @@ _EXPONENTIAL = 2.0**-20  # relative error of an exponential as hardware approxim
 def attention_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
     """The largest error of a result of attention divided by what rounding can do.
 
-    Infinite where one of the results is not finite and the other is, or is otherwise so. Sums of `D` products are trees
-    of short chains, as in `layer_norm_gradient_excess`.
+    It is infinite where the exact result is NaN or infinite and the found one is anything else. A score is a sum in
+    trees of short chains, so that its error grows with the root of the head's size.
 
     Args:
         values: The arguments of `attention`, by name.

@@ -17,8 +17,8 @@ from triton_ops.hardware import named_target
 from triton_ops.kernels.attention import _forward, flash_attention, flash_attention_with_lse, operation
 from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.backward import operation as backward_operation
-from triton_ops.kernels.attention.by_terms import are_summed
 from triton_ops.kernels.attention.contract import AttentionExtents
+from triton_ops.kernels.attention.float32_tiles import are_summed
 from triton_ops.kernels.attention.kernel import parts_of
 from triton_ops.kernels.attention.problems import seen_pairs
 from triton_ops.kernels.attention.reference import attention_reference
@@ -493,7 +493,7 @@ def test_products_that_are_summed_term_by_term_have_small_tiles(head):
     space = operation.space_for(operation.problem(shape, "float32"))
     large = {**space.default_config, "BLOCK_M": 64, "BLOCK_N": 128, "num_warps": 4}
     assert space.why_not(space.default_config) is None
-    assert (space.why_not({**large}) or "").startswith("terms: 64 by 128 ") == (head > 16)
+    assert (space.why_not(large) or "").startswith("terms: 64 by 128 ") == (head > 16)
     assert space.why_not({**large, "BLOCK_M": 16, "BLOCK_N": 32, "num_warps": 8}) is None  # no instruction wants rows
     space = backward_operation.space_for(backward_operation.problem(shape, "float32"))
     sides = {"Q_ROWS": 16, "Q_KEYS": 16, "K_KEYS": 16, "K_ROWS": 16}

@@ -11,8 +11,8 @@ from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.backward import gradient
-from triton_ops.kernels.attention.by_terms import IEEE
 from triton_ops.kernels.attention.contract import AttentionExtents, check_config, validate_attention_inputs
+from triton_ops.kernels.attention.float32_tiles import are_summed
 from triton_ops.kernels.attention.kernel import launch
 from triton_ops.kernels.attention.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.attention.reference import attention_reference
@@ -201,7 +201,7 @@ def _forward(
         check_config(config, q, k, v)
         rows, many = extents.queries * (extents.heads // extents.kv_heads), extents.batch * extents.kv_heads
         dim = max(extents.head_dim, extents.value_dim)
-        summed = values["PRECISION"] == IEEE
+        summed = are_summed(values)
         chosen = config_for(
             operation, values, lambda: default_config(rows, extents.keys, many, dim, dtype_name(q.dtype), summed),
             config=config, tunables=(NEEDED, OPTIONAL), tune=tune,

@@ -10,7 +10,7 @@ from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.backward_kernel import dkv_kernel, dq_kernel, inner_kernel
-from triton_ops.kernels.attention.by_terms import IEEE
+from triton_ops.kernels.attention.float32_tiles import are_summed
 from triton_ops.kernels.attention.kernel import LOG2_E
 from triton_ops.kernels.attention.problems import DTYPES, GRADIENT_PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.attention.reference import attention_backward_reference
@@ -123,7 +123,7 @@ def gradient(
         }  # fmt: skip
         size = max(q.shape[3], v.shape[3])
         names = (tuple(GRADIENT_TUNABLES), ())
-        summed = values["PRECISION"] == IEEE
+        summed = are_summed(values)
         config = config_for(
             operation, values, lambda: gradient_default(size, dtype_name(q.dtype), summed), tunables=names
         )

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from triton_ops.kernels.attention.by_terms import GRADIENT_SIDES, are_summed, gradient_rules, gradient_tile, rule, tile
+from triton_ops.kernels.attention.float32_tiles import (
+    GRADIENT_SIDES,
+    are_summed,
+    gradient_rules,
+    gradient_tile,
+    rule,
+    tile,
+)
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
 from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
@@ -193,7 +200,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
 def gradient_default(size: int, dtype: str, summed: bool) -> Config:
     """The untuned config of the gradient: tiles of 64 by 64, or by 32 where elements of a head are many or wide.
 
-    Where products are summed up term by term, it is that of `by_terms`.
+    Where products are summed up term by term, it is that of `float32_tiles.py`.
     """
     if summed:
         return gradient_tile(size)

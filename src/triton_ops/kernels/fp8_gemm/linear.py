@@ -21,7 +21,6 @@ from triton_ops.kernels import call
 from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import quantize_fp8
-from triton_ops.kernels.fp8_quantize.contract import check_float8_device
 from triton_ops.kernels.fp8_quantize.problems import DTYPES
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.jit import INTERPRETED
@@ -106,7 +105,6 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
     """
     factors = {"x": x, "weight": weight}
     call.check_placement(factors if bias is None else {**factors, "bias": bias}, on_cpu=INTERPRETED)
-    check_float8_device(x)
     call.check_dtypes(factors, DTYPES)
     call.check_shape("x", x.shape, (*x.shape[:-1], weight.shape[1]), "the layer has this number of inputs")
 

@@ -31,10 +31,10 @@ _WHOLE_MOST = 16  # pairs of a whole row, whose weights and angles are in regist
 _WHOLE = _WHOLE_MOST * 32 * 16  # pairs of the longest row that stays in registers
 _CHUNK = 1024  # pairs of the largest block of the documented space
 _DOCUMENTED_WARPS = 8
-_MASKS = 16
-_LOAD_BYTES = 16
+_MASKS = 16  # of a thread's loads that run ahead, from which on NVIDIA's assembler 12.8.93 lost some
 _FULL = 32  # warps of a multiprocessor, from which on more programs of the gradient wait for registers
-_WARP_BYTES = 32 * 16  # bytes that a warp loads at once: 16 bytes per lane, the widest load
+_LOAD_BYTES = 16  # of the widest load of a thread
+_WARP_BYTES = 32 * _LOAD_BYTES  # bytes that a warp loads at once
 
 
 def config_space(problem: Problem) -> ConfigSpace:

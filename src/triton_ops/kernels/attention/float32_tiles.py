@@ -1,26 +1,28 @@
-"""Tiles of attention for float32 where TF32 is not allowed: products are summed up term by term, not in instructions.
+"""Tiles of attention for float32 where TF32 is not allowed: each term is multiplied and added by itself.
 
-A thread adds up the terms of its part of a tile, rows times keys times elements of a head. One that has many of them
-spills, and compilers take minutes for it: for the gradient of heads of 128 elements 54 s with 4,096 terms, which spill
-13 KB, and 7 s with 1,024 (Triton 3.6.0, sm_90). So tiles are small. Three products of numbers of TF32 (`tf32x3`) in
-matrix instructions would take a third of the time on an H200, and lose what is smaller than these numbers can be: with
-values around 1e-37 results are 1e-4 off, which the rule for verdicts takes for wrong.
+Such products take no matrix instructions. A tile has rows times keys times elements of a head as terms. A thread that
+has many of them spills, and compilers take long for it: up to a minute for one config of the gradient, as
+`triton-ops compile attention_backward --dtype fp32` shows. So tiles are small. Three products of numbers of TF32
+(`tf32x3`) in matrix instructions are faster on an H200, and lose what is smaller than these numbers can be: with values
+around 1e-37 results are 1e-4 off, which the rule for verdicts takes for wrong.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from triton_ops.problem import Problem
 from triton_ops.space import Config, Constraint, PowerOfTwo, Tunable
 
-IEEE = "ieee"
 GRADIENT_SIDES: dict[str, Tunable] = {name: PowerOfTwo(16, 128) for name in ("Q_ROWS", "Q_KEYS", "K_KEYS", "K_ROWS")}
 _MOST_TERMS, _MOST_GRADIENT_TERMS = 1024, 512
 _MANY_TERMS = "have over {} terms for each thread of {{num_warps}} warps, which take compilers long and spill"
 
 
-def are_summed(problem: Problem) -> bool:
-    """Whether products of the problem are summed up term by term."""
-    return bool(problem["PRECISION"] == IEEE)
+def are_summed(given: Problem | Mapping[str, Any]) -> bool:
+    """Whether products are summed up term by term, of a problem or of a call's arguments."""
+    return bool(given["PRECISION"] == "ieee")
 
 
 def tile(size: int) -> tuple[int, int, int, int]:
