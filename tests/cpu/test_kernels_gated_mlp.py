@@ -155,15 +155,29 @@ def test_gradients_pass_gradcheck_in_float64(interpreted, activation):
     assert interpreted(checked_gradient, activation)
 
 
-def backward_error():
+def backward_error(**changes):
     values = backward_operation.materialise(backward_operation.problem((5, 300), "float32"), "cpu")
-    backward_operation.kernel.executable(Config(BLOCK_SIZE=256, num_warps=1)).launch(values)
+    backward_operation.kernel.executable(Config(BLOCK_SIZE=256, num_warps=1, **changes)).launch(values)
     right = backward_operation.reference(**widened(values.keyword))
     return off([values.keyword[name] for name in ("dgate", "dup")], right)
 
 
-def test_operation_of_the_gradient_agrees_with_its_reference(interpreted):
-    assert interpreted(backward_error) <= ROUNDING["float32"]
+@pytest.mark.parametrize("changes", [{}, {"EVICT": "none"}, {"EVICT": "stores"}])
+def test_operation_of_the_gradient_agrees_with_its_reference(interpreted, changes):
+    assert interpreted(backward_error, **changes) <= ROUNDING["float32"]
+
+
+@pytest.mark.parametrize(("tokens", "refused"), [(4096, False), (2341, False), (2340, True), (16, True)])
+def test_gradient_keeps_what_it_reads_only_where_no_cache_holds_its_results(tokens, refused):
+    space = backward_operation.space_for(backward_operation.problem((tokens, 14336), "bfloat16"))
+    reason = space.why_not({**space.default_config, "EVICT": "stores"}) or ""
+    assert reason.startswith("kept: ") == refused
+    assert space.why_not(space.default_config) is None
+
+
+def test_loads_of_the_gradient_stay_in_l2_longest_with_stores():
+    assert "evict_last" not in code_of_the_gradient(1000 * 777)
+    assert code_of_the_gradient(1000 * 777, EVICT="stores").count("L2::evict_last") >= 3
 
 
 def test_space_holds_the_documented_one():
@@ -253,14 +267,17 @@ def test_neighbours_that_are_copied_at_once(what):
     assert unit(hidden, strides, 2) == count
 
 
-def accesses_of_the_gradient(elements):
-    chosen = {"ACTIVATION": "silu", "UNIT": gradient_unit(elements, 2), "BLOCK_SIZE": 1024}
+def code_of_the_gradient(elements, **changes):
+    chosen = {"ACTIVATION": "silu", "UNIT": gradient_unit(elements, 2), "BLOCK_SIZE": 1024, **changes}
     tensors = ("gate", "up", "grad", "dgate", "dup")
     signature = dict.fromkeys(tensors, "*fp16") | {"elements": "i32"} | dict.fromkeys(chosen, "constexpr")
     aligned = {(place,): [["tt.divisibility", 16]] for place in range(len(tensors))}
     source = ASTSource(gated_mlp_backward_kernel, signature, chosen, aligned)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-    return set(re.findall(r"(?:ld|st)\.global[.\w]*", made.asm["ptx"]))
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4}).asm["ptx"]
+
+
+def accesses_of_the_gradient(elements):
+    return set(re.findall(r"(?:ld|st)\.global[.\w]*", code_of_the_gradient(elements)))
 
 
 def test_the_gradient_reads_as_many_neighbours_at_once_as_its_elements_allow():

@@ -17,7 +17,7 @@ from triton_ops.kernels.gated_mlp.problems import (
     gradient_work,
 )
 from triton_ops.kernels.gated_mlp.reference import gated_mlp_backward_reference
-from triton_ops.kernels.gated_mlp.space import GRADIENT_TUNABLES, gradient_default, gradient_space
+from triton_ops.kernels.gated_mlp.space import GRADIENT_OPTIONAL, GRADIENT_TUNABLES, gradient_default, gradient_space
 
 _KERNEL = TritonKernel(gated_mlp_backward_kernel, gradient_grid, outputs=("dgate", "dup"))
 operation = Operation(
@@ -52,7 +52,8 @@ def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], activation:
         "UNIT": gradient_unit(gate.numel(), gate.element_size()),
     }  # fmt: skip
     if call.launches(gate):
-        config = config_for(operation, values, gradient_default, tunables=(tuple(GRADIENT_TUNABLES), ()))
+        names = (tuple(GRADIENT_TUNABLES), tuple(GRADIENT_OPTIONAL))
+        config = config_for(operation, values, gradient_default, tunables=names)
         call.launch(_KERNEL, config, values, gate.device)
     dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needed[0] else None
     return dx, dgate.mT @ x if needed[1] else None, dup.mT @ x if needed[2] else None

@@ -251,16 +251,19 @@ def gated_mlp_backward_kernel(
     ACTIVATION: tl.constexpr,
     UNIT: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    EVICT: tl.constexpr = "none",
 ):
     """Dgate = grad * up * act'(gate) and dup = grad * act(gate), element by element, rounded once.
 
     `elements` is a multiple of UNIT, which the compiler sees by the product below: so many neighbours are read at once.
+    With EVICT `stores`, what is written leaves L2 before what is read; with `none` neither has precedence.
     """
+    READ: tl.constexpr = "evict_last" if EVICT == "stores" else ""
     elements = elements // UNIT * UNIT
     place = tl.cast(tl.program_id(0), tl.int64) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     inside = place < elements
-    g = widened(tl.load(gate + place, mask=inside, other=0.0))
-    u = widened(tl.load(up + place, mask=inside, other=0.0))
-    d = widened(tl.load(grad + place, mask=inside, other=0.0))
+    g = widened(tl.load(gate + place, mask=inside, other=0.0, eviction_policy=READ))
+    u = widened(tl.load(up + place, mask=inside, other=0.0, eviction_policy=READ))
+    d = widened(tl.load(grad + place, mask=inside, other=0.0, eviction_policy=READ))
     tl.store(dgate + place, (d * u * slope(g, ACTIVATION)).to(dgate.dtype.element_ty), mask=inside)
     tl.store(dup + place, (d * activated(g, ACTIVATION)).to(dup.dtype.element_ty), mask=inside)

@@ -30,9 +30,12 @@ TUNABLES: dict[str, Tunable] = {
     "num_stages": IntRange(2, 5),
 }
 GRADIENT_TUNABLES: dict[str, Tunable] = {"BLOCK_SIZE": PowerOfTwo(256, 8192), "num_warps": PowerOfTwo(1, 8)}
+GRADIENT_OPTIONAL: dict[str, Tunable] = {"EVICT": Choice(["none", "stores"])}
+"""The tunable of the gradient that a config may leave out: what it writes then has no precedence in leaving L2."""
 _MOST_SUMS = 2 * 128 * 128  # elements of both accumulators with eight warps: 128 registers of a thread
 _K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
 _FULL_ROWS = 64  # of Hopper's matrix instructions, whose operands come from shared memory without passing registers
+_RESULTS, _CACHE_BYTES = 2, 128 * 2**20  # of the gradient; as many bytes as the largest L2 of a GPU holds, or more
 _HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 
 
@@ -113,16 +116,26 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     )  # fmt: skip
 
 
-def gradient_space(_problem: Problem) -> ConfigSpace:
-    """The space of the gradient's kernel, which maps elements."""
+def gradient_space(problem: Problem) -> ConfigSpace:
+    """The space of the gradient's kernel, which maps elements.
+
+    Args:
+        problem: A problem with the spec `gate` and the extent `elements`.
+    """
+    written = _RESULTS * problem["elements"] * ITEM_BYTES[problem.specs["gate"].dtype]
     lanes = Constraint(
         "threads",
         lambda BLOCK_SIZE, num_warps: 64 <= BLOCK_SIZE // num_warps <= 32 * 32,
         "{BLOCK_SIZE} elements are under 2 or over 32 for each thread of {num_warps} warps",
     )
-    return ConfigSpace(GRADIENT_TUNABLES, (lanes,), gradient_default())
+    kept = Constraint(
+        "kept",
+        lambda EVICT: EVICT == "none" or written > _CACHE_BYTES,
+        f"results of {written} bytes may wait in L2 for the products that read them next",
+    )
+    return ConfigSpace({**GRADIENT_TUNABLES, **GRADIENT_OPTIONAL}, (lanes, kept), gradient_default())
 
 
 def gradient_default() -> Config:
     """The untuned config of the gradient's kernel: 8 elements for each thread, one 16-byte load of 16-bit floats."""
-    return Config(BLOCK_SIZE=1024, num_warps=4)
+    return Config(BLOCK_SIZE=1024, EVICT="none", num_warps=4)
