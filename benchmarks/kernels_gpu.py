@@ -52,7 +52,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--kernels", nargs="*", default=[], choices=kernels.names(), metavar="NAME")
     parser.add_argument("--problems", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--rivals", nargs="*", default=[], choices=["library", "eager", "compile", "default"])
-    parser.add_argument("--tune-s", type=float, default=20.0, help="seconds for each tune; 0: records and defaults")
+    parser.add_argument("--tune-s", type=float, default=20.0, help="seconds for each tune; 0: what a call would run")
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds for each comparison")
     parser.add_argument("--limit-s", type=float, help="start nothing more after so many seconds")
     parser.add_argument("--cache-dir", help="folder of records; default the usual one")

@@ -161,7 +161,7 @@ def test_an_operation(cli, targets):
     what = targets("waiting")
     refused = cli("bench", what)
     assert refused.code == 2
-    assert "there is no record of waiting 8 float32 to compare with the default config" in refused.err
+    assert "no winner of waiting 8 float32 is known to compare with the default config" in refused.err
     assert "tune it first, or give --config" in refused.err
     partly = asked(cli, what, "--config", "ms=1")
     assert partly["a"]["origin"] == "as given, the rest from the default"
@@ -170,6 +170,8 @@ def test_an_operation(cli, targets):
     assert cli("tune", what, "--shape", "16", "--dtype", "float64").code == 0
     found = asked(cli, what, "--shape", "16", "--dtype", "float64")
     assert (found["a"]["origin"], found["a"]["config"]["ms"], found["problem"]) == ("recorded winner", 1, "16 float64")
+    near = asked(cli, what, "--shape", "17", "--dtype", "float64")
+    assert (near["a"]["origin"], near["a"]["config"]["ms"], near["problem"]) == ("borrowed winner", 1, "17 float64")
     warm = cli("bench", what, "--shape", "16", "--dtype", "float64", "--cache-dir", "elsewhere")
     assert warm.code == 2
     strange = cli("bench", what, "--config", "size=1")

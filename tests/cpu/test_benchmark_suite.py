@@ -167,14 +167,12 @@ def test_families_are_compared_with_eager_pytorch(interpreted):
     ]
 
 
-def rows_on_cpu(cache_dir):
+def rows_on_cpu(cache_dir, shape=(4, 100), **changes):
     """One small problem of two kernels, tuned; torch's compiler takes minutes on a CPU and is left out."""
-    problems = {"small": ((4, 100), "float32")}
+    problems = {"small": (shape, "float32")}
     benchmarked.load = lambda name: replace(load(name), device="any", problems=problems)
-    run = KernelRun(
-        kernels=("softmax", "layer_norm"), rivals=("eager", "default"), seconds=0.1, tune_s=1.5, device="cpu",
-        cache_dir=cache_dir,
-    )  # fmt: skip
+    asked = {"kernels": ("softmax", "layer_norm"), "rivals": ("eager", "default"), "tune_s": 1.5, **changes}
+    run = KernelRun(**asked, seconds=0.1, device="cpu", cache_dir=cache_dir)
     return [(row.kernel, row.rival, row.origin, row.verdict, row.speedup is not None) for row in rows_of(run)]
 
 
@@ -183,6 +181,24 @@ def test_rows_of_kernels_are_tuned_checked_and_compared(interpreted, tmp_path):
     rows = interpreted(rows_on_cpu, str(tmp_path))
     assert {row[:2] for row in rows} >= {("softmax", "eager"), ("layer_norm", "eager")}
     assert all(row[2] == "tuned now" and row[4] for row in rows)
+
+
+def untuned_rows(cache_dir):
+    """Without a tune: before there is a record, with it, and for a problem nearby."""
+    asked = {"kernels": ("softmax",), "rivals": ("eager",)}
+    before = rows_on_cpu(cache_dir, tune_s=0.0, **asked)
+    rows_on_cpu(cache_dir, **asked)
+    after = [rows_on_cpu(cache_dir, shape, tune_s=0.0, cold=cold, **asked) for shape in SIZES for cold in (True, False)]
+    return [row[2] for rows in (before, *after) for row in rows]
+
+
+SIZES = ((4, 100), (4, 104))
+
+
+@pytest.mark.triton
+def test_rows_without_a_tune_take_the_config_that_a_call_would_run(interpreted, tmp_path):
+    recorded, borrowed = ["recorded winner"] * 2, ["borrowed winner"] * 2
+    assert interpreted(untuned_rows, str(tmp_path)) == ["default config", *recorded, *borrowed]
 
 
 SHAPES = {

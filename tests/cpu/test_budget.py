@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.cpu.test_doubt import DEFAULT, RIVAL, Noisy
 from triton_ops import Config, tune
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.progress.events import Silent
+from triton_ops.runner.notes import cut_note
 from triton_ops.task.budget import Budget, RunningBudget
 from triton_ops.task.effort import PRESETS, effort_of
 from triton_ops.trial import Measurement, Status, Trial
@@ -137,7 +139,23 @@ def test_a_result_says_what_the_budget_cut(tmp_path):
     )  # fmt: skip
     assert found.stopped == "seconds"
     (note,) = [note for note in found.notes if "budget" in note]
-    assert note.startswith("the budget of 0.5 s ended the search after ")
+    assert note.startswith("the budget of 0.5 s ")  # how it goes on depends on when the first trial began
+
+
+@pytest.mark.parametrize(
+    ("start_s", "said"),
+    [
+        (0.5, "ended the search after 30 trials and left 2.5 s to compare"),
+        (7.5, "left no time to search: the first trial began after 7.5 s; "
+        "30 trials and a comparison of 2.5 s were made all the same; give more seconds (budget_s)"),
+    ],
+)  # fmt: skip
+def test_a_note_tells_a_search_that_was_cut_off_from_one_that_began_too_late(start_s, said):
+    clock, budget = running(10.0, reserve_s=2.5)
+    clock.pass_by(start_s * 1e9)
+    budget.note(0.0)
+    loop = SimpleNamespace(stopped="seconds", budget=budget, trials=dict.fromkeys(range(30)))
+    assert cut_note(loop, FinalRequest(trials=(), default=DEFAULT, seconds=2.5)) == [f"the budget of 10 s {said}"]
 
 
 @pytest.mark.parametrize(("configs", "race_s", "doubt_s"), [(2, 0.3, 0.6), (4, 0.6, 1.2), (5, 1.0, 1.5)])

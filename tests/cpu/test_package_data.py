@@ -27,6 +27,7 @@ from triton_ops.cache import (
     shared_lockfiles,
     write_lockfile,
 )
+from triton_ops.cli.bench_contestants import BenchRequest, bench_contestants
 from triton_ops.dispatch import ledger, sources
 from triton_ops.dispatch.ladder import Question
 from triton_ops.dispatch.operations import would_run
@@ -97,6 +98,27 @@ def test_a_package_winner_runs_at_once_on_its_device(tmp_path):
     found = asked().found
     assert (found.rung, found.config, found.record) == ("shipped", known.winner, known.id)
     assert "1.5 times as fast as the default" in found.why
+
+
+def test_a_package_winner_is_what_bench_compares_with_the_default(tmp_path):
+    known = record()
+    share(tmp_path / "lock.json", known)
+    sources._sources.ladders.clear()
+    of = BenchRequest(shapes=[SHAPE], dtype="bfloat16", device=None, cold=False, seed=0, cache_dir=None)
+    a, b = bench_contestants(("triton_ops.kernels.softmax:operation", None), (None, None), of)
+    assert (a.origin, a.contestant.config) == ("shipped winner", known.winner)
+    assert (b.origin, b.contestant.config) == ("default config", known.default)
+
+
+def test_a_warm_record_comes_first_where_it_is_asked_for(tmp_path):
+    softmax = kernels.load("softmax")
+    warm = replace(record(cache_state="warm"), winner=record().default)
+    share(tmp_path / "lock.json", record())
+    for known, answers in ((record(), [record().id] * 2), (warm, [record().id, warm.id])):
+        open_store(tmp_path / "records").put(known)
+        sources._sources.ladders.clear()
+        found = [would_run(softmax, shape=SHAPE, dtype="bfloat16", cold=cold).found for cold in (True, False)]
+        assert [(each.rung, each.record) for each in found] == [("record", answer) for answer in answers]
 
 
 def test_another_device_runs_the_default_and_says_so(tmp_path, monkeypatch):

@@ -11,14 +11,13 @@ from triton_ops.backend import Arguments, CandidateError, Operation, one_line, p
 from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.rivals import rivals_of
 from triton_ops.comparison.compare import compare
+from triton_ops.dispatch.decision import FALLBACK, RECORD, TUNED, origin_of
+from triton_ops.dispatch.operations import would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError, WrongResultError
 from triton_ops.hardware import current_device
-from triton_ops.history.recall import recall
 from triton_ops.kernels import load, names
 from triton_ops.runner.session import tune
 from triton_ops.space import Config
-
-_DEFAULT, _RECORDED, _TUNED = "default config", "recorded winner", "tuned now"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class KernelRow:
     shape: tuple[int, ...]
     dtype: str
     config: dict[str, Any] = field(default_factory=dict, hash=False)
-    origin: str = _DEFAULT
+    origin: str = origin_of(FALLBACK)
     is_default: bool = False
     kernel_ms: float | None = None
     rival_ms: float | None = None
@@ -79,7 +78,8 @@ class KernelRun:
         kernels: Names of operations; empty for all.
         problems: Names of problems; empty for all.
         rivals: Names of rivals; empty for all.
-        tune_s: Seconds for a tune of each problem; 0 takes the recorded winner, else the default.
+        tune_s: Seconds for a tune of each problem; 0 takes the config with which a call would run: the winner of a
+            record or of the package, else the default.
         seconds: No further round of a comparison starts after so many seconds.
         limit_s: No further comparison or tune starts after so many seconds; None for no limit.
         device: The torch device.
@@ -141,7 +141,7 @@ def _problem_rows(
 ) -> Iterator[KernelRow]:
     problem = operation.problem(shape, dtype)
     default = operation.space_for(problem).default_config
-    config, origin = _chosen(run, operation, shape, dtype, default)
+    config, origin = _chosen(run, operation, shape, dtype)
     values = dict(operation.materialise(problem, run.device).keyword)
     rivals: dict[str, Any] = {} if config == default else {"default": (operation, default)}
     rivals |= rivals_of(operation.name, values, run.rivals)
@@ -177,15 +177,14 @@ def _problem_rows(
         )  # fmt: skip
 
 
-def _chosen(
-    run: KernelRun, operation: Operation, shape: Sequence[int], dtype: str, default: Config
-) -> tuple[Config, str]:
+def _chosen(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: str) -> tuple[Config, str]:
+    """The config of a problem, and where it comes from: of a tune, or that with which a call would run."""
     given: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
     if run.tune_s:
         result = tune(operation, **given, budget_s=run.tune_s, cold=run.cold)
-        return Config(result.best_config), _RECORDED if result.from_cache else _TUNED
-    record = recall(operation, **given, cold=run.cold)
-    return (default, _DEFAULT) if record is None else (record.winner, _RECORDED)
+        return Config(result.best_config), origin_of(RECORD if result.from_cache else TUNED)
+    found = would_run(operation, **given, cold=run.cold).found
+    return found.config, origin_of(found.rung)
 
 
 def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:

@@ -74,8 +74,9 @@ def bench_command(
 ) -> None:
     """Find out whether A is faster than B, by running both in turn on one problem.
 
-    With one TARGET, its recorded winner or --config is compared with its default config. `bench kernels` compares every
-    shipped kernel with the vendor's library, eager PyTorch and torch.compile at its named problems.
+    With one TARGET, its winner or --config is compared with its default config. The winner of an operation is the
+    config with which a call would run, as `why` tells. `bench kernels` compares every shipped kernel with the vendor's
+    library, eager PyTorch and torch.compile at its named problems.
     """
     checked_seed(seed)
     if target == bench_kernels.NAME:

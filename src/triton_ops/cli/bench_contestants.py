@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
 from triton_ops.cache import RECORDS, DirectoryStore, Key, Record
@@ -15,13 +15,16 @@ from triton_ops.cli.problem import operation_of, tensors_of
 from triton_ops.cli.record_selection import folder_of, matching
 from triton_ops.cli.target import load_target
 from triton_ops.comparison.contestant import Contestant, MakeArguments
+from triton_ops.dispatch.decision import FALLBACK, RECORD, origin_of
+from triton_ops.dispatch.operations import would_run
 from triton_ops.exceptions import SettingsError, TargetError, TritonKernelError
 from triton_ops.hardware import probe
 from triton_ops.problem import Problem
 from triton_ops.space import Config, ConfigSpace, as_space, members_named
 from triton_ops.task.request import device_for
 
-_WINNER, _DEFAULT = "recorded winner", "default config"
+_WINNER, _DEFAULT = "winner", "default"
+_Known: TypeAlias = tuple[Mapping[str, Any], str]  # a config, and where it comes from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class BenchRequest:
         shapes: The shapes of `--shape`.
         dtype: The text of `--dtype`; None if it is not given.
         device: The text of `--device`; None if it is not given.
-        cold: Whether L2 is cold when a launch starts; only records of the same cache state are looked up.
+        cold: Whether L2 is cold when a launch starts; records of the same cache state are looked up first.
         seed: The seed of the inputs.
         cache_dir: The folder in which records are looked up; None is the default folder.
     """
@@ -64,7 +67,7 @@ class BenchContestant:
 
 @dataclass(frozen=True)
 class _BoundTarget:
-    """A target with its problem and device, but without a config."""
+    """A target with its problem and device, but without a config; `known` has its winner and its default, if any."""
 
     target: str
     kernel: Kernel
@@ -72,8 +75,8 @@ class _BoundTarget:
     device: str
     _: KW_ONLY
     arguments: MakeArguments
-    space: ConfigSpace | None
-    record: Record | None
+    space: ConfigSpace | None = None
+    known: Mapping[str, _Known] = field(default_factory=dict)
 
     def contestant(self, name: str, config: Mapping[str, Any], origin: str) -> BenchContestant:
         chosen = Config(config if self.space is None else self.space.with_names(config))
@@ -87,6 +90,8 @@ def bench_contestants(
     texts: tuple[str, str | None], configs: tuple[dict[str, Any] | None, dict[str, Any] | None], asked: BenchRequest
 ) -> tuple[BenchContestant, BenchContestant]:
     """Both contestants. With a single TARGET, its winner or the given config is compared with its default config.
+
+    The winner of an operation is what a call would run with; that of a function is that of its record.
 
     Raises:
         TargetError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: As for `tune`.
@@ -120,22 +125,18 @@ def _config(
     bound: _BoundTarget, given: dict[str, Any] | None, wanted: tuple[str, ...]
 ) -> tuple[Mapping[str, Any], str]:
     """The config of a contestant and its origin: the given config, else the first of `wanted` that exists."""
-    default = bound.space.default_config if bound.space else None
-    if default is None and bound.record is not None:
-        default = bound.record.default
     if given is not None:
-        rest = {} if default is None else default
+        rest = bound.known.get(_DEFAULT, ({}, ""))[0]
         partly = bool(set(rest) - set(given))
         return {**rest, **given}, "as given, the rest from the default" if partly else "as given"
-    known = {_WINNER: bound.record.winner if bound.record else None, _DEFAULT: default}
-    for origin in wanted:
-        if (config := known[origin]) is not None:
-            return config, origin
+    for which in wanted:
+        if which in bound.known:
+            return bound.known[which]
     if _WINNER in wanted and _DEFAULT in wanted:
         return {}, "no config"
     if wanted == (_WINNER,):
         raise SettingsError(
-            f"there is no record of {bound.problem} to compare with the default config",
+            f"no winner of {bound.problem} is known to compare with the default config",
             hint="tune it first, or give --config, or a second TARGET",
         )
     raise SettingsError(f"{bound.target} has no default config", hint="give --config-b")
@@ -160,11 +161,14 @@ def _of_operation(text: str, found: Operation, asked: BenchRequest) -> _BoundTar
     problem = operation.problem(shape, dtype)
     device = device_for(asked.device, operation.device, operation.name)
     space = operation.space_for(problem)
-    record = _record(operation.kernel, problem, device, asked)
-    if record is not None and space.why_not(record.winner) is not None:
-        record = None
+    chosen = would_run(
+        operation, shape=shape, dtype=dtype, device=asked.device, cold=asked.cold, cache_dir=asked.cache_dir
+    ).found
+    known: dict[str, _Known] = {_DEFAULT: (space.default_config, origin_of(FALLBACK))}
+    if chosen.rung != FALLBACK:
+        known[_WINNER] = (chosen.config, origin_of(chosen.rung))
     maker = partial(operation.materialise, problem, device, asked.seed)
-    return _BoundTarget(text, operation.kernel, problem, device, arguments=maker, space=space, record=record)
+    return _BoundTarget(text, operation.kernel, problem, device, arguments=maker, space=space, known=known)
 
 
 def _of_function(text: str, function: Callable[..., Any], tunables: list[str], asked: BenchRequest) -> _BoundTarget:
@@ -181,7 +185,15 @@ def _of_function(text: str, function: Callable[..., Any], tunables: list[str], a
     if tunables:
         record = _record(kernel, problem, device, asked)
     maker = partial(operation.materialise, problem, device, asked.seed)
-    return _BoundTarget(text, kernel, problem, device, arguments=maker, space=None, record=record)
+    return _BoundTarget(text, kernel, problem, device, arguments=maker, known={} if record is None else _of(record))
+
+
+def _of(record: Record) -> dict[str, _Known]:
+    """The winner and the default of a record."""
+    known: dict[str, _Known] = {_WINNER: (record.winner, origin_of(RECORD))}
+    if record.default is not None:
+        known[_DEFAULT] = (record.default, origin_of(FALLBACK))
+    return known
 
 
 def _as_operation(kernel: FunctionKernel, tunables: list[str], asked: BenchRequest) -> Operation:
@@ -203,7 +215,7 @@ def _beside_operation(
         values = other.arguments().keyword
         return Arguments(keyword={name: values[name] for name in names})
 
-    return _BoundTarget(text, kernel, problem, other.device, arguments=chosen, space=None, record=None)
+    return _BoundTarget(text, kernel, problem, other.device, arguments=chosen)
 
 
 def _taken(kernel: FunctionKernel, tunables: list[str], problem: Problem) -> list[str]:

@@ -16,6 +16,15 @@ EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, FALLBACK = (
     "explicit", "lockfile", "record", "tuned", "shipped", "borrowed", "default"
 )  # fmt: skip
 RUNGS = (EXPLICIT, LOCKFILE, RECORD, TUNED, SHIPPED, BORROWED, FALLBACK)
+_ORIGINS = {
+    EXPLICIT: "as given", LOCKFILE: "winner of the lockfile", RECORD: "recorded winner", TUNED: "tuned now",
+    FALLBACK: "default config",
+}  # fmt: skip
+
+
+def origin_of(rung: str) -> str:
+    """Where a config of this rung comes from, in a few words, such as `recorded winner`."""
+    return _ORIGINS.get(rung, f"{rung} winner")
 
 
 @dataclass(frozen=True, kw_only=True)

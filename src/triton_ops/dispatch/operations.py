@@ -13,7 +13,7 @@ from triton_ops._optional import require
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation, is_tensor
 from triton_ops.cache import Lockfile
 from triton_ops.dispatch import ledger
-from triton_ops.dispatch.decision import FALLBACK, Decision, Found
+from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
 from triton_ops.dispatch.ladder import Ladder, Question
 from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.sources import ladder_of
@@ -76,6 +76,7 @@ def would_run(
     shape: Sequence[int] | None = None,
     dtype: str | None = None,
     device: str | None = None,
+    cold: bool = True,
     cache_dir: str | Path | None = None,
     lockfile: Lockfile | None = None,
 ) -> Decision:
@@ -86,6 +87,7 @@ def would_run(
         shape: Its extents; None takes the operation's.
         dtype: Its dtype; None takes the operation's.
         device: As of `tune`.
+        cold: False prefers a record that was measured with warm caches, which no call asks for.
         cache_dir: Folder of records.
         lockfile: The lockfile that is asked first; None asks that of the process, if it uses one.
 
@@ -96,14 +98,24 @@ def would_run(
     ladder = ladder_of(cache_dir)
     if lockfile is not None:
         ladder = ladder.with_lockfile(lockfile)
+    if not cold:
+        warm = answered(operation, request, None, ladder, near=False, cold=False)
+        if warm.found.rung == RECORD:
+            return warm
     return answered(operation, request, None, ladder, near=True)
 
 
 def answered(
-    operation: Operation, request: TuneRequest, default: Config | None, ladder: Ladder, *, near: bool
+    operation: Operation,
+    request: TuneRequest,
+    default: Config | None,
+    ladder: Ladder,
+    *,
+    near: bool,
+    cold: bool = True,
 ) -> Decision:
     """What a ladder answers to a request; `default` None takes the space's, and `near` lets problems nearby answer."""
-    space, key = operation.space_for(request.problem), key_of(request)
+    space, key = operation.space_for(request.problem), key_of(request, cold=cold)
     chosen = space.default_config if default is None else default
     question = Question(key=key, asked=key, loose=frozenset(), default=chosen, why_not=space.why_not, near=near)
     answer = ladder.ask(question)
