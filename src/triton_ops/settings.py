@@ -18,6 +18,8 @@
 | `TMPDIR`               | where folders for temporary files of child processes are made | `/tmp`                  |
 | `TORCHINDUCTOR_CACHE_DIR` | torch's; children are given its default by name  | a folder in `TMPDIR`              |
 | `TRITON_PTXAS_PATH`, `TRITON_PTXAS_BLACKWELL_PATH` | Triton's; the program's version is part of a key | Triton's own |
+| `PTXAS_OPTIONS`, `TRITON_DEBUG` | Triton's; part of a key                    | not set                           |
+| `TRITON_INSTRUMENTATION_MODE`, `TRITON_KERNEL_OVERRIDE` | Triton's; part of a key | not set                      |
 | `RANK`, `LOCAL_RANK`   | set by launchers of distributed programs: no process is started early | not set   |
 | `TRITON_OPS_FAMILY`    | set for the processes that this package starts: whose they are | not set                |
 
@@ -46,6 +48,7 @@ _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that t
 _NAMES = (
     "CACHE_DIR", "SHARED_DIRS", "LOCK_DIR", "EFFORT", "ON_MISS", "LOCKFILE", "REPLAY", "REPORT", "RANKS", "FAMILY",
 )  # fmt: skip
+_OPTIONS = ("PTXAS_OPTIONS", "TRITON_DEBUG", "TRITON_INSTRUMENTATION_MODE", "TRITON_KERNEL_OVERRIDE")
 ON_MISS = ("tune", "default", "error", "queue")
 RANKS = ("agree", "off")
 EFFORTS = ("quick", "full", "exhaustive")
@@ -153,6 +156,14 @@ def _came_with_torch(path: str) -> bool:
     if spec is None or spec.origin is None:
         return False
     return Path(spec.origin).resolve().parent in Path(path).resolve().parents
+
+
+def triton_options() -> dict[str, str]:
+    """What is set of the variables from which Triton takes options of its compiler, and which it does not count itself.
+
+    Those that it counts are `get_cache_invalidating_env_vars` of its library.
+    """
+    return {name: value for name in _OPTIONS if (value := os.environ.get(name))}
 
 
 def name_triton_programs(path: str) -> None:

@@ -322,6 +322,9 @@ def test_the_compiler_counts_and_what_steers_it(scaled, monkeypatch, tmp_path):
     assert "DISABLE_LLVM_OPT" not in plain.get("environment", "")
     assert "DISABLE_LLVM_OPT=true" in kernel.identity["environment"].split()
     monkeypatch.delenv("DISABLE_LLVM_OPT")
+    monkeypatch.setenv("PTXAS_OPTIONS", "-O1 -v")
+    assert "PTXAS_OPTIONS=-O1 -v" in kernel.identity["environment"]
+    monkeypatch.delenv("PTXAS_OPTIONS")
     other = tmp_path / "ptxas"
     other.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.1, V99.1.2'\n")
     other.chmod(0o755)

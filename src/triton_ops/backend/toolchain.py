@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from triton_ops.settings import triton_program
+from triton_ops.settings import triton_options, triton_program
 
 _PTXAS = ("ptxas", "ptxas-blackwell")
 _ANSWER_S = 30  # a ptxas that says nothing for so long never will
@@ -34,10 +34,10 @@ def toolchain() -> dict[str, str]:
 
 
 def _environment() -> str:
-    """What is set of the variables that Triton itself counts when it looks for a kernel in its cache."""
+    """What is set of the variables that Triton itself counts when it looks for a kernel in its cache, and of others."""
     library = importlib.import_module("triton._C.libtriton")
-    found: Mapping[str, str] = library.get_cache_invalidating_env_vars()
-    return " ".join(f"{name}={value}" for name, value in sorted(found.items()))
+    counted: Mapping[str, str] = library.get_cache_invalidating_env_vars()
+    return " ".join(f"{name}={value}" for name, value in sorted({**triton_options(), **counted}.items()))
 
 
 @lru_cache(maxsize=1)
