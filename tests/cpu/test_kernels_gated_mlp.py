@@ -268,7 +268,7 @@ def test_neighbours_that_are_copied_at_once(what):
 
 
 def code_of_the_gradient(elements, **changes):
-    chosen = {"ACTIVATION": "silu", "UNIT": gradient_unit(elements, 2), "BLOCK_SIZE": 1024, **changes}
+    chosen = {"ACTIVATION": "silu", "UNIT": gradient_unit(elements, 2), "BLOCK_SIZE": 1024, "EVICT": "none", **changes}
     tensors = ("gate", "up", "grad", "dgate", "dup")
     signature = dict.fromkeys(tensors, "*fp16") | {"elements": "i32"} | dict.fromkeys(chosen, "constexpr")
     aligned = {(place,): [["tt.divisibility", 16]] for place in range(len(tensors))}
