@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import ceil, log2
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from triton_ops.exceptions import SpaceError
@@ -109,6 +110,11 @@ def warps_and_stages(config: Mapping[str, Any]) -> tuple[int, int]:
         UnknownTileError: One of them is no whole number of 1 or more.
     """
     return tile_side(config.get("num_warps", WARPS), config), tile_side(config.get("num_stages", STAGES), config)
+
+
+def is_power_of_two(number: int) -> bool:
+    """Whether a whole number is a power of two, as Triton wants it of warps and of the sides of tiles."""
+    return number > 0 and 2.0 ** ceil(log2(number)) == number
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from benchmarks.model_quality import figures, spearman
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops import AttentionTiles, ConfigSpace, ElementTiles, GemmTiles, RowTiles, Work
+from triton_ops import AttentionTiles, ConfigSpace, ElementTiles, GemmTiles, IntRange, RowTiles, Work
 from triton_ops.exceptions import SpaceError
 from triton_ops.hardware import DeviceSpec, machine_of, spec_named
 from triton_ops.ranking.families import work_json, work_of
@@ -389,3 +389,22 @@ def test_rows_that_stay_in_registers_are_read_once_and_every_input_counts():
     assert expected_ms(4096, kept=True) < expected_ms(4096)
     assert expected_ms(2048, kept=True) == expected_ms(2048), "a row of two chunks is read twice"
     assert expected_ms(4096, inputs=2) > 1.3 * expected_ms(4096)
+
+
+@pytest.mark.parametrize("warps", [3, 5, 6, 7, 12, 48, 64])
+@pytest.mark.parametrize(("tiling", "config"), CASES)
+def test_warps_that_cannot_be_launched_are_expected_not_to_run(tiling, config, warps):
+    model = Model(Work(flops=1e9, bytes=1e6, tiles=tiling), H200)
+    refused = {**config, "num_warps": warps}
+    assert model.explain(refused) is None
+    assert model.score([refused]) == [math.inf]
+
+
+def test_a_search_over_all_numbers_of_warps_knows_which_cannot_be_launched():
+    space = ConfigSpace({"BM": IntRange(64, 64), "BN": [128, 256], "num_warps": IntRange(1, 8), "num_stages": [2]})
+    tiling = AttentionTiles(32, 2048, 2048, 128, dtype="bfloat16", tile_queries="BM", tile_keys="BN")
+    prior = ModelPrior(Model(Work(flops=1e9, bytes=1e6, tiles=tiling), H200))
+    configs = list(space)
+    able = {config["num_warps"] for config, ms in zip(configs, prior.score(configs), strict=True) if math.isfinite(ms)}
+    assert able == {1, 2, 4, 8}
+    assert make_searcher("auto", space, 0, [prior]).ask(1)[0]["num_warps"] in able

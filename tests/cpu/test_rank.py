@@ -101,6 +101,16 @@ def test_what_triton_or_the_device_refuses_is_last_with_the_reason():
     ]
 
 
+def test_a_product_with_warps_that_cannot_be_launched_is_last_with_the_reason():
+    square = TensorSpec((1024, 1024), "bfloat16")
+    product = TritonKernel(kernels.described_matmul, lambda meta: (1024 // meta["BM"] * 1024 // meta["BN"],))
+    space = {"BM": [64], "BN": [256], "BK": [64], "num_warps": [3, 4], "num_stages": [2]}
+    first, last = rank(product, (square, square, square, 1024, 1024, 1024), space=space, gpu=H200, jobs=1)
+    assert (first.config["num_warps"], last.config["num_warps"]) == (4, 3)
+    assert math.isfinite(first.expected_ms)
+    assert (last.expected_ms, last.limited_by) == (math.inf, "num_warps is 3; it must be a power of two")
+
+
 def test_a_space_without_a_valid_config_is_refused_by_its_rules():
     narrow = {"num_warps": [4], "BLOCK": [64, 128]}
     never = ConfigSpace(narrow, (Constraint("wide", lambda BLOCK: BLOCK > 128, "blocks are wide"),))

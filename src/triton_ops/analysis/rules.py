@@ -16,6 +16,7 @@ from triton_ops.backend.offline import AheadOfTime
 from triton_ops.hardware import Target
 from triton_ops.space import Config
 from triton_ops.trial import Status
+from triton_ops.work import is_power_of_two
 
 _DEFAULT_WARPS = 4  # Triton's default
 _LARGEST_BLOCK = 1 << 20  # elements: Triton's front end refuses a larger block
@@ -97,7 +98,7 @@ def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
         if isinstance(number, bool) or not isinstance(number, int):
             said = f"{name} is {number!r} of type {type(number).__name__}; it must be an int, such as 4"
             return Objection(Status.CONSTRAINT, said)
-        if not _power_of_two(number):
+        if not is_power_of_two(number):
             return Objection(Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
     parsed = ahead.kernel.parsed
     blocks = blocks_of(parsed, values) if parsed is not None else Blocks()
@@ -119,7 +120,7 @@ def _threads(given: RuleInput) -> Objection | None:
 
 def _ranges(given: RuleInput) -> Objection | None:
     for name, size in given.blocks.ranges:
-        if not _power_of_two(size):
+        if not is_power_of_two(size):
             return Objection(Status.CONSTRAINT, f"{name} is {size}; Triton's ranges must be powers of two")
         if size > _LARGEST_BLOCK:
             return Objection(Status.CONSTRAINT, f"{name} is {size:,}; a block has at most {_LARGEST_BLOCK:,} elements")
@@ -162,7 +163,3 @@ def _tiles(given: RuleInput) -> Objection | None:
 
 
 RULES: tuple[Rule, ...] = (_threads, _ranges, _accumulator, _elements, _tiles)
-
-
-def _power_of_two(number: int) -> bool:
-    return number > 0 and number & (number - 1) == 0

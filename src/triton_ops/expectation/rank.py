@@ -263,7 +263,7 @@ def ranked(model: Model, configs: Iterable[Config], source: str, refused: Mappin
             RankedConfig(
                 config=config,
                 expected_ms=forecast.expected_ms if forecast is not None and config not in refused else math.inf,
-                lower_bound_ms=0.0 if forecast is None else forecast.lower_bound_ms,
+                lower_bound_ms=model.lower_bound_ms,
                 source=source,
                 limited_by=refused.get(config, limit),
             )

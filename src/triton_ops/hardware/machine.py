@@ -93,6 +93,7 @@ class Machine:
         shared_bytes_per_cycle: Rate of the shared memory of one multiprocessor.
         port_bytes_per_cycle: Rate from L2 to one multiprocessor.
         shared_bytes_per_block: Most shared memory that one block may have.
+        threads_per_block: Most threads that one block may have.
         limits: What one multiprocessor holds at a time.
         costs: The fitted costs of the architecture.
     """
@@ -111,6 +112,7 @@ class Machine:
     shared_bytes_per_cycle: float = 128.0
     port_bytes_per_cycle: float = 64.0
     shared_bytes_per_block: int = 232_448
+    threads_per_block: int = 1024
     limits: UnitLimits = LIMITS["sm_90"]
     costs: Costs = Costs()
 

@@ -16,7 +16,15 @@ from typing import Any
 from triton_ops.hardware import Machine
 from triton_ops.ranking.resource_guess import MOST_REGISTERS, settled
 from triton_ops.resources import Resources
-from triton_ops.work import Footprint, Schedule, TilePlan, UnknownTileError, Work
+from triton_ops.work import (
+    Footprint,
+    Schedule,
+    TilePlan,
+    UnknownTileError,
+    Work,
+    is_power_of_two,
+    warps_and_stages,
+)
 
 _GUESSED = (1.0, 0.9, 1.1)  # registers over their guess, whose standard deviation is about a tenth
 
@@ -76,7 +84,8 @@ class Model:
     def score(self, configs: Sequence[Mapping[str, Any]]) -> list[float]:
         """Expected milliseconds of each config before it is compiled.
 
-        A config without a forecast has NaN, and a config whose block does not fit has infinity.
+        A config without a forecast has NaN. A config has infinity if its block does not fit, or if no device launches a
+        block of so many warps: a search then takes it last, where NaN would place it among the average ones.
 
         Cost: about 50 µs per config.
         """
@@ -85,7 +94,9 @@ class Model:
     def expected_ms(self, config: Mapping[str, Any], resources: Resources | None = None) -> float:
         """Expected milliseconds of one config as by `score`, with the compiler's figures where `resources` has them."""
         found = self.explain(config, resources)
-        return math.nan if found is None else found.expected_ms
+        if found is None:
+            return math.inf if self._refuses(config) else math.nan
+        return found.expected_ms
 
     @property
     def lower_bound_ms(self) -> float:
@@ -97,8 +108,8 @@ class Model:
         return max(bytes_ms, self.work.flops / (rate * 1e9) if rate > 0 else 0.0)
 
     def explain(self, config: Mapping[str, Any], resources: Resources | None = None) -> Forecast | None:
-        """The expected time with its reasons; None if the model makes no forecast."""
-        if self.machine is None or self.work.tiles is None:
+        """The expected time with its reasons; None if the model makes no forecast, as for warps that none launches."""
+        if self.machine is None or self.work.tiles is None or self._refuses(config):
             return None
         try:
             plan = self.work.tiles.plan(config, self.machine)
@@ -121,6 +132,16 @@ class Model:
             shared_bytes=footprint.shared_bytes,
             compiled=footprint.known,
         )
+
+    def _refuses(self, config: Mapping[str, Any]) -> bool:
+        """Whether a config names a number of warps that cannot be launched, for which tiles have no layout."""
+        if self.machine is None or self.work.tiles is None:
+            return False
+        try:
+            warps, _ = warps_and_stages(config)
+        except UnknownTileError:
+            return False
+        return not is_power_of_two(warps) or 32 * warps > self.machine.threads_per_block
 
 
 def _mean_ms(plan: TilePlan, footprint: Footprint, found: Schedule, machine: Machine) -> float:

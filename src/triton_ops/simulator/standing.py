@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, isfinite, log2
+from math import ceil, isfinite
 from typing import Any
 
 from triton_ops.hardware import Machine, Residents
 from triton_ops.ranking.predict import Forecast, Model
-from triton_ops.work import STAGES, WARPS, UnknownTileError, Work
+from triton_ops.work import STAGES, WARPS, UnknownTileError, Work, is_power_of_two
 
 _THREADS = 1024  # most of one block
 _ELEMENTS = 1_048_576  # most of one tile: Triton's limit
@@ -124,7 +124,7 @@ def _ill_formed(config: Mapping[str, Any], sides: Mapping[str, int]) -> str:
         value = config.get(name, WARPS if name == "num_warps" else None)
         if not _is_count(value):
             return f"{name} must be a whole number of 1 or more"
-        if 2.0 ** ceil(log2(value)) != value:
+        if not is_power_of_two(value):
             return f"{name} is {value}, which is no power of two"
         if value < least:
             return f"{name} is {value}; the product needs {least} or more"
