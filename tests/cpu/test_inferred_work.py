@@ -18,8 +18,9 @@ from triton_ops.backend.front_end import kernel_work  # noqa: E402
 from triton_ops.backend.launcher import LauncherKernel  # noqa: E402
 from triton_ops.backend.offline import described  # noqa: E402
 from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.kernels import load  # noqa: E402
 from triton_ops.ranking.in_words import work_in_words  # noqa: E402
-from triton_ops.ranking.inferred_rows import passes_of  # noqa: E402
+from triton_ops.ranking.inferred_rows import passes_of, walk_of  # noqa: E402
 from triton_ops.ranking.inferred_traffic import least_bytes  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tensors import TensorSpec  # noqa: E402
@@ -279,13 +280,34 @@ def test_what_a_program_reads_again_is_told_from_what_it_reads_anew():
     given = (spec(1000, 4096), spec(64), spec(1000, 4096), 1000, 4096)
     found = read(kernels.scaled_rows, given, {"GROUP": 64, "BLOCK": 512}, lambda _: (100,))
     first, again, once_more, scale, stored = found.accesses
-    assert (first.again, again.again, once_more.again) == (-1, -1, 1)  # a first chunk is no pass
+    assert (first.again, again.again, once_more.again) == (1, -1, 1)  # a first chunk is a part of a pass
     assert passes_of(found) == 2
     assert again.repeats == 1
     assert scale.repeats == near(10)  # each of a program's ten rows takes the same scales
     assert scale.distinct == near(1 / 64)
     assert least_bytes(found) == near(2.0 * (2 * 1000 * 4096 + 64))
     assert stored.again == -1
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4, 8])
+def test_a_first_chunk_before_a_loop_adds_no_bytes_and_hides_none(chunks):
+    given = (spec(1000, 4096), spec(64), spec(1000, 4096), 1000, 4096)
+    found = read(kernels.scaled_rows, given, {"GROUP": 64, "BLOCK": 4096 // chunks}, lambda _: (1000,))
+    assert passes_of(found) == 2
+    assert least_bytes(found) == near(2.0 * (2 * 1000 * 4096 + 64))
+    assert walk_of(found).own_bytes == near(2.0 * 4096)
+
+
+def test_one_descriptor_of_both_weights_moves_the_bytes_of_both():
+    operation = load("gated_mlp")
+    problem = operation.problem((256, 512, 384), "bfloat16")
+    tile = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_SIZE_M": 8, "PROGRAMS": 0, "HALVES": False}
+    for joined in (False, True):
+        config = Config({**tile, "LOADS": "host", "JOINED": joined, "num_warps": 4, "num_stages": 3})
+        given = described(Arguments(keyword=dict(problem.arguments)))
+        found = kernel_work(operation.kernel, config, given, named_target("sm_90"))
+        assert not found.silent
+        assert sum(map(least_bytes, found.launches)) == near(operation.work(problem).bytes)
 
 
 def test_launch_options_change_nothing():

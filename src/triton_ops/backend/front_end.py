@@ -14,6 +14,7 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from triton_ops.backend.offline import never_cached, pretending, stages_changed
 from triton_ops.exceptions import TargetError
 from triton_ops.hardware import Target
 from triton_ops.space import Config
+from triton_ops.tensors import ITEM_BYTES
 from triton_ops.ttir.launch_work import KernelWork
 from triton_ops.ttir.reading import Operand, launch_work
 from triton_ops.ttir.scope import UntoldError
@@ -246,9 +248,19 @@ def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -
 def _descriptor(name: str, value: Any) -> Iterator[Operand]:
     """A descriptor, then its extents and strides, as they follow it among the operands."""
     extents, strides = (tuple(int(n) for n in getattr(value, what)) for what in ("shape", "strides"))
-    yield Operand(name=name, bytes=_span(value.base), strides=strides, extents=extents)
+    yield Operand(name=name, bytes=_described_span(value.base, extents, strides), strides=strides, extents=extents)
     for number in (*extents, *strides):
         yield Operand(name=name, number=number)
+
+
+def _described_span(base: Any, extents: Sequence[int], strides: Sequence[int]) -> int:
+    """Bytes that a descriptor shows, or that its tensor spans where that is more.
+
+    One descriptor may show two tensors of the same layout, where it is told how far apart they are.
+    """
+    item = ITEM_BYTES.get(str(base.dtype).removeprefix("torch."), 0)
+    reach = 1 + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True))
+    return max(_span(base), min(prod(extents), reach) * item)
 
 
 def _span(tensor: Any) -> int:

@@ -152,7 +152,12 @@ def _after(launch: LaunchWork, read: float, between: Mapping[int, float], blocks
 
 
 def _meanwhile(launch: LaunchWork, access: Access) -> dict[int, float]:
-    """Different bytes, by access, that a block reads until it reads these again: in a turn of the loop around."""
+    """Different bytes, by access, that a block reads until it reads these again: in a turn of the loop around.
+
+    None for a first chunk, which the loop over all chunks reads again at once.
+    """
+    if access.again > launch.accesses.index(access):
+        return {}
     around = _around(launch, access.loop)
     if access.again >= 0:
         earlier = _around(launch, launch.accesses[access.again].loop)

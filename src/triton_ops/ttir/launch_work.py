@@ -33,7 +33,8 @@ class Access:
         still: Whether a turn of the loop around does not change where it goes.
         repeats: How often a program goes to the same places by it, because turns of loops around do not change them.
         known: Whether its addresses are known.
-        again: The earlier access that goes to the same places of the same argument, by its place; -1 if none does.
+        again: The access that goes to the same places of the same argument, by its place, and is reached more often, or
+            as often and earlier; -1 if none does.
         shared: Different places to which 1, 2, 4, … programs go that follow each other, when they first reach it; the
             last figure is that of the whole grid, or of the programs that were looked at.
     """

@@ -128,7 +128,7 @@ def _summary(
         looked_at=beside.programs,
         arguments=tuple(Argument(one.name, one.bytes) for one in operands),
         loops=tuple(_loop(whole, counted, number, loops) for number in sorted(whole.loops)),
-        accesses=tuple(_access((whole, counted, beside), number, loops) for number in sorted(whole.accesses)),
+        accesses=tuple(_access((whole, counted, beside), number, loops, places) for number in sorted(whole.accesses)),
         products=tuple(
             replace(
                 _product(whole.dots[number], counted.dots.get(number), loops, places),
@@ -169,7 +169,9 @@ def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> 
     )
 
 
-def _access(traces: tuple[Trace, Trace, Trace], number: int, loops: Mapping[int, int]) -> Access:
+def _access(
+    traces: tuple[Trace, Trace, Trace], number: int, loops: Mapping[int, int], places: Mapping[int, int]
+) -> Access:
     """One access, from the walk of whole tensors, the one that counts, and the one of neighbouring programs."""
     whole, counted, beside = traces
     found = whole.accesses[number]
@@ -192,7 +194,7 @@ def _access(traces: tuple[Trace, Trace, Trace], number: int, loops: Mapping[int,
         still=bool(found.loops) and found.loops[-1] in found.still,
         repeats=_repeats(found, whole),
         known=found.pointer.known,
-        again=_again(beside, number),
+        again=places.get(_fullest(beside, number), -1),
         shared=_shared(beside, number),
     )
 
@@ -225,25 +227,23 @@ def _shared(beside: Trace, number: int) -> tuple[float, ...]:
     return tuple(_different(base, found.executions > 0, size) for size in (*sizes, programs))
 
 
-def _again(beside: Trace, number: int) -> int:
-    """The place of an earlier access that goes to the same places; -1 if none does."""
+def _fullest(beside: Trace, number: int) -> int:
+    """The access that goes to the same places and is met most often, of equal ones the first; -1 if it is this one.
+
+    A first chunk that is loaded before the loop over all of them is a part of what the loop loads. If the loop were the
+    repetition, of two chunks only one would count.
+    """
     here = beside.accesses.get(number)
     if here is None or here.pointer.base is None:
         return -1
-    for place, earlier in enumerate(sorted(beside.accesses)):
-        if earlier >= number:
-            break
-        there = beside.accesses[earlier]
-        alike = there.kind == here.kind and there.tile == here.tile and _as_often(there, here)
-        if alike and same(there.pointer, here.pointer):
-            return place
-    return -1
+    alike = [other for other in sorted(beside.accesses) if _alike(beside.accesses[other], here)]
+    fullest = max(alike, key=lambda other: float(beside.accesses[other].executions.sum()))
+    return -1 if fullest == number else fullest
 
 
-def _as_often(one: AccessTrace, other: AccessTrace) -> bool:
-    """Whether neither of two accesses is met more than twice as often as the other: a first chunk is no pass."""
-    counts = sorted((float(one.executions.sum()), float(other.executions.sum())))
-    return counts[1] <= 2 * counts[0]
+def _alike(one: AccessTrace, other: AccessTrace) -> bool:
+    """Whether two accesses begin at the same places, with tiles of the same size."""
+    return one.kind == other.kind and one.tile == other.tile and same(one.pointer, other.pointer)
 
 
 def _different(base: Vector, reached: NDArray[np.bool_], size: int) -> float:
