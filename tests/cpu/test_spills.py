@@ -10,7 +10,7 @@ import pytest
 
 from triton_ops import TensorSpec, TritonKernel, cure_spills
 from triton_ops.analysis.local_traffic import LocalTraffic, amdgcn_traffic, sass_traffic
-from triton_ops.cli.spills import _facts
+from triton_ops.cli.spills import _facts, _rows
 from triton_ops.cures.changes import changes
 from triton_ops.cures.evidence import SpillEvidence
 from triton_ops.cures.report import CURES, SpillReport, Tried, healthy
@@ -149,6 +149,14 @@ def test_without_a_cure_the_advice_is_to_split_the_kernel():
 
 
 CASE = ["matmul", "--shape", "1024x1024x1024", "--target", "H200"]
+
+
+def test_every_config_of_a_change_has_its_own_verdict():
+    failed = SpillEvidence(config=BEFORE, status=Status.RESOURCES, reason="too much")
+    tried = Tried(
+        "smaller tile", "", seen(BEFORE, 1000), (seen(BEFORE, 1000), failed, seen(BEFORE, 500), seen(BEFORE, 0))
+    )
+    assert [row[1] for row in _rows(tried)] == ["does not help", "not possible", "helps", "cures"]
 
 
 @pytest.mark.triton

@@ -110,15 +110,16 @@ def _local(seen: SpillEvidence) -> str:
 
 
 def _rows(tried: Tried) -> list[list[str]]:
-    """One row for each config of a change; the verdict stands beside the one that counts."""
+    """One row for each config of a change, with the verdict on that config."""
     if not tried.steps:
         return [[tried.name, tried.verdict, *["-"] * 6, "no further step"]]
     rows = []
     for step in tried.steps:
-        verdict = tried.verdict if step is tried.best or tried.best is None else ""
         figures = [_figure(step.registers), _figure(step.spill_bytes), _figure(step.stack_bytes), _traffic(step)]
         took = "-" if step.median_ms is None else f"{step.median_ms:.4g}"
-        rows.append([tried.name, verdict, *figures, _figure(step.shared_bytes), took, _change(tried, step)])
+        rows.append(
+            [tried.name, tried.verdict_on(step), *figures, _figure(step.shared_bytes), took, _change(tried, step)]
+        )
     return rows
 
 

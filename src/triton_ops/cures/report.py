@@ -39,14 +39,17 @@ class Tried:
     @property
     def verdict(self) -> str:
         """Whether the change cures the spill, helps, does not, makes the config slower, or is not possible."""
-        best = self.best
-        if best is None:
+        return IMPOSSIBLE if self.best is None else self.verdict_on(self.best)
+
+    def verdict_on(self, step: SpillEvidence) -> str:
+        """The same of one of its configs."""
+        if not step.compiled:
             return IMPOSSIBLE
-        if best.median_ms is not None and self.before.median_ms is not None and best.median_ms >= self.before.median_ms:
+        if step.median_ms is not None and self.before.median_ms is not None and step.median_ms >= self.before.median_ms:
             return SLOWER
-        if healthy(best):
+        if healthy(step):
             return CURES
-        return HELPS if (best.spill_bytes or 0) < _LEAST_PART * (self.before.spill_bytes or 0) else NO_HELP
+        return HELPS if (step.spill_bytes or 0) < _LEAST_PART * (self.before.spill_bytes or 0) else NO_HELP
 
     @property
     def kept(self) -> bool:
