@@ -153,6 +153,42 @@ def test_the_command_finds_the_tail_of_a_product(cli, tmp_path):
     assert cliff["after"]["used"] == pytest.approx(144 / 264)
 
 
+UNDECLARED = """
+from tests import inferred_kernels as kernels
+from triton_ops import Operation, TensorSpec, TritonKernel
+
+def arguments(rows=4096, columns=1024, dtype="bfloat16"):
+    x = TensorSpec((rows, columns), dtype)
+    return {"x": x, "y": x, "columns": columns, "eps": 1e-5}
+
+KERNEL = TritonKernel(kernels.chunked_norm, lambda meta: (meta["x"].numel() // meta["columns"],), outputs=("y",))
+norm = Operation("norm", KERNEL, {"BLOCK": [256], "num_warps": [4, 64]}, arguments, dtypes=("bfloat16",))
+"""
+
+
+@pytest.fixture
+def undeclared(tmp_path, monkeypatch):
+    (tmp_path / "undeclared.py").write_text(UNDECLARED)
+    monkeypatch.chdir(tmp_path)
+    return ["undeclared.py:norm", "--gpu", "H200", "--vary", "rows=1024:2048:1024", "--cache-dir", str(tmp_path)]
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_a_kernel_without_tiles_has_no_times_over_shapes_and_the_reason_is_true(cli, undeclared):
+    found = json.loads(cli("cliffs", *undeclared, "--json").out)
+    assert [one["blocks"] for one in found["points"]] == [1024, 2048]
+    assert found["silent"] == "the kernel declares no tiles, and what is read at each shape is its grid alone"
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("shared_fork_server")
+def test_a_config_that_cannot_be_launched_has_no_cliffs(cli, undeclared):
+    ran = cli("cliffs", *undeclared, "--config", "num_warps=64")
+    assert (ran.code, ran.out) == (2, "")
+    assert "cannot run on NVIDIA H200: 64 warps of 32 are 2,048 threads per block; sm_90 has 1,024" in ran.err
+
+
 @pytest.mark.parametrize(
     ("vary", "said"),
     [

@@ -21,8 +21,15 @@ from triton_ops.exceptions import (  # noqa: E402
     TargetError,
     UnknownTunableError,
 )
+from triton_ops.expectation.explanation import Explained  # noqa: E402
+from triton_ops.expectation.portrait import _fits, _remarks  # noqa: E402
+from triton_ops.expectation.rank import device_spec  # noqa: E402
 from triton_ops.expectation.survey import SurveyLimits  # noqa: E402
+from triton_ops.hardware import limits_of  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
+from triton_ops.resources import Resources  # noqa: E402
+from triton_ops.space import Config  # noqa: E402
+from triton_ops.trial import Compiled, Status  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -58,6 +65,8 @@ def declared(problem):
 SPACE = ConfigSpace({"BLOCK": [64, 256, 1024], "num_warps": [2, 4, 8]})
 KERNEL = TritonKernel(kernels.chunked_norm, rows, outputs=("y",))
 plain = Operation("plain", KERNEL, SPACE, arguments, dtypes=("bfloat16",))
+WARPS = ConfigSpace({"BLOCK": [1024], "num_warps": [4, 3, 64]})
+wide = Operation("wide", KERNEL, WARPS, arguments, dtypes=("bfloat16",))
 told = Operation("told", KERNEL, SPACE, arguments, work=declared, dtypes=("bfloat16",))
 LOST = TritonKernel(kernels.chunked_norm, lambda _: (1 // 0,))
 lost = Operation("lost", LOST, SPACE, arguments, dtypes=("bfloat16",))
@@ -239,6 +248,56 @@ def test_explain_says_how_many_stages_fit(cli, tmp_path):
     assert ran.code == 0, ran.err
     assert "0%: not even one block fits" in ran.out
     assert "with num_stages=3 it fits: 65,536 bytes shared, occupancy 25%, limited by shared memory" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ("H200", "64 warps of 32 are 2,048 threads per block; sm_90 has 1,024"),
+        ("MI300X", "64 warps of 64 are 4,096 threads per block; gfx942 has 1,024"),
+    ],
+)
+def test_explain_of_a_config_that_cannot_be_launched_says_why_and_forecasts_nothing(cli, target, gpu, said):
+    words = ["explain", f"{target}:wide", "--gpu", gpu, "--config", "num_warps=64"]
+    found = json.loads(cli(*words, "--json").out)
+    assert (found["expected_ms"], found["terms"], found["silent"], found["occupancy"]) == (None, [], said, None)
+    shown = cli(*words, columns=200).out
+    assert f"cannot run: {said}" in shown
+    assert "0%: not even one block fits" in shown
+    assert "waves" not in shown
+
+
+def test_explain_of_a_number_of_warps_that_is_no_power_of_two_says_so(cli, target):
+    ran = cli("explain", f"{target}:wide", "--gpu", H200, "--config", "num_warps=3")
+    assert (ran.code, ran.out) == (2, "")
+    assert "the model makes no forecast: num_warps is 3; it must be a power of two" in ran.err
+
+
+def test_explain_of_a_block_with_too_much_shared_memory_counts_no_waves(cli):
+    deep = "BM=128,BN=256,BK=64,num_warps=8,num_stages=5"
+    ran = cli("explain", "matmul", "--shape", "1024x1024x1024", "--gpu", H200, "--config", deep, columns=200)
+    assert ran.code == 0, ran.err
+    assert "cannot run: needs 245,760 bytes of shared memory per block; sm_90 has 232,448" in ran.out
+    assert "with num_stages=4 it fits" in ran.out
+    assert not re.search(r"waves|alone:|suffice", ran.out)
+
+
+@pytest.mark.parametrize(("spilled", "end"), [(0, "limited by registers"), (657, ", but 657 spilled bytes per thread")])
+def test_stages_that_fit_are_told_with_what_they_spill(spilled, end):
+    fitting = Compiled(Config({"num_stages": 3}), Status.DEFERRED, "", Resources(64, spilled, 1024))
+    explained = Explained(source="inferred", forecast=None, silent="", work=None, fitting=fitting)
+    (said,) = _fits(explained, device_spec(H200), 32)
+    assert said.startswith("with num_stages=3 it fits: 1,024 bytes shared")
+    assert said.endswith(end)
+
+
+@pytest.mark.parametrize(("spilled", "said"), [(0, "with 3 there would be room for 2"), (3224, "3,224 spilled bytes")])
+def test_fewer_stages_for_more_blocks_are_no_advice_to_a_config_that_spills_much(spilled, said):
+    spec = device_spec(H200)
+    residents = limits_of(spec).residents(64, 128 << 10, 16)
+    (found,) = _remarks(residents, None, Resources(64, spilled, 128 << 10), 4, spec)
+    assert said in found
+    assert ("triton-ops spills tries cures" in found) == bool(spilled)
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "nan"])

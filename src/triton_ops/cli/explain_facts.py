@@ -67,7 +67,7 @@ def as_json(explained: Explained, seen: Portrait) -> dict[str, Any]:
     compiled = explained.compiled
     return {
         **forecast,
-        "silent": "" if explained.forecast is not None else explained.silent,
+        "silent": explained.silent,
         "inferred": work,
         "differences": list(explained.differences),
         "compiler": None if compiled is None else {"status": compiled.status.value, "reason": compiled.reason},
@@ -137,6 +137,8 @@ def _roofline_json(seen: Portrait) -> dict[str, Any]:
 
 def _expected(explained: Explained, seen: Portrait) -> str:
     found: Forecast | None = explained.forecast
+    if explained.refused:
+        return f"cannot run: {explained.refused}"
     if found is None:
         least = f"; {seen.roofline.least_ms:.4g} ms at best" if seen.roofline.least_ms else ""
         return f"no forecast: {explained.silent}{least}"
@@ -176,7 +178,7 @@ def _places(spec: DeviceSpec, explained: Explained, seen: Portrait) -> dict[str,
             f"{waves.grid:,} in {waves.waves:.2f} waves of {waves.at_once:,} ({at_once.blocks} per multiprocessor)"
             f"{tail}; {waves.used:.0%} of the places used"
         )
-    elif found is not None:
+    elif found is not None and at_once.blocks:
         rows["blocks"] = f"{found.waves:.2f} waves of {at_once.blocks} per multiprocessor"
     return rows
 

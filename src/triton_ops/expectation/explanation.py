@@ -30,10 +30,11 @@ class Explained:
     Attributes:
         source: `declared` or `inferred`.
         forecast: The expected time with its reasons; None if the model makes no forecast.
-        silent: Why it makes none.
+        silent: Why it makes none; empty if it makes one.
         work: The work as it was read; None for a kernel that Triton does not compile.
         differences: Where the declaration and the kernel differ, in words.
         compiled: What the compiler made of the config for the device; None for a kernel that Triton does not compile.
+        refused: Why the config cannot run, by a limit of Triton or of the device; empty if it can, as far as is known.
         fitting: The same config with as many stages as fit, where it needs too much shared memory.
     """
 
@@ -43,6 +44,7 @@ class Explained:
     work: KernelWork | None
     differences: tuple[str, ...] = ()
     compiled: Compiled | None = None
+    refused: str = ""
     fitting: Compiled | None = None
 
     @property
@@ -62,11 +64,12 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
         machine: The device's figures; None for an architecture that the model does not know, which has no forecast.
     """
     seen = _read(expected, config, spec)
-    readings = seen.readings
+    readings, refused = seen.readings, _refused(seen.compiled)
     answer = Explained(
         source=DECLARED if expected.declared else INFERRED, forecast=None,
-        silent=f"the model does not know the architecture {spec.arch} of {spec.name}",
-        work=None if readings is None else readings.work_of(config), compiled=seen.compiled, fitting=seen.fitting,
+        silent=refused or f"the model does not know the architecture {spec.arch} of {spec.name}",
+        work=None if readings is None else readings.work_of(config), compiled=seen.compiled, refused=refused,
+        fitting=seen.fitting,
     )  # fmt: skip
     made = seen.compiled.resources if seen.compiled is not None and seen.compiled.launchable else None
     if machine is None:
@@ -74,7 +77,7 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
     if not expected.declared or expected.work is None:
         forecast = None if readings is None else inferred_model(readings, machine).explain(config, made)
         silent = seen.why_not or (readings.silent if readings is not None else "")
-        return replace(answer, forecast=forecast, silent=silent or "a product has a dtype without a known rate")
+        return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
     declared = Model(expected.work, machine)
     found: list[str] = []
     if readings is not None and readings.told:
@@ -82,7 +85,21 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
         both = zip(declared.score(configs), inferred_model(readings, machine).score(configs), strict=True)
         found = differences(expected.work, readings.told, list(both))
     silent = "a tunable or a dtype that is declared is not one it can count"
-    return replace(answer, forecast=declared.explain(config, made), silent=silent, differences=tuple(found))
+    return _with_forecast(replace(answer, differences=tuple(found)), declared.explain(config, made), silent)
+
+
+def _refused(compiled: Compiled | None) -> str:
+    """Why a config cannot run, whatever time the model would give it; empty if it can, or if nobody knows."""
+    if compiled is None or compiled.status not in (Status.CONSTRAINT, Status.RESOURCES):
+        return ""
+    return compiled.reason
+
+
+def _with_forecast(answer: Explained, forecast: Forecast | None, silent: str) -> Explained:
+    """The answer with a forecast, or with the reason why there is none."""
+    if answer.refused:
+        return answer
+    return replace(answer, forecast=forecast, silent="" if forecast is not None else silent)
 
 
 @dataclass(frozen=True)

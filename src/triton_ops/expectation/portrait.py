@@ -193,22 +193,15 @@ def _fits(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
     if limits is not None and made.registers is not None:
         at_once = limits.residents(made.registers, made.shared_bytes or 0, warps)
         said = f", occupancy {at_once.occupancy:.0%}, limited by {' and '.join(at_once.limited_by)}"
+    if made.wasteful:
+        said += f", but {made.spill_bytes:,} spilled bytes per thread"
     return [f"with num_stages={found.config['num_stages']} it fits: {made.shared_bytes:,} bytes shared{said}"]
 
 
 def _remarks(
     residents: Residents | None, waves: Waves | None, resources: Resources | None, stages: int, spec: DeviceSpec
 ) -> list[str]:
-    found: list[str] = []
-    if residents is not None and not residents.blocks:
-        found.append(f"not even one block fits: {' and '.join(residents.limited_by)} do not suffice")
-    elif residents is not None and residents.limited_by == (SHARED,) and stages > 1:
-        found += _too_deep(residents, resources, stages, spec)
-    if residents is not None and 0 < residents.occupancy < _FEW and resources is not None and resources.spill_bytes:
-        found.append(
-            f"occupancy of {residents.occupancy:.0%} together with {resources.spill_bytes:,} spilled bytes per thread: "
-            "triton-ops spills tries cures"
-        )
+    found = _on_blocks(residents, resources, stages, spec) if residents is not None else []
     if waves is not None and not waves.full:
         many = "1 block fills" if waves.grid == 1 else f"{waves.grid:,} blocks fill"
         found.append(f"{many} {waves.used:.0%} of the device: smaller tiles, or a split reduction, are more blocks")
@@ -218,6 +211,22 @@ def _remarks(
             f"the last wave has {waves.tail_blocks:,} blocks and leaves {empty:,} of {waves.at_once:,} places empty: "
             f"over all waves {waves.used:.0%} of the places are used"
         )
+    return found
+
+
+def _on_blocks(residents: Residents, resources: Resources | None, stages: int, spec: DeviceSpec) -> list[str]:
+    """Remarks on spills and on blocks at a time; where much is spilled, more blocks are no advice."""
+    if not residents.blocks:
+        return [f"not even one block fits: the limit is {' and '.join(residents.limited_by)}"]
+    spilled, wasteful = (resources.spill_bytes or 0, resources.wasteful) if resources else (0, False)
+    found: list[str] = []
+    if wasteful or (spilled and residents.occupancy < _FEW):
+        found.append(
+            f"occupancy of {residents.occupancy:.0%} together with {spilled:,} spilled bytes per thread: "
+            "triton-ops spills tries cures"
+        )
+    if not wasteful and residents.limited_by == (SHARED,) and stages > 1:
+        found += _too_deep(residents, resources, stages, spec)
     return found
 
 

@@ -24,6 +24,7 @@ from triton_ops.space import Config
 
 _LEAST_FALL = 0.1  # of the places used, to count as a cliff
 MOST_POINTS = 512
+_UNDECLARED = "the kernel declares no tiles, and what is read at each shape is its grid alone"
 MOST_READ = 64  # of a kernel whose grid must be read, about a second each
 
 
@@ -113,6 +114,10 @@ def sweep(
     first = expected_of(operation, shape=shapes[0], dtype=dtype)
     explained = explain(first, config, spec, machine)
     seen = portrait(explained, first.work, config, spec, calibration=calibration)
+    if explained.refused:
+        raise TargetError(
+            f"config ({config}) cannot run on {spec.name}: {explained.refused}", hint="take another config"
+        )
     if seen.residents is None or not seen.residents.blocks or seen.resources is None:
         why = explained.compiled.reason if explained.compiled is not None else explained.silent
         raise TargetError(f"how many blocks fit cannot be told: {why}", hint="triton-ops explain says more")
@@ -134,7 +139,7 @@ def sweep(
         axis=axis,
         blocks_per_unit=seen.residents.blocks,
         points=tuple(points),
-        silent="" if declared else explained.silent or "no work",
+        silent="" if declared else explained.silent or _UNDECLARED,
     )
 
 
