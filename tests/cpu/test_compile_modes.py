@@ -6,6 +6,8 @@ import importlib
 import json
 import math
 import os
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -27,7 +29,7 @@ from triton_ops import (
 )
 from triton_ops.backend import Arguments
 from triton_ops.compile_modes.contender import Contender
-from triton_ops.compile_modes.counting import loops_in
+from triton_ops.compile_modes.counting import kernels_of, loops_in
 from triton_ops.compile_modes.process import ModeProcess
 from triton_ops.compile_modes.questions import Failed, Loaded, Manner
 from triton_ops.compile_modes.request import made_request
@@ -125,6 +127,27 @@ def test_loops_of_generated_code_are_counted_once_whatever_lies_in_them():
     assert loops_in(LOOPS) == 3
     assert loops_in(LOOPS.replace("out_ptr0[x0] = x0", "CppMicroGemm(x0)")) == 2, "a template is one"
     assert loops_in("def call(args):\n    for(x)\n") == 0
+
+
+def test_a_generated_loop_counts_as_often_as_a_call_runs_it(tmp_path, monkeypatch):
+    file = tmp_path / "generated.py"
+    file.write_text(f"{LOOPS}\ndef call():\n    for _ in range(3):\n        cpp_fused_0()\n    cpp_fused_1()\n")
+    module = ModuleType("generated")
+    module.__file__ = str(file)
+    module.async_compile = SimpleNamespace(cpp_pybinding=lambda *_: ran.append)
+    ran = []
+    exec(file.read_text().replace("fused_0()", "fused_0(2)").replace("fused_1()", "fused_1(1)"), vars(module))
+    never_called = ModuleType("never_called")
+    never_called.__file__ = str(file)
+    cache = SimpleNamespace(PyCodeCache=SimpleNamespace(modules=[module, module, never_called]))
+    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", cache)
+
+    assert kernels_of(module.call, "cpu") == 3 * 2 + 1
+    assert ran == [2, 2, 2, 1]
+    assert (module.cpp_fused_0, module.cpp_fused_1) == (ran.append, ran.append), "the functions are back"
+
+    never_called.cpp_wrapper_src = ""
+    assert kernels_of(module.call, "cpu") is None, "calls in C++ cannot be counted"
 
 
 def test_a_tolerance_takes_the_place_of_the_rule():

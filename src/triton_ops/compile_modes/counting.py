@@ -2,9 +2,10 @@
 
 Facts used, of torch 2.11 to 2.15: `torch._dynamo.utils.counters` counts graphs and graph breaks, its
 `compilation_time_metrics` holds seconds by stage, and `PyCodeCache.modules` of `torch._inductor.codecache` the modules
-with generated code, in which each C++ function is a text. (`torch._inductor.metrics` counts kernels too, those that the
-C++ backend has tried and thrown away among them, and none that come from a cache.) What a torch does not tell is not
-known, and no error.
+with generated code: each C++ function is a text there, and is called by a name of its module, once or often. Where the
+option `cpp_wrapper` is set, the calls are C++ too, and the text `cpp_wrapper_src` holds everything.
+(`torch._inductor.metrics` counts kernels too, those that the C++ backend has tried and thrown away among them, and none
+that come from a cache.) What a torch does not tell is not known, and no error.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from triton_ops._optional import require
@@ -21,6 +23,8 @@ from triton_ops._optional import require
 _UTILS = "torch._dynamo.utils"
 _CODE_CACHE = "torch._inductor.codecache"
 _FUNCTION = re.compile(r'^extern "C".*?^}', re.MULTILINE | re.DOTALL)
+_NAMED = re.compile(r"^(?P<name>\w+) = async_compile\.\w+\((?P<code>.*?)^'''", re.MULTILINE | re.DOTALL)
+_ALL_IN_CPP = "cpp_wrapper_src"
 _PRODUCT = "CppMicroGemm"  # a template's loops over tiles are one loop to its user
 _COMPILING = ("_compile.compile_inner", "entire_frame_compile")
 _NO_WORK = re.compile(
@@ -43,18 +47,19 @@ def graphs_and_breaks() -> tuple[int, int]:
 
 
 def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
-    """Kernels that a call launches; on a CPU the operators that it runs and the generated loops of all graphs.
+    """Kernels that a call launches; on a CPU operators and generated loops, each as often as the call runs it.
 
-    The call runs once, under torch's profiler; None where that does not work.
+    The call runs once, under torch's profiler; None where that does not work, or where the calls are C++ too.
     """
     torch = require("torch", "counting kernels")
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError), _counted_loops() as loops:
         with profiler(device_name) as profile:
             call()
         if device_name.startswith("cuda"):
             device = torch.autograd.DeviceType.CUDA
             return len([each for each in profile.events() if each.device_type == device and not _is_copy(each.name)])
-        return len([each for each in profile.events() if _works(each)]) + _generated_loops()
+        if not any(hasattr(module, _ALL_IN_CPP) for module in _generated_modules()):
+            return len([each for each in profile.events() if _works(each)]) + sum(loops)
     return None
 
 
@@ -109,13 +114,40 @@ def loops_in(generated: str) -> int:
     return found
 
 
-def _generated_loops() -> int:
+@contextlib.contextmanager
+def _counted_loops() -> Iterator[list[int]]:
+    """The loops of each generated function that is called while this lasts, once for each call."""
+    ran: list[int] = []
+    with contextlib.ExitStack() as undo:
+        for module in _generated_modules():
+            for name, loops in _loops_by_name(module).items():
+                function = getattr(module, name, None)
+                if callable(function):
+                    undo.callback(setattr, module, name, function)
+                    setattr(module, name, _noting(function, ran, loops))
+        yield ran
+
+
+def _noting(function: Callable[..., Any], ran: list[int], loops: int) -> Callable[..., Any]:
+    def noted(*args: Any) -> Any:
+        ran.append(loops)
+        return function(*args)
+
+    return noted
+
+
+def _generated_modules() -> list[ModuleType]:
+    """The modules with code that torch's compiler has written or loaded in this process, each once."""
     modules = getattr(getattr(sys.modules.get(_CODE_CACHE), "PyCodeCache", None), "modules", ())
-    found = 0
-    for file in {str(getattr(module, "__file__", "")) for module in modules}:
-        with contextlib.suppress(OSError):  # it was cleaned away
-            found += loops_in(Path(file).read_text(encoding="utf-8", errors="replace"))
-    return found
+    return list(dict.fromkeys(modules))
+
+
+def _loops_by_name(module: ModuleType) -> dict[str, int]:
+    """How many loops each C++ function of a generated module has, by the name under which the module calls it."""
+    with contextlib.suppress(OSError):  # it was cleaned away
+        text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
+        return {each["name"]: loops_in(each["code"]) for each in _NAMED.finditer(text)}
+    return {}
 
 
 def _works(event: Any) -> bool:

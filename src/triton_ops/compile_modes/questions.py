@@ -76,7 +76,7 @@ class Loaded:
         recompiles: How often something was compiled again.
         graphs: Graphs that were compiled.
         breaks: Where the model could not be compiled as one graph: how often.
-        kernels: Kernels that one call of each kind launches; on a CPU operators and generated loops.
+        kernels: Kernels that one call of each kind launches; on a CPU operators and generated loops; None if not known.
         peak_bytes: Most memory during steady calls: of the GPU what torch holds, on a CPU the process's own.
         max_error: Largest difference from the golden results, relative to the largest golden value; None if not known.
         label: The workload in words.

@@ -42,7 +42,7 @@ class ModeResult:
         skipped: Why CUDA graphs were not used.
         recompiles: How often something was compiled again.
         peak_bytes: Most memory during steady calls.
-        kernels: Kernels that one call of each kind launches.
+        kernels: Kernels that one call of each kind launches; None if not known.
         graphs: Graphs that were compiled.
         breaks: Where the model was left to Python in between.
         max_error: Largest difference from the golden results, relative to their largest value.
