@@ -14,7 +14,7 @@ import torch
 from triton_ops import CacheError, DeviceError, TargetError
 from triton_ops.benchmark.inductor_table import Product, beside_own, product_of
 from triton_ops.inductor.cache_folder import clean, content_of
-from triton_ops.inductor.drawing import drawn, layers
+from triton_ops.inductor.drawing import Picture, drawn, layers
 from triton_ops.inductor.graphs import GraphNode, difference, graphs_in, read_graph
 from triton_ops.inductor.logs import read_log
 
@@ -61,7 +61,7 @@ def test_two_graphs_differ_in_their_fusions_and_launches():
 def test_a_drawing_is_well_formed_and_has_every_node(monkeypatch):
     monkeypatch.setenv("PATH", "")  # no graphviz
     fused, unfused = graph(FUSED), graph(UNFUSED)
-    root = ElementTree.fromstring(drawn({"fused": fused, "a < b & c": unfused}))
+    root = ElementTree.fromstring(drawn([Picture("fused", fused, unfused), Picture("a < b & c", unfused, fused)]))
     assert len(root.findall(f"{SVG}g")) == len(fused) + len(unfused)
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert "a < b & c: 11 launches" in texts
@@ -112,6 +112,34 @@ def test_traces_of_one_name_are_told_apart(tmp_path, cli):
     assert said.count("9 launches") == 2
     boxes = ElementTree.parse(drawing).getroot().findall(f"{SVG}g")
     assert len(boxes) == 2 * len(graph(FUSED))
+
+
+def test_all_graphs_of_two_programs_are_compared_and_named(tmp_path, cli):
+    first, second = tmp_path / "default", tmp_path / "no-fusion"
+    for where, trace in ((first, [FUSED, UNFUSED]), (second, [UNFUSED, UNFUSED, FUSED])):
+        for number, file in zip((1, 2, 10), trace, strict=False):
+            folder = where / "run_1" / f"model__0_forward_{number}.{number}"
+            folder.mkdir(parents=True)
+            (folder / FUSED.name).write_bytes(file.read_bytes())
+    said = cli("inductor", "draw", first, second).out.splitlines()
+    assert said[0].startswith(
+        "default model__0_forward_1.1 against no-fusion model__0_forward_1.1: 9 launches against 11"
+    )
+    assert said[1] == "default model__0_forward_2.2 against no-fusion model__0_forward_2.2: 11 launches against 11"
+    assert said[2].startswith("no graph against no-fusion model__0_forward_10.10: 0 launches against 9")
+    assert said[3:] == ["all graphs, 2 against 3: 20 launches against 31"]
+
+    drawing = tmp_path / "both.svg"
+    found = json.loads(cli("inductor", "draw", first, second, "--out", drawing, "--json").out)
+    assert found["launches"] == [20, 31]
+    assert [each["launches"] for each in found["graphs"]] == [[9, 11], [11, 11], [0, 9]]
+    assert (found["graphs"][2]["first"], found["graphs"][2]["second"]) == (None, "no-fusion model__0_forward_10.10")
+    assert "op0+op1" in found["fusions"][0]
+    boxes = ElementTree.parse(drawing).getroot().findall(f"{SVG}g")
+    assert len(boxes) == 2 * len(graph(FUSED)) + 3 * len(graph(UNFUSED)), "every graph is drawn"
+
+    same = cli("inductor", "draw", first, first).out
+    assert f"{first} model__0_forward_1.1 against {first} model__0_forward_1.1: 9 launches against 9\n" in same
 
 
 def test_what_is_no_trace_is_told(tmp_path):

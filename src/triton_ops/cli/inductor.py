@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,16 +19,18 @@ from triton_ops.expectation.rank import device_spec
 from triton_ops.hardware import probe
 from triton_ops.inductor.backends import LISTS, Kind, wrong_lists
 from triton_ops.inductor.cache_folder import CacheContent, clean, content_of
-from triton_ops.inductor.drawing import drawn
+from triton_ops.inductor.drawing import Picture, drawn
 from triton_ops.inductor.eligibility import Site, backend_choices
 from triton_ops.inductor.environment import wrong_names
 from triton_ops.inductor.gate import gate_here
-from triton_ops.inductor.graphs import GraphNode, difference, graphs_in
+from triton_ops.inductor.graph_pairs import GraphPair, graphs_of, launches_of, paired
+from triton_ops.inductor.graphs import GraphNode, graphs_in
 from triton_ops.inductor.logs import AutotuneTable, CompilerLog, read_log
 from triton_ops.inductor.options import autotune_options, is_read, variables, variables_by_option
 from triton_ops.tensors import dtype_name
 
 _S_PER_DAY = 86_400.0
+_ONLY = ("fusions", "kernels")
 
 app = typer.Typer(
     help="Options, caches, logs and graphs of torch's compiler.",
@@ -165,26 +167,25 @@ def draw(
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
-    """Draw a captured graph as SVG, or two side by side with what differs; graphviz is not needed."""
+    """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed."""
     first = graphs_in(trace)
-    shown: dict[str, Sequence[GraphNode]] = dict(first)
     if other is None:
-        said = {name: f"{sum(node.launches for node in nodes)} launches" for name, nodes in first.items()}
+        lines = [f"{name}: {sum(node.launches for node in nodes)} launches" for name, nodes in first.items()]
         plain: dict[str, Any] = {name: _nodes_json(nodes) for name, nodes in first.items()}
+        pictures = [Picture(name, nodes) for name, nodes in first.items()]
     else:
-        pair = _largest(first, trace), _largest(graphs_in(other), other)
-        found = difference(pair[0][1], pair[1][1])
-        shown, said = dict(pair), {"difference": str(found)}
-        plain = {**asdict(found), "first": pair[0][0], "second": pair[1][0]}
+        pairs = paired(first, graphs_in(other), (trace, other))
+        lines, plain = _pair_lines(pairs), _pairs_json(pairs)
+        pictures = [picture for pair in pairs for picture in pair.pictures]
     if out is not None:
         try:
-            write_named(out, drawn(shown))
+            write_named(out, drawn(pictures))
         except OSError as error:
             raise SettingsError(f"{out} cannot be written: {error.strerror or error}", hint="name a file") from error
     if as_json:
         say_json(plain)
     else:
-        say(*(f"{name}: {text}" for name, text in said.items()), *([] if out is None else [f"drawn to {out}"]))
+        say(*lines, *([] if out is None else [f"drawn to {out}"]))
 
 
 def _kind(op: str) -> Kind:
@@ -211,10 +212,20 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _largest(graphs: Mapping[str, Sequence[GraphNode]], path: Path) -> tuple[str, Sequence[GraphNode]]:
-    """The graph with the most nodes, with a title that names where it is from."""
-    name = max(graphs, key=lambda each: len(graphs[each]))
-    return f"{path.name} {name}", graphs[name]
+def _pair_lines(pairs: Sequence[GraphPair]) -> list[str]:
+    """What differs in each pair of graphs, and the sum of several."""
+    lines = [str(pair) for pair in pairs]
+    if len(pairs) > 1:
+        (own, other), (graphs, graphs_there) = launches_of(pairs), graphs_of(pairs)
+        lines.append(f"all graphs, {graphs} against {graphs_there}: {own} launches against {other}")
+    return lines
+
+
+def _pairs_json(pairs: Sequence[GraphPair]) -> dict[str, Any]:
+    """The sums over all graphs, and each pair with the names of its graphs."""
+    found = [pair.as_json() for pair in pairs]
+    only = {what: [[text for each in found for text in each[what][side]] for side in (0, 1)] for what in _ONLY}
+    return {"launches": launches_of(pairs), **only, "graphs": found}
 
 
 def _nodes_json(nodes: Sequence[GraphNode]) -> list[dict[str, Any]]:

@@ -1,13 +1,14 @@
 """Captured graphs as SVG, one alone or two side by side, without graphviz: a small layout of layers.
 
 A node stands one layer below the lowest of those that it reads from, and in a layer below the middle of what it reads.
-Nodes that only one of two graphs has are marked.
+Nodes that a graph has and its counterpart has not are marked.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from triton_ops.inductor.graphs import GraphNode
@@ -18,20 +19,33 @@ _FILLS = {"call": "#dbe9f6", "fused": "#fde8c8", "loop": "#e6f4e1", "nothing": "
 _OUTLINE, _MARKED = "#555555", "#c0392b"
 
 
-def drawn(graphs: Mapping[str, Sequence[GraphNode]]) -> str:
-    """The text of an SVG file with each graph below its title, side by side.
+@dataclass(frozen=True)
+class Picture:
+    """A graph that is drawn.
 
-    Args:
-        graphs: Nodes by title. With two graphs, what only one of them has is outlined in red.
+    Attributes:
+        title: What stands above it.
+        nodes: Its nodes.
+        beside: The graph with which it is compared; what that has not is outlined in red. None marks nothing.
     """
-    shown = list(graphs.items())
+
+    title: str
+    nodes: Sequence[GraphNode]
+    beside: Sequence[GraphNode] | None = None
+
+    @property
+    def marked(self) -> set[str]:
+        """Names of the nodes that the other graph has not."""
+        common = {(each.members, each.kernel) for each in (self.nodes if self.beside is None else self.beside)}
+        return {node.name for node in self.nodes if (node.members, node.kernel) not in common}
+
+
+def drawn(pictures: Iterable[Picture]) -> str:
+    """The text of an SVG file with each graph below its title, side by side."""
     parts: list[str] = []
     left, height = _EDGE, 0.0
-    for place, (title, nodes) in enumerate(shown):
-        other = shown[1 - place][1] if len(shown) == 2 else nodes
-        common = {(each.members, each.kernel) for each in other}
-        marked = {node.name for node in nodes if (node.members, node.kernel) not in common}
-        columns, rows, drawing = _graph(title, nodes, left, marked)
+    for picture in pictures:
+        columns, rows, drawing = _graph(picture.title, picture.nodes, left, picture.marked)
         parts += drawing
         left += max(columns, 1) * (_WIDE + _ACROSS) + 2 * _EDGE
         height = max(height, _TITLE + rows * (_HIGH + _DOWN) + 2 * _EDGE)

@@ -19,6 +19,7 @@ POST_FUSION = "ir_post_fusion.txt"
 _HEAD = re.compile(r"^(?P<name>\w+): (?P<kind>\w*Node)\((?P<of>.*)\)\s*$")
 _FIELD = re.compile(r"^(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<rest>.*)$")
 _DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
+_NUMBERED = re.compile(r"\.(\d+)$")
 _NOTHING = "NopKernelSchedulerNode"
 _PART = "MultiOutput"  # one of the results of a call before
 _READS = ("unmet_dependencies", "met_dependencies")
@@ -100,7 +101,7 @@ def read_graph(text: str) -> tuple[GraphNode, ...]:
 
 
 def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
-    """The graphs of a file, or of every trace below a folder, by the trace's folder.
+    """The graphs of a file, or of every trace below a folder, by the trace's folder, in the order made.
 
     Traces of several programs, such as the modes of `compile-modes --collect`, often have folders of one name: then the
     folder of `path` that each lies in stands before it, and where that does not tell them apart the whole path.
@@ -108,7 +109,7 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
     Raises:
         TargetError: There is no such file, or no trace in the folder.
     """
-    files = sorted(path.rglob(POST_FUSION)) if path.is_dir() else [path]
+    files = sorted(path.rglob(POST_FUSION), key=_order) if path.is_dir() else [path]
     if not files:
         raise TargetError(
             f"there is no {POST_FUSION} below {path}", hint="compile-modes --collect DIR, or TORCH_COMPILE_DEBUG=1"
@@ -127,6 +128,12 @@ def difference(first: Sequence[GraphNode], second: Sequence[GraphNode]) -> Graph
         fusions=_only(_fusions(first), _fusions(second)),
         kernels=_only(_kernels(first), _kernels(second)),
     )
+
+
+def _order(file: Path) -> tuple[Path, int, Path]:
+    """Traces of one program in the order in which torch numbers them, at the end of a folder's name: 2 before 10."""
+    number = _NUMBERED.search(file.parent.name)
+    return file.parent.parent, int(number[1]) if number else 0, file
 
 
 def _names_of(files: Sequence[Path], path: Path) -> list[str]:
