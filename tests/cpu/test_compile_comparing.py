@@ -209,6 +209,20 @@ def test_modes_that_differ_in_graphs_alone_are_one_program_without_a_gpu(compare
     assert report.culprit is None
 
 
+def test_the_folder_of_a_mode_holds_the_run_that_was_collected_last(compared, tmp_path):
+    kept = tmp_path / "kept" / "default"
+    (kept / "torch_compile_debug" / "run_1").mkdir(parents=True)
+    for name in ("log.txt", "mine.txt", "torch_compile_debug/run_1/ir_post_fusion.txt"):
+        (kept / name).write_text("earlier")
+    report, said = compared(machine(), ["eager", "default"], collect=tmp_path / "kept")
+    assert sorted(path.name for path in kept.iterdir()) == ["log.txt", "mine.txt"]
+    assert (kept / "log.txt").read_text() == ""
+    note = f"default replaces what an earlier run collected in {kept}: log.txt, torch_compile_debug"
+    assert note in report.notes
+    assert note in said
+    assert not any("replaces" in line for line in compared(machine(), ["eager", "freezing"], collect=tmp_path / "k")[1])
+
+
 def test_compilers_have_folders_and_logs_of_their_own(compared, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_LOG", "inductor")
     fake = machine()
@@ -218,6 +232,7 @@ def test_compilers_have_folders_and_logs_of_their_own(compared, tmp_path, monkey
     assert default.environment["TORCH_LOGS"] == "cudagraphs,perf_hints,recompiles"
     assert default.environment["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tmp_path / "compile-modes"))
     assert default.environment["TORCH_COMPILE_DEBUG_DIR"] == str(tmp_path / "kept" / "default")
+    assert "TORCH_COMPILE_DEBUG" not in {*fake.started[-2].environment}, "the process that confirms leaves no traces"
     assert (tmp_path / "kept" / "default" / "log.txt").is_file()
     fake = machine()
     compared(fake, ["eager", "freezing"], warm=True)

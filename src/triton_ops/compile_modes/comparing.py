@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from triton_ops import settings
-from triton_ops._files import ensure_folder, write_named
+from triton_ops.compile_modes.collecting import Collection
 from triton_ops.compile_modes.culprits import WORTH_A_WORD, culprit_of, variations, verdicts
 from triton_ops.compile_modes.process import Limits, ModeProcess, compiler_folders
 from triton_ops.compile_modes.questions import Failed, Loaded
@@ -20,7 +20,7 @@ from triton_ops.compile_modes.report import CompileReport, ModeResult
 from triton_ops.compile_modes.request import Request
 from triton_ops.compile_modes.rounds import Entrant, RemoteTimer, confirmed, raced, screened
 from triton_ops.compile_modes.rows import alias_row, failed_row, row_of
-from triton_ops.compile_modes.run_folder import RunFolder, file_name, key_of, one_at_a_time
+from triton_ops.compile_modes.run_folder import RunFolder, key_of, one_at_a_time
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import CpuLoad, DeviceSpec, Turns, probe, turn_key
 from triton_ops.inductor.backends import wrong_lists
@@ -39,6 +39,7 @@ from triton_ops.trial import Status
 _log = logging.getLogger("triton_ops")
 _MOST_ALIVE = 4  # compiled models that wait for the race beside eager: each holds the weights
 _MOST_VARIED = 2
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Comparing:
@@ -60,6 +61,8 @@ class Comparing:
         self._rows: dict[str, ModeResult] = {}
         self._aliases: list[tuple[CompileMode, CompileMode]] = []
         self._folder: RunFolder | None = None
+        self._collection = Collection(request.collect)
+        self._replaced: list[str] = []
         self._device: DeviceSpec = probe("cpu")
         self._timer = RemoteTimer("cpu")
         self._turns = Turns(request.device or "cpu", request.wait)
@@ -95,7 +98,13 @@ class Comparing:
             chosen=winner,
             culprit=culprit_of(rows),
             confirmed=said,
-            notes=(*self._request.notes, *verdicts(rows), *self._turns.notes, *load.notes(self._device)),
+            notes=(
+                *self._request.notes,
+                *self._replaced,
+                *verdicts(rows),
+                *self._turns.notes,
+                *load.notes(self._device),
+            ),
             folder=str(self._request.collect or ""),
         )
 
@@ -135,6 +144,9 @@ class Comparing:
 
     def _try(self, mode: CompileMode, eager: Entrant) -> None:
         """Load a mode and screen it beside eager; one that does not work ends as its row."""
+        if (replaced := self._collection.begin(mode)) != "":
+            self._replaced.append(f"{mode.name} {replaced}")
+            self._follow(self._replaced[-1])
         if (why := refusal(mode)) != "":
             self._keep(failed_row(mode, Status.CONSTRAINT, why))
             return
@@ -154,9 +166,9 @@ class Comparing:
     def _enter(self, mode: CompileMode, eager: Entrant) -> None:
         assert self._folder is not None
         known = self._folder.finished(mode)
-        process = self._process(mode, self._folder.of(mode))
+        process = self._process(mode, self._folder.of(mode), traces=self._collection.variables(mode))
         found = process.load(self._request.packed, self._request.manner)
-        self._collect(process)
+        self._collection.keep(mode, process.lines)
         if isinstance(found, Failed):
             self._keep(failed_row(mode, found.status, found.reason, process.lines))
             return
@@ -245,22 +257,20 @@ class Comparing:
         else:
             self._follow(f"{row.name}: {row.status}: {row.reason}")
 
-    def _process(self, mode: CompileMode, folder: Path | None, limits: Limits | None = None) -> ModeProcess:
-        """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's."""
+    def _process(
+        self, mode: CompileMode, folder: Path | None, limits: Limits | None = None, traces: Mapping[str, str] = _NONE
+    ) -> ModeProcess:
+        """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's.
+
+        A process that confirms leaves no traces: they would lie beside those of the same mode, as further graphs.
+        """
         environment = log_switches(dict(settings.environment()), (*READ, *self._request.logs)) if not mode.eager else {}
         environment |= variables_of_process(mode)
         if folder is not None and not self._request.warm:
             environment |= compiler_folders(folder)
-        if self._request.collect is not None and not mode.eager:
-            kept = self._request.collect / file_name(mode.name)
-            environment |= {"TORCH_COMPILE_DEBUG": "1", "TORCH_COMPILE_DEBUG_DIR": str(kept.absolute())}
+        environment |= traces
         limits = limits or self._request.limits.within(self._left_s())
         return ModeProcess(mode, limits, device=self._request.device, environment=environment)
-
-    def _collect(self, process: ModeProcess) -> None:
-        if self._request.collect is not None:
-            folder = ensure_folder(self._request.collect / file_name(process.mode.name))
-            write_named(folder / "log.txt", "".join(f"{line}\n" for line in process.lines))
 
     def _left_s(self) -> float:
         """Seconds that are left of the budget."""

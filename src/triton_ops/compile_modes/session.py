@@ -63,7 +63,7 @@ def tune_compile(
         compile_s: Seconds that one compilation may take; None is 20 minutes.
         resume: Whether a comparison that was interrupted is gone on with: modes that it compiled keep the seconds that
             it measured, and start from their caches.
-        collect: A folder for each mode's log and traces.
+        collect: A folder for each mode's log and traces, in place of those of an earlier run, which a note says.
         logs: Names of further logs of torch, such as `inductor` or `autotuning`, for the logs that are collected.
         cache_dir: The folder of this package's files; None is as for `tune`.
         seed: Torch's seed in each process, and that of the orders.
