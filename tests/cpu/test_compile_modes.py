@@ -28,6 +28,7 @@ from triton_ops import (
     tune_compile,
 )
 from triton_ops.backend import Arguments
+from triton_ops.cli.compile_modes import options_of
 from triton_ops.compile_modes.contender import Contender
 from triton_ops.compile_modes.counting import kernels_of, loops_in
 from triton_ops.compile_modes.process import ModeProcess
@@ -333,6 +334,30 @@ def test_the_command_prints_the_documented_json(cli, tmp_path):
     assert [row["status"] for row in found["modes"]] == ["ok", "constraint"]
     assert "hyphens" in found["modes"][1]["reason"]
     assert found["recommended"] == "eager"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("max_autotune=true,triton.cudagraphs=False", {"max_autotune": True, "triton.cudagraphs": False}),
+        ("backends=ATEN,CPP,max_autotune=true", {"backends": "ATEN,CPP", "max_autotune": True}),
+        ("max_autotune=true, backends='ATEN, CPP'", {"max_autotune": True, "backends": "ATEN, CPP"}),
+        ('backends="ATEN",radius=2', {"backends": "ATEN", "radius": 2}),
+        ('{"backends": "ATEN,CPP", "max_autotune": true}', {"backends": "ATEN,CPP", "max_autotune": True}),
+    ],
+)
+def test_a_value_of_an_option_may_be_a_list(text, options):
+    assert options_of(text) == options
+
+
+@pytest.mark.parametrize("text", ["", "ATEN", "ATEN,a=1", "a=1,,b=2", "a=1,a=2", "a=", "=1", "{", "a='x,y',a=1"])
+def test_options_that_cannot_be_read_are_refused_with_an_example_of_options(text):
+    with pytest.raises(SettingsError, match="NAME=value") as found:
+        options_of(text)
+    assert options_of(found.value.hint.split("--options ")[1].removesuffix(" or ")) == {
+        "max_autotune": True, "max_autotune_gemm_backends": "ATEN,CPP",
+    }  # fmt: skip
+    assert "JSON" in str(found.value)
 
 
 @pytest.mark.parametrize("target", ["no-such-model", "tests.compiled_models:COMPILERS", "tests.compiled_models:none"])

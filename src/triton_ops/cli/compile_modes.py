@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from triton_ops.cli.target import load_object
 from triton_ops.compile_modes.report import CompileReport, ModeResult
 from triton_ops.compile_modes.scenarios import SCENARIOS
 from triton_ops.compile_modes.session import tune_compile
-from triton_ops.exceptions import TargetError
+from triton_ops.exceptions import SettingsError, SpaceError, TargetError
 from triton_ops.inductor.modes import MODES
 
 _HEADER = (
@@ -25,6 +26,11 @@ _HEADER = (
     "kernels", "max error", "break-even", "status",
 )  # fmt: skip
 _NUMBERS = _HEADER[1:-1]
+_QUOTED = re.compile(r"(?P<quote>['\"])(?P<text>.*)(?P=quote)")
+_OPTIONS_HINT = (
+    "for example --options max_autotune=true,max_autotune_gemm_backends=ATEN,CPP or --options "
+    """'{"max_autotune": true, "max_autotune_gemm_backends": "ATEN,CPP"}'; each --options is one more way"""
+)
 
 
 def compile_modes_command(
@@ -38,7 +44,9 @@ def compile_modes_command(
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--options", metavar="NAME=V,NAME=V", help="One more way: these options of Inductor; repeat it."),
+        typer.Option(
+            "--options", metavar="NAME=V,NAME=V", help="One more way: these options of Inductor, or JSON; repeat it."
+        ),
     ] = None,
     training: Annotated[bool, typer.Option("--training", help="A call is forward and backward.")] = False,
     why: Annotated[bool, typer.Option("--why", help="Vary slow modes to name what makes them slow.")] = False,
@@ -69,7 +77,7 @@ def compile_modes_command(
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Compile a model in every way, each in a process of its own, and say which is the fastest, and by how much."""
-    asked: list[Any] = ["eager", *(mode or MODES), *(_options(each) for each in options or [])]
+    asked: list[Any] = ["eager", *(mode or MODES), *(options_of(each) for each in options or [])]
     folder = folder_of(cache_dir)
     with only_data_on_stdout():
         factory = factory_of(target)
@@ -84,8 +92,43 @@ def compile_modes_command(
         say(*report_lines(found, width()))
 
 
-def _options(text: str) -> dict[str, Any]:
-    return dict(parse_config([text], "--options") or {})
+def options_of(text: str) -> dict[str, Any]:
+    """The options of one `--options`: `NAME=V,NAME=V` or a JSON object.
+
+    A part without `=` continues the value before it, as in `max_autotune_gemm_backends=ATEN,CPP`, which may be quoted.
+
+    Raises:
+        SettingsError: The text is none of these, or names an option twice.
+    """
+    try:
+        if text.lstrip().startswith("{"):
+            return parse_config([text], "--options") or {}
+        parts: list[list[str]] = []
+        for part in text.split(","):
+            if "=" in part:
+                parts.append([part])
+            elif parts and part.strip():
+                parts[-1].append(part)
+            else:
+                raise ValueError("a part that continues nothing")
+        found = [(name, value) for part in parts for name, value in _option(part).items()]
+        if len(dict(found)) < len(found):
+            raise ValueError("an option twice")
+        return dict(found)
+    except (SpaceError, ValueError) as error:
+        raise SettingsError(
+            f"--options {text!r} is neither NAME=value,NAME=value with each name once nor a JSON object",
+            hint=_OPTIONS_HINT,
+        ) from error
+
+
+def _option(parts: list[str]) -> dict[str, Any]:
+    """One option, from the parts between its commas."""
+    name, _, value = ",".join(parts).partition("=")
+    quoted = _QUOTED.fullmatch(value.strip())
+    if len(parts) > 1 or quoted:
+        return {name.strip(): quoted["text"] if quoted else value.strip()}
+    return parse_config(parts, "--options") or {}
 
 
 def factory_of(target: str) -> Any:
