@@ -254,6 +254,7 @@ def test_what_is_no_model_or_no_input_is_refused(model, inputs, error):
         ({"logs": "autotuning"}, "a list of names"),
         ({"tolerance": "high"}, "a number or a Tolerance"),
         ({"loss": 3}, "a function of the model's output"),
+        ({"modes": ["default", "gemm-atn"]}, "close are gemm-aten"),
         ({"collect": 7}, "the path of a folder"),
         ({"collect": __file__}, "nothing can be collected: .* is a file"),
     ],

@@ -17,6 +17,7 @@ from triton_ops.inductor.modes import (
     MODES,
     OPTION_SETS,
     as_mode,
+    check_mode,
     default_modes,
     effective_options,
     mode_options,
@@ -61,6 +62,10 @@ def test_every_option_set_names_options_that_this_torch_has(name):
         ({"epilogue_fusio": True}, "close are epilogue_fusion"),
         ({"qqqqq": 1, "epilogue-fusion": False}, "no option 'qqqqq'; `triton-ops inductor options` lists"),
         ("qqqqq", "known are default, "),
+        ("qqqqq", ", no-fusion, "),
+        ("gemm-atn", "no mode or option set 'gemm-atn'; close are gemm-aten"),
+        ("no-epilog-fusion", "close are no-epilogue-fusion"),
+        ("gemm_aten", "written with hyphens: gemm-aten"),
         ({"max-autotune": "yes"}, "max_autotune is 'yes'; torch takes bool for it"),
         (
             {"triton.cudagraphs": 1, "cpp.threads": "3"},
@@ -70,6 +75,18 @@ def test_every_option_set_names_options_that_this_torch_has(name):
 )
 def test_what_this_torch_does_not_know_is_said_with_what_is_close(given, said):
     assert said in refusal(as_mode(given))
+
+
+def test_a_mode_that_no_torch_has_is_a_mistake(monkeypatch):
+    with pytest.raises(SettingsError, match="close are no-epilogue-fusion"):
+        check_mode(as_mode("no-epilog-fusion"))
+    with pytest.raises(SettingsError, match="no mode"):
+        check_mode(CompileMode("mine", mode="qqqqq"))
+    monkeypatch.setattr(torch._inductor, "list_mode_options", lambda: {"default": {}, "newest": {}})
+    for fine in ("newest", "max_autotune", "gemm-aten", "max-autotune", "lite", {"no.such": 1}):
+        check_mode(as_mode(fine))
+    assert "no mode or option set 'lite'" in refusal(as_mode("lite")), "it ends as a row"
+    check_mode(CompileMode("aot", backend="aot_eager", mode="own"))
 
 
 def test_the_present_value_of_every_option_is_taken():

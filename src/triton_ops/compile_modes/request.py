@@ -21,7 +21,7 @@ from triton_ops.compile_modes.step import Loss, checked_loss
 from triton_ops.compile_modes.workload import Workload, made_by, workload_of
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.inductor.environment import checked_logs, switched_off
-from triton_ops.inductor.modes import CompileMode, as_mode, default_modes, uses_cudagraphs
+from triton_ops.inductor.modes import CompileMode, as_mode, check_mode, default_modes, uses_cudagraphs
 from triton_ops.task.budget import checked_seed
 from triton_ops.tolerance import Tolerance, as_tolerance
 
@@ -87,8 +87,9 @@ def made_request(
     """The request that a caller makes.
 
     Raises:
-        SettingsError: A number is out of range, a way to compile is none, two have one name, torch has no such log, the
-            loss is no function, logs and traces cannot be collected there, or `torch.compile` is switched off.
+        SettingsError: A number is out of range, a way to compile is none, no torch has a mode, two have one name, torch
+            has no such log, the loss is no function, logs and traces cannot be collected there, or `torch.compile` is
+            switched off.
         KernelTypeError, DeviceError: The model or its inputs do not fit.
     """
     asked = _modes(modes)
@@ -155,6 +156,8 @@ def _modes(given: Any) -> tuple[CompileMode, ...]:
     if given is not None and (isinstance(given, (str, bytes)) or not isinstance(given, Sequence) or not given):
         raise SettingsError(f"modes is {given!r}; a list of ways to compile is needed", hint='modes=["default"]')
     asked = default_modes() if given is None else [as_mode(each) for each in given]
+    for mode in asked:
+        check_mode(mode)
     names = [mode.name for mode in asked]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingsError(f"the mode {twice[0]} is asked for twice", hint="give CompileModes different names")

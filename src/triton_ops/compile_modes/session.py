@@ -74,7 +74,8 @@ def tune_compile(
         Every way with its status and times, the one that is recommended, and how to apply it.
 
     Raises:
-        SettingsError: A number or a way to compile is out of range, or a mode and options are given together.
+        SettingsError: A number or a way to compile is out of range, no torch has a mode and no option set its name, or
+            a mode and options are given together.
         KernelTypeError: The model or the inputs are none, or cannot be sent to another process.
         TargetError: The factory raised, or returned something else.
         DeviceError: Tensors are on several devices, or another process measures and `wait` is false.

@@ -25,6 +25,7 @@ CUDAGRAPHS = "triton.cudagraphs"
 FREEZING = "freezing"
 UNGATED = "max-autotune-ungated"
 MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+_OF_SOME = (*MODES, "lite")  # modes of torch 2.11 to 2.15, which a single version may lack
 _AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
 OPTION_SETS: Mapping[str, Mapping[str, Any]] = {
     "max-autotune-as-options": {**_AUTOTUNE, CUDAGRAPHS: True},
@@ -41,6 +42,7 @@ OPTION_SETS: Mapping[str, Mapping[str, Any]] = {
     "freezing": {FREEZING: True},
 }
 """Named sets of options, each compiled as `torch.compile(model, options=...)`."""
+_SETS = (UNGATED, *OPTION_SETS)
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def as_mode(given: Any) -> CompileMode:
     if isinstance(given, Mapping):
         return CompileMode(",".join(f"{name}={value}" for name, value in given.items()) or "no options", options=given)
     if not isinstance(given, str) or not given.strip():
-        named = ", ".join((EAGER, *MODES, UNGATED, *OPTION_SETS))
+        named = ", ".join((EAGER, *MODES, *_SETS))
         raise SettingsError(
             f"{given!r} is no way to compile a model",
             hint=f"name one of {named}, or give a mapping of Inductor's options",
@@ -130,6 +132,19 @@ def as_mode(given: Any) -> CompileMode:
     if name in OPTION_SETS:
         return CompileMode(name, options=OPTION_SETS[name])
     return CompileMode(name, mode=name)
+
+
+def check_mode(asked: CompileMode) -> None:
+    """Raise where a mode's name is a mistake; one that another torch has, or has with hyphens, ends as its own row.
+
+    Raises:
+        SettingsError: No torch has such a mode, and no option set is called so; the message names what is close.
+    """
+    mode = asked.mode
+    if mode is None or asked.backend != INDUCTOR or mode.replace("_", "-") in (*_OF_SOME, *_SETS):
+        return
+    if (why := refusal(asked)) != "":
+        raise SettingsError(why, hint="correct the name, or give options of Inductor in its place")
 
 
 def refusal(asked: CompileMode) -> str:
@@ -205,9 +220,9 @@ def _mode_refusal(mode: str, known: Sequence[str]) -> str:
     if mode in known:
         return ""
     hyphens = mode.replace("_", "-")
-    if hyphens in known:
+    if hyphens in (*known, *_SETS):
         return f"modes are written with hyphens: {hyphens} instead of {mode}"
-    return _unknown("mode", mode, known)
+    return _unknown("mode or option set", mode, [*known, EAGER, *_SETS])
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
