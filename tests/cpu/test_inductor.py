@@ -220,6 +220,28 @@ def test_options_are_listed_with_their_variables():
     assert "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING" in variables()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "coordinate_descent_search_radius", "precompilation_timeout_seconds", "triton.multi_kernel",
+        "triton.persistent_reductions", "triton.enable_persistent_tma_matmul", "triton.num_decompose_k_splits",
+        "cutlass.cutlass_max_profiling_configs", "nvgemm_max_profiling_configs", "rocm.n_max_profiling_configs",
+        "rocm.kBatch_sweep", "cpp.gemm_thread_factors", "cpp.enable_tiling_heuristics", "freezing", "force_shape_pad",
+    ],
+)  # fmt: skip
+def test_options_that_matter_for_tuning_are_among_those_shown(name):
+    if name not in option_values():
+        pytest.skip(f"this torch has no {name}")
+    assert name in {option.name for option in autotune_options()}
+
+
+def test_options_of_debugging_packaging_caches_and_builds_are_not_shown():
+    shown = {option.name for option in autotune_options()}
+    assert shown.isdisjoint({"debug", "trace.enabled", "cpp.cxx", "fx_graph_cache", "aot_inductor.output_path"})
+    assert len(shown) < len(option_values()) / 2
+    assert "debug" in {option.name for option in autotune_options(("debug",))}, "a word finds every option"
+
+
 def test_a_changed_option_shows_its_present_value():
     from torch._inductor import config
 

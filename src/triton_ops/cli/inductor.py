@@ -51,7 +51,7 @@ def options(
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
-    """List the options that change what is tuned, fused or recorded, with variable and value; and a device's gate."""
+    """List the options of tuning and of what is fused or recorded, with variable and value; and a device's gate."""
     found = autotune_options() if name is None else autotune_options((name,))
     if not found:
         raise SettingsError(

@@ -24,7 +24,21 @@ from triton_ops.inductor.modes import option_values
 from triton_ops.inductor.sources import torch_sources
 
 _READERS = ("_inductor", "_dynamo", "_functorch", "_logging", "compiler", "fx")
-_ABOUT_TUNING = ("autotune", "tuning", "benchmark", "cudagraph", "epilogue", "prologue", "fusion", "layout", "padding")
+_HOW_IT_CHOOSES = (
+    "autotune", "tuning", "benchmark", "coordinate_descent", "precompilation", "profiling_configs",
+    "profiling_swizzle", "prescreening", "heuristic", "lookup_table",
+)  # fmt: skip
+_FROM_WHAT = (
+    "backend", "template", "gemm", "matmul", "mixed_mm", "as_mm", "multi_kernel", "combo_kernel", "reduction",
+    "split_k", "decompose_k", "batch_sweep", "instan", "cutlass_op_", "cutlass_enabled", "cluster", "origami", "tiles",
+    "tiling", "rblock", "tma_", "block_ptr", "tensor_descriptor", "spill", "pipelining", "pdl",
+)  # fmt: skip
+_AROUND_IT = (
+    "cudagraph", "epilogue", "prologue", "fusion", "layout", "padding", "shape_pad", "pad_", "freezing",
+)  # fmt: skip
+_ABOUT_TUNING = (*_HOW_IT_CHOOSES, *_FROM_WHAT, *_AROUND_IT)
+"""Parts of names: how candidates are measured and chosen; which kernels and tiles they are chosen from; and what is
+fused, padded, laid out, frozen or recorded around them. Names of debugging, packaging, caches and builds have none."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +66,11 @@ class InductorOption:
 
 
 def autotune_options(words: tuple[str, ...] = _ABOUT_TUNING) -> list[InductorOption]:
-    """The options whose names hold one of `words`; by default those that change what is tuned, fused or recorded."""
+    """The options whose names hold one of `words`; by default those that have to do with tuning."""
     named, present = variables_by_option(), dict(settings.environment())
     found = []
     for name, value in sorted(option_values().items()):
-        if any(word in name for word in words):
+        if any(word.lower() in name.lower() for word in words):
             set_by = tuple(variable for variable in named.get(name, ()) if variable in present)
             default = _default(name, value, bool(set_by))
             found.append(InductorOption(name, named.get(name, ()), default, value, set_by))
