@@ -228,6 +228,33 @@ def test_the_commands_print_text(cli, cache, monkeypatch):
     assert "3 files removed" in cli("inductor", "cache", "--folder", cache, "--clean").out
 
 
+def test_a_file_that_is_no_log_is_told_from_a_log_in_which_nothing_went_wrong(cli, tmp_path):
+    other, clean_log = tmp_path / "report.json", tmp_path / "log.txt"
+    other.write_text('{"rows": [1, 2]}\n')
+    clean_log.write_text("I1124 04:39:00.123 12 torch/_inductor/compile_fx.py:100] [0/0] done\n")
+    ran = cli("inductor", "log", other)
+    assert (ran.code, f"no line of torch's log is in {other}" in ran.err) == (0, True)
+    assert json.loads(cli("inductor", "log", other, "--json").out)["lines"] == 0
+    assert cli("inductor", "log", clean_log).err == ""
+    assert json.loads(cli("inductor", "log", clean_log, "--json").out)["lines"] == 1
+    assert json.loads(cli("inductor", "log", DATA / "inductor_log.txt", "--json").out)["lines"] == 10
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF\0\0", bytes(range(128, 256)) * 3])
+def test_binary_data_is_no_log(cli, tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    ran = cli("inductor", "log", tmp_path / "file")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"is no text: its {len(content)} bytes" in ran.err
+
+
+def test_own_says_where_it_adds_nothing(cli):
+    ran = cli("inductor", "log", DATA / "inductor_log_cpu.txt", "--own")
+    assert ran.code == 0
+    assert "--own adds nothing" in ran.err
+    assert "those here: packed_linear" in ran.err
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

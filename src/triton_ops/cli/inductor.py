@@ -11,7 +11,7 @@ import typer
 
 from triton_ops import settings
 from triton_ops._files import read_named, write_named
-from triton_ops.benchmark.inductor_table import beside_own
+from triton_ops.benchmark.inductor_table import beside_own, product_of
 from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, width
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.exceptions import SettingsError, TargetError
@@ -30,6 +30,7 @@ from triton_ops.inductor.options import autotune_options, is_read, variables, va
 from triton_ops.tensors import dtype_name
 
 _S_PER_DAY = 86_400.0
+_MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
 _ONLY = ("fusions", "kernels")
 
 app = typer.Typer(
@@ -146,12 +147,11 @@ def log(
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
-    try:
-        text = read_named(file).decode("utf-8", "replace")
-    except OSError as error:
-        raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
-    found = read_log(text.splitlines())
+    found = read_log(_text_of(file).splitlines())
+    if not found.lines:
+        tell(f"no line of torch's log is in {file}: it is another file, or torch logged nothing", "warning", "yellow")
     if own:
+        _tell_of_no_product(found.tables)
         found = replace(found, tables=tuple(beside_own(found.tables)))
     if as_json:
         say_json(asdict(found))
@@ -243,6 +243,35 @@ def _cache_lines(found: CacheContent) -> list[str]:
 def _tell_strange(names: Sequence[str]) -> None:
     if names:
         tell(f"not Inductor's, and never removed: {', '.join(names[:10])}")
+
+
+def _text_of(file: Path) -> str:
+    """The text of a log.
+
+    Raises:
+        TargetError: It cannot be read, or is no text.
+    """
+    try:
+        content = read_named(file)
+    except OSError as error:
+        raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
+    text = content.decode("utf-8", "replace")
+    if "\0" in text or text.count("\N{REPLACEMENT CHARACTER}") > _MOST_STRANGE * len(text):
+        raise TargetError(
+            f"{file} is no text: its {len(content)} bytes are binary data, or of another encoding than UTF-8",
+            hint="name a file with what a program that compiles wrote to stderr",
+        )
+    return text
+
+
+def _tell_of_no_product(tables: Sequence[AutotuneTable]) -> None:
+    """Say why `--own` adds nothing."""
+    if not any(map(product_of, tables)):
+        there = ", ".join(dict.fromkeys(table.op for table in tables)) or "none"
+        tell(
+            f"--own adds nothing: it is for tables of mm and addmm with matrices of one dtype; those here: {there}",
+            "warning", "yellow",
+        )  # fmt: skip
 
 
 def _log_lines(found: CompilerLog) -> list[str]:

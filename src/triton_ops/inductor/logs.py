@@ -20,6 +20,7 @@ _ENDED = re.compile(
     r"AUTOTUNE benchmarking takes (?P<bench>[\d.]+) seconds and (?P<compile>[\d.]+) seconds precompiling"
     r"(?: for (?P<count>\d+) choices)?"
 )
+_TORCHS = re.compile(r"^(\[rank\d+\]: ?)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\.py:\d+\]")  # of any log of torch
 _STATS = "Autotune Choices Stats:"
 _HEAD = re.compile(r"^.*?\[__(?P<artefact>\w+)\]\s?(?:\[[^\]\s]*\]\s?)*(?P<text>.*)$")
 _RECORDING = re.compile(r"(?<!Re-)\bRecording function=")
@@ -88,6 +89,7 @@ class CompilerLog:
         skipped: Why CUDA graphs were not used, once for each time.
         recompiled: What was compiled again.
         hints: The lines of `perf_hints`.
+        lines: How many lines are torch's; without any the file is another, or torch had nothing to say.
     """
 
     tables: tuple[AutotuneTable, ...] = ()
@@ -96,6 +98,7 @@ class CompilerLog:
     skipped: tuple[str, ...] = ()
     recompiled: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+    lines: int = 0
 
 
 def read_log(lines: Iterable[str]) -> CompilerLog:
@@ -110,7 +113,13 @@ def read_log(lines: Iterable[str]) -> CompilerLog:
         skipped=_found(_SKIP, texts, "why"),
         recompiled=_found(_RECOMPILING, texts, "what"),
         hints=tuple(text for artefact, text in said if artefact == "perf_hints" and text.strip()),
+        lines=sum(map(_is_torchs, held)),
     )
+
+
+def _is_torchs(line: str) -> bool:
+    known = (_TORCHS, _HEAD, _TABLE, _ENDED, _RECORDING, _RERECORDING, _SKIP, _RECOMPILING)
+    return _STATS in line or any(pattern.search(line) for pattern in known)
 
 
 def _said(line: str) -> tuple[str, str]:
