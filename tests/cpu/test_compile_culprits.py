@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops import CompileMode, Status
+from triton_ops import CompileMode, SettingsError, Status
 from triton_ops.compile_modes.calls import FirstCalls, break_even, is_steady, too_few
 from triton_ops.compile_modes.culprits import culprit_of, variations, verdicts
 from triton_ops.compile_modes.report import CompileReport, ModeResult
@@ -152,3 +152,10 @@ def test_a_recommendation_with_frozen_weights_is_applied_with_the_setting_that_i
         assert settings.freezing is False
         CompileReport(**found, chosen=as_mode("freezing")).apply(torch.nn.ReLU())
         assert settings.freezing is True
+
+
+def test_a_name_that_no_row_has_is_told_with_those_that_there_are():
+    report = CompileReport(problem="", device="", modes=tuple(documents_rows()[:2]), recommended="eager")
+    assert report.mode("default").steady_ms == 0.113
+    with pytest.raises(SettingsError, match=r"no mode 'x'.*name one of eager, default"):
+        report.mode("x")

@@ -8,6 +8,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops._ranges import Count, NotNegative, Seconds
+from triton_ops.exceptions import SettingsError
 from triton_ops.inductor.gate import open_gate
 from triton_ops.inductor.logs import AutotuneTable
 from triton_ops.inductor.modes import CompileMode, settings_of_process
@@ -139,9 +140,11 @@ class CompileReport:
         """The row of a name.
 
         Raises:
-            KeyError: There is none.
+            SettingsError: There is none; the message has the names that there are.
         """
         found = {row.name: row for row in self.modes}
+        if name not in found:
+            raise SettingsError(f"there is no mode {name!r} in this report", hint=f"name one of {', '.join(found)}")
         return found[name]
 
     def apply(self, model: Any) -> Any:
