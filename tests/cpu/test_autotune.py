@@ -484,7 +484,7 @@ def test_many_threads_decide_each_problem_once(launched, monkeypatch):
     assert failures == []
     assert sorted(tunes) == sorted(f"n={1024 + 16 * turn} float32" for turn in range(10))
     assert sum(decision.count.value for decision in kernel.decisions) == 16 * 200
-    assert kernel._locks == {}
+    assert kernel._decisions._locks == {}
 
 
 def test_a_tune_that_fails_leaves_the_default(launched, monkeypatch, caplog):
@@ -582,6 +582,23 @@ def test_counts_outlive_a_kernel_and_its_decisions(launched):
     del kernel
     gc.collect()
     assert total() == before + 4
+
+
+def test_no_launch_is_lost_when_a_problem_is_decided_anew(launched, monkeypatch):
+    def total():
+        return sum(row.launches for row in triton_ops.launches() if row.problem == "n=4128 float32")
+
+    before, kernel, arguments = total(), tuned_add(on_miss=None), (*vectors(4128), 4128)
+    for policy, calls in (("default", 3), ("queue", 2), ("default", 1)):
+        with triton_ops.on_miss(policy):
+            for _ in range(calls):
+                kernel[grid](*arguments)
+    assert total() == before + 6
+    monkeypatch.setattr(deciding, "capturing", lambda: True)
+    with triton_ops.on_miss("tune"):  # what is decided for the moment is launched as well
+        kernel[grid](*arguments)
+        kernel[grid](*arguments)
+    assert total() == before + 8
 
 
 def test_parameters_may_have_any_name(launched):

@@ -39,6 +39,18 @@ def test_without_a_winner_the_default_runs_and_the_problem_is_noted(operation, t
     assert [miss.key.kernel for miss in read_misses(Path(cache_folder(None)))] == ["worked"]
 
 
+def test_no_launch_is_lost_when_the_policy_changes(operation):
+    def total():
+        return sum(row.launches for row in triton_ops.launches() if row.problem == "[6,7]")
+
+    before = total()
+    for policy, calls in (("default", 3), ("queue", 2), ("default", 1)):
+        with triton_ops.on_miss(policy):
+            for _ in range(calls):
+                operation([6, 7])
+    assert total() == before + 6
+
+
 def test_a_call_that_gives_what_is_tuned_is_refused(operation):
     for call in (lambda: operation([1, 2], 3), lambda: operation(x=[1, 2], block=3)):
         with pytest.raises(ConfigCollisionError, match="block"):

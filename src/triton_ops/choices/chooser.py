@@ -249,7 +249,7 @@ class Chooser:
                 decision = self._decided(Arguments(tuple(args), kwargs), auto)
                 if len(self._decisions) >= _MOST:
                     self.forget()
-                self._decisions[place] = decision
+                ledger.keep(self._decisions, place, decision)
             found = self._known(decision, kwargs)
             self._calls.keep(args, kwargs, found)
         return found

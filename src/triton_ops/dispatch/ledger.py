@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -95,6 +95,14 @@ def forget_decisions() -> None:
 def drop(decisions: list[Decision]) -> None:
     """Keep the counts of decisions that are forgotten."""
     _merge(_dropped, decisions)
+
+
+def keep(kept: MutableMapping[Any, Decision], place: Any, decision: Decision) -> None:
+    """Put a decision at its place; the launches of the one that stood there stay counted."""
+    before = kept.get(place)
+    kept[place] = decision
+    if before is not None and before is not decision:
+        drop([before])
 
 
 def _drop_all(kept: Mapping[Any, Decision]) -> None:

@@ -183,7 +183,10 @@ class _Calls:
         known = (operation, decision, _executable(operation, decision.found.config, values))
         if len(self._known) >= _MOST:
             self.forget()
+        before = self._known.get(place)
         self._known[place] = known
+        if before is not None:
+            ledger.drop([before[1]])  # a miss under another policy; its launches stay counted
         return known
 
 

@@ -11,7 +11,6 @@ import logging
 import sys
 import threading
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
 from triton_ops.dispatch.configs import BeforeLaunch, from_triton, timings, to_triton
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found
+from triton_ops.dispatch.decisions import Decisions
 from triton_ops.dispatch.grids import checked_grid, checked_when_called, tell_of_fixed_grid
 from triton_ops.dispatch.members import Members
 from triton_ops.dispatch.named import by_name
@@ -68,9 +68,8 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     def _begin(self, fn: Any, key: Sequence[str]) -> None:
         """Begin without decisions."""
         self._local = threading.local()
-        self._decisions: dict[Any, Decision] = {}
+        self._decisions = Decisions()
         self._members = Members(_MOST)
-        self._locks: defaultdict[Any, threading.RLock] = defaultdict(threading.RLock)
         self._fast = FastLaunch(fn, tuple(key), self)
         self._calls = Calls.of(fn, key, self.options.mapper)
         self._traced = Traced(self, self._calls, interpreted=is_interpreted(fn))
@@ -175,8 +174,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
 
     def begin_anew(self) -> None:
         """Forget every decision and every lock: in a forked child, whose other threads are gone."""
-        self._locks = defaultdict(threading.RLock)
-        self._decisions.clear()
+        self._decisions.begin_anew()
         self._fast.forget()
 
     @property
@@ -231,6 +229,8 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             decision = self._without(decision, error, grid, args, kwargs)
             compiled = self._launched(decision.config, grid, args, kwargs)
         decision.count.up()
+        if not decision.kept:
+            ledger.drop([decision])
         if decision.kept and decision.config.pre_hook is None and compiled is not None:
             known = Known(compiled=compiled, brings=decision.config.all_kwargs(), config=decision.config,
                           count=decision.count, holds=self._condition(decision))  # fmt: skip
@@ -271,7 +271,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             return shared
         decision = self._members.of(shared, own, lambda: self.call_of(grid, args, kwargs))
         if decision is not shared and without_launch is None:
-            self._decisions[(*own, "in a bucket")] = decision
+            ledger.keep(self._decisions, (*own, "in a bucket"), decision)
         return decision
 
     def _shared(
@@ -279,21 +279,10 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         without_launch: Callable[[KernelCall], Decision] | None, key: Any,
     ) -> Decision:  # fmt: skip
         """The decision of all problems with one key."""
-        decision = self._decisions.get(key)
-        if decision is not None and decision.holds(within):
-            return decision
-        with self._locks[key]:  # one thread decides, which may take as long as a tune; the others wait for it
-            decision = self._decisions.get(key)
-            if decision is None or not decision.holds(within):
-                try:
-                    decision = self._newly(grid, called, args, kwargs, without_launch)
-                    if without_launch is None and decision.kept:
-                        if len(self._decisions) >= _MOST:
-                            self.forget()
-                        self._decisions[key] = decision
-                finally:
-                    self._locks.pop(key, None)  # who waits for it has it; later calls find the decision
-        return decision
+        return self._decisions.of(
+            key, lambda: self._newly(grid, called, args, kwargs, without_launch), self.forget,
+            kept=without_launch is None,
+        )  # fmt: skip
 
     def _single(self) -> Decision:
         """The decision of a kernel with one config."""
@@ -301,7 +290,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         if known is None or known.config is not self.configs[0]:
             found = Found(config=from_triton(self.configs[0]), rung=EXPLICIT, why="the kernel has no other config")
             known = Decision(found=found, kernel=self._name, problem="", config=self.configs[0])
-            self._decisions[_SINGLE] = known
+            ledger.keep(self._decisions, _SINGLE, known)
         return known
 
     def _newly(

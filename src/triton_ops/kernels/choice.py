@@ -90,7 +90,7 @@ class _Choices:
             found = decide()
             if len(self._known) >= _MOST:
                 self.forget()
-            self._known[place] = found
+            ledger.keep(self._known, place, found)
             _log.info("%s", found.text)
         found.count.up()
         return found
