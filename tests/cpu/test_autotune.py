@@ -83,7 +83,7 @@ def test_a_launch_takes_the_default_and_shows_it_as_triton_does(launched):
     kernel, (x, y, out) = tuned_add(), vectors()
     compiled = kernel[grid](x, y, out, 1024)
     assert (launched.made[0][:2], compiled.metadata.num_warps) == (("add", (8, 1, 1)), 4)
-    assert kernel.best_config is SMALL
+    assert kernel.best_config == SMALL
     assert kernel.cache == {(1024, *["torch.float32"] * 3): SMALL}
     assert kernel.nargs is None
 
@@ -202,7 +202,7 @@ def test_hooks_of_configs_are_called_before_every_launch(launched):
     for _ in range(3):
         kernel[grid](*vectors(), 1024)
     assert seen == [(1024, 128)] * 3
-    assert kernel.best_config is hooked
+    assert kernel.best_config == hooked
 
 
 def test_the_configs_and_the_cache_may_be_changed_by_others(launched):
@@ -216,6 +216,23 @@ def test_the_configs_and_the_cache_may_be_changed_by_others(launched):
     kernel.configs = [LARGE]
     assert kernel[grid](*arguments).metadata.num_warps == 8
     assert kernel.why(*arguments).found.rung == "explicit"
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_who_changes_a_config_that_is_shown_changes_no_launch(launched, direct):
+    small = triton.Config({"BLOCK": 128}, pre_hook=None if direct else lambda _: None)
+    kernel, arguments = tuned_add(configs=[small, triton.Config({"BLOCK": 256})]), (*vectors(), 1024)
+    shown = [lambda: [kernel.best_config], lambda: [one.config for one in kernel.decisions], lambda: kernel.configs,
+             lambda: [kernel.why(*arguments).config], lambda: list(kernel.cache.values())]  # fmt: skip
+    kernel[grid](*arguments)
+    for given in shown:
+        for config in given():
+            config.kwargs["BLOCK"] = 64
+        for _ in range(2):
+            kernel[grid](*arguments)
+    assert {made[-1][4] for made in launched.made} == {128}
+    assert kernel.best_config.kwargs == {"BLOCK": 128}
+    assert [(one.config.kwargs["BLOCK"], one.count.value) for one in kernel.decisions] == [(128, 11)]
 
 
 def test_pruning_decides_what_may_run(launched):
@@ -246,7 +263,7 @@ def test_a_record_is_launched_and_says_so(launched):
     remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), *arguments)
     for _ in range(3):
         assert kernel[grid](*arguments).metadata.num_warps == 8
-    assert kernel.best_config is LARGE
+    assert kernel.best_config == LARGE
     rows = [row for row in triton_ops.launches() if (row.kernel, row.rung) == ("tests.tuned_kernels:add", "record")]
     row = [row for row in rows if row.problem == "n=1024 float32"][-1]
     assert row.launches >= 3
@@ -340,7 +357,7 @@ def test_a_config_that_is_set_for_one_problem_of_a_bucket_is_not_that_of_the_oth
     kernel.cache[(1000, *["torch.float32"] * 3)] = LARGE
     for n, config in ((1000, LARGE), (1024, SMALL), (1000, LARGE), (992, SMALL)):
         kernel[grid](*vectors(), n)
-        assert kernel.best_config is config
+        assert kernel.best_config == config
 
 
 def test_a_lockfile_pins_a_part_of_a_bucket(launched, tmp_path):

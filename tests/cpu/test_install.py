@@ -63,7 +63,7 @@ def test_kernels_decorated_before_meanwhile_and_by_subclasses_are_taken(monkeypa
         for kernel in (before, theirs, meanwhile):
             for _ in range(3):
                 assert kernel[grid](*arguments()).metadata.num_warps == 4
-            assert kernel.best_config is CONFIGS[0]
+            assert kernel.best_config == CONFIGS[0]
     assert theirs.calls == 3
     assert type(before) is triton.runtime.autotuner.Autotuner
     monkeypatch.undo()
@@ -77,7 +77,7 @@ def test_what_others_put_into_a_cache_is_launched():
         theirs.cache[(2048, *["torch.float32"] * 3)] = CONFIGS[1]
         assert theirs[grid](*arguments(2048)).metadata.num_warps == 8
         known = (1024, *["torch.float32"] * 3)
-        assert theirs.cache[known] is CONFIGS[0]  # what is decided is shown there, as by Triton
+        assert theirs.cache[known] == CONFIGS[0]  # what is decided is shown there, as by Triton
         for config, warps in ((CONFIGS[1], 8), (CONFIGS[0], 4)):
             theirs.cache[known] = config
             assert [theirs[grid](*arguments()).metadata.num_warps for _ in range(2)] == [warps] * 2

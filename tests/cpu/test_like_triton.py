@@ -192,7 +192,7 @@ def test_a_kernel_that_was_taken_over_is_not_kept_alive():
     with triton_ops.install(on_miss="default"):
         theirs = triton.runtime.autotuner.Autotuner(add, add.arg_names, [SMALL, LARGE], ["n"], None, None)
         theirs[grid](*arguments())
-        assert theirs.best_config is SMALL
+        assert theirs.best_config == SMALL
         gone = weakref.ref(theirs)
         del theirs
         gc.collect()

@@ -135,7 +135,7 @@ def test_options_that_the_compiler_would_lose_are_launched_outside_of_the_graph(
     remember(kernel, Config({"BLOCK": 256, "num_warps": 8, "num_stages": 3, "maxnreg": 64}), 1024)
     call(compiled(kernel, traces), 1024)
     assert traces.configs == []
-    assert kernel.best_config is CAPPED
+    assert kernel.best_config == CAPPED
     assert len(launched.made) == 1
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match="does not keep maxnreg=64"):

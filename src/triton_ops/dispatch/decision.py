@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from triton_ops.backend.fast_launch import LaunchCount
@@ -74,6 +76,15 @@ class Decision:
     count: LaunchCount = field(default_factory=LaunchCount)
     kept: bool = True
 
+    def __post_init__(self) -> None:
+        """Take a copy of the config: who changes one that was given or shown changes no launch."""
+        object.__setattr__(self, "config", copied(self.config))
+
+    @cached_property
+    def shown(self) -> Any:
+        """A copy of the config, for those who look at what was launched."""
+        return copied(self.config)
+
     @property
     def missed(self) -> bool:
         """Whether no winner was known."""
@@ -110,6 +121,15 @@ class Decision:
     def text(self) -> str:
         """The decision as one line."""
         return f"{self.kernel} {self.problem}".rstrip() + f": {self.found.rung} ({self.found.config}): {self.found.why}"
+
+
+def copied(config: Any) -> Any:
+    """A `triton.Config` of its own; configs of this package are never changed, and need none."""
+    if isinstance(config, Config) or not hasattr(config, "kwargs"):
+        return config
+    made = copy(config)
+    made.kwargs = dict(config.kwargs)
+    return made
 
 
 def gain_text(gain: float | None) -> str:

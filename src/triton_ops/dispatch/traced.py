@@ -251,7 +251,7 @@ class Traced:
         return ", ".join(f"{name}={value}" for name, value in lost.items())
 
     def _place(self, config: Any) -> int:
-        return next((place for place, one in enumerate(self.tuned.configs) if one is config), -1)
+        return next((place for place, one in enumerate(self.tuned.configs) if one == config), -1)
 
     def _spans(self) -> dict[str, _Spans]:
         """The buckets of each parameter that has some: least and largest value, and the one that stands for all."""

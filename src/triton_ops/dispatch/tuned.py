@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from triton_ops._optional import require
@@ -24,7 +25,7 @@ from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
 from triton_ops.dispatch.configs import BeforeLaunch, from_triton, timings, to_triton
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
-from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found
+from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found, copied
 from triton_ops.dispatch.decisions import Decisions
 from triton_ops.dispatch.grids import checked_grid, checked_when_called, tell_of_fixed_grid
 from triton_ops.dispatch.members import Members
@@ -67,10 +68,11 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
 
     def _begin(self, fn: Any, key: Sequence[str]) -> None:
         """Begin without decisions."""
-        self._local = threading.local()
+        self._local, self._last = threading.local(), SimpleNamespace()
+        self._only: Any = None  # the one config of a kernel that has no other
         self._decisions = Decisions()
         self._members = Members(_MOST)
-        self._fast = FastLaunch(fn, tuple(key), self)
+        self._fast = FastLaunch(fn, tuple(key), self._last)
         self._calls = Calls.of(fn, key, self.options.mapper)
         self._traced = Traced(self, self._calls, interpreted=is_interpreted(fn))
         ledger.register(self, self._decisions)
@@ -179,8 +181,13 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
 
     @property
     def decisions(self) -> list[Decision]:
-        """The decisions so far."""
-        return list(self._decisions.values())
+        """Copies of the decisions so far, which share their counts of launches."""
+        return [replace(decision) for decision in list(self._decisions.values())]
+
+    @property
+    def best_config(self) -> Any:
+        """A copy of the config that was launched last; to change it changes no launch."""
+        return copied(self._last.best_config)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """A function that launches with this grid."""
@@ -212,33 +219,33 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         What is not known is not tuned: the decision of a miss is the default, and its reason says what a launch would
         do instead, such as to tune first.
         """
-        return self._decided(grid, args, kwargs, foretold)
+        return replace(self._decided(grid, args, kwargs, foretold))
 
     def known(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Decision:
         """The best that is known for a call where nothing can be tuned, whatever the policy; nothing is launched."""
-        return self._decided(grid, args, kwargs, known)
+        return replace(self._decided(grid, args, kwargs, known))
 
     def _plainly(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Launch as Triton does, and remember what was launched for the next call."""
         decision = self._decided(grid, args, kwargs)
         try:
-            compiled = self._launched(decision.config, grid, args, kwargs)
+            compiled = self._launched(decision, grid, args, kwargs)
         except _TritonError as error:
             if decision.found.rung in (EXPLICIT, FALLBACK):
                 raise
             decision = self._without(decision, error, grid, args, kwargs)
-            compiled = self._launched(decision.config, grid, args, kwargs)
+            compiled = self._launched(decision, grid, args, kwargs)
         decision.count.up()
         if not decision.kept:
             ledger.drop([decision])
         if decision.kept and decision.config.pre_hook is None and compiled is not None:
-            known = Known(compiled=compiled, brings=decision.config.all_kwargs(), config=decision.config,
+            known = Known(compiled=compiled, brings=decision.config.all_kwargs(), config=decision.shown,
                           count=decision.count, holds=self._condition(decision))  # fmt: skip
             self._fast.learn(args, kwargs, known)
         return compiled
 
-    def _launched(self, config: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self.best_config = self._fast.owner.best_config = config
+    def _launched(self, decision: Decision, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        config, self._last.best_config, self._fast.owner.best_config = decision.config, decision.shown, decision.shown
         if config.pre_hook is not None:
             config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **config.all_kwargs()})
         grid = checked_when_called(grid, self._name)
@@ -287,9 +294,10 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
     def _single(self) -> Decision:
         """The decision of a kernel with one config."""
         known = self._decisions.get(_SINGLE)
-        if known is None or known.config is not self.configs[0]:
+        if known is None or self._only is not self.configs[0]:
             found = Found(config=from_triton(self.configs[0]), rung=EXPLICIT, why="the kernel has no other config")
             known = Decision(found=found, kernel=self._name, problem="", config=self.configs[0])
+            self._only = self.configs[0]
             ledger.keep(self._decisions, _SINGLE, known)
         return known
 
@@ -314,7 +322,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         if decision.config is None:
             decision = replace(decision, config=to_triton(decision.found.config, listed or (), call.space.members))
         if without_launch is None and not any(map(is_tensor, key)):  # Triton's cache keeps such tensors alive
-            self.cache.keep(key, decision.config)
+            self.cache.keep(key, copied(decision.config))
         return decision
 
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
