@@ -38,5 +38,22 @@ def named_as_a_launch(entry, count, config, function, grid, BLOCK: tl.constexpr)
     tl.store(count + i, tl.load(entry + i) + config + function + grid)
 
 
+@triton.jit
+def persistent(x_ptr, n, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+    first = tl.program_id(0) * BLOCK
+    for start in range(first, n, PROGRAMS * BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        tl.store(x_ptr + i, FILL, mask=i < n)
+
+
+@triton.jit
+def persistent_while(x_ptr, n, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
+    tile = tl.program_id(0)
+    while tile * BLOCK < n:
+        i = tile * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x_ptr + i, FILL, mask=i < n)
+        tile += PROGRAMS
+
+
 def grid(meta):
     return (triton.cdiv(meta["n"], meta["BLOCK"]),)

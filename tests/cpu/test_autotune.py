@@ -554,6 +554,47 @@ def test_a_grid_that_does_not_follow_the_block_is_pointed_out_where_it_is_writte
     assert "stays as it is, and its programs are numbered by blocks that are tuned (BLOCK)" in str(told[0].message)
 
 
+@pytest.mark.parametrize("function", [
+    lambda meta: (8,), lambda meta: (triton.cdiv(meta["n"], 128),), lambda meta: (len(meta),),
+])  # fmt: skip
+def test_a_grid_function_that_looks_at_no_tunable_is_pointed_out(launched, function):
+    kernel = tuned_add()
+    with pytest.warns(FixedGridWarning, match=r"the grid \(\d+,\) of .*:add stays as it is") as told:
+        kernel[function](*vectors(), 1024)
+    assert [one.filename for one in told] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel[function](*vectors(2048), 2048)  # it was pointed out
+
+
+@pytest.mark.parametrize("function", [
+    grid, lambda meta: (triton.cdiv(10, meta.get("BLOCK")),), lambda meta: (dict(**meta)["BLOCK"],),
+    lambda meta: (triton.cdiv(10, meta["BLOCK"]) if meta["n"] > 10 else 1,),
+])  # fmt: skip
+def test_a_grid_that_follows_the_block_is_not_pointed_out_where_extents_are_equal(launched, function):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tuned_add()[function](*vectors(16), 16)
+
+
+def test_a_grid_that_need_not_follow_the_config_is_not_pointed_out(launched):
+    warps = [triton.Config({}, num_warps=4), triton.Config({}, num_warps=8)]
+    x = torch.zeros(1024)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for each in ((8,), lambda meta: (8,)):
+            for kernel in (tuned_kernels.persistent, tuned_kernels.persistent_while):
+                triton_ops.autotune([SMALL, LARGE], ["n"], on_miss="default")(kernel)[each](x, 1024, 8)
+            triton_ops.autotune(warps, ["n"], on_miss="default")(tuned_kernels.fill)[each](x, 1024, BLOCK=128)
+
+
+@pytest.mark.parametrize("wrong", [(1.5,), ("a",), lambda meta: (1001 / meta["BLOCK"],), lambda meta: None])
+def test_what_is_no_grid_is_refused_before_a_tune(launched, monkeypatch, wrong):
+    monkeypatch.setattr(deciding.KernelCall, "tuned", lambda *_: pytest.fail("it tuned"))
+    with pytest.raises(KernelTypeError, match=r"the grid of .*:add is"):
+        tuned_add(on_miss="tune")[wrong](*vectors(), 1001)
+
+
 @pytest.mark.parametrize("wrong", [None, 8, (), (1, 2, 3, 4), 2.5])
 def test_what_is_no_grid_is_refused_before_and_after_the_first_launch(launched, wrong):
     kernel = tuned_add()

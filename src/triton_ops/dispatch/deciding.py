@@ -112,6 +112,13 @@ class KernelCall:
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 
     @property
+    def first(self) -> dict[str, Any]:
+        """The values of one config that may be taken: the first of a list, else the space's default."""
+        if self.configs is not None:
+            return dict(self.configs[0].all_kwargs())
+        return dict(self.space.default_config.with_members(self.space.members))
+
+    @property
     def operation(self) -> Operation:
         """Kernel and configs as an operation without a grid and without problems."""
         kernel, space = self.parts

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import operator
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from triton_ops.backend.fast_launch import taken_apart
 from triton_ops.backend.unwrap import unwrap
@@ -55,14 +57,23 @@ def checked_grid(grid: Any, name: str, said: str = "is") -> Any:
         said: Stands between kernel and grid in the error.
 
     Raises:
-        KernelTypeError: It is neither a function nor one to three extents.
+        KernelTypeError: It is neither a function nor one to three integers.
     """
-    if callable(grid) or (isinstance(grid, Sequence) and not isinstance(grid, str) and 1 <= len(grid) <= _AXES):
+    if callable(grid) or (_of_extents(grid) and all(hasattr(extent, "__index__") for extent in grid)):
         return grid
+    if _of_extents(grid):
+        raise KernelTypeError(
+            f"the grid of {name} {said} {grid!r}; its extents must be integers",
+            hint="divide with triton.cdiv(n, block), which rounds up",
+        )
     raise KernelTypeError(
         f"the grid of {name} {said} {grid!r}; it must be one to three extents, or a function that returns them",
         hint=f"write kernel[({grid},)]" if isinstance(grid, int) else "write kernel[(programs,)]",
     )
+
+
+def _of_extents(grid: Any) -> bool:
+    return isinstance(grid, Sequence) and not isinstance(grid, str) and 1 <= len(grid) <= _AXES
 
 
 def checked_when_called(grid: Any, name: str) -> Any:
@@ -103,27 +114,105 @@ def _extents(grid: Any, function: Any, given: Mapping[str, Any], config: Config)
     try:
         if not callable(grid):
             return tuple(int(extent) for extent in grid)
-        inner, heuristics = taken_apart(function)
-        meta = {**given, **config}
-        for name, heuristic in heuristics.items():
-            meta[name] = heuristic(meta)
-        defaults = inspect.signature(unwrap(inner)).parameters.values()
-        meta = {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
-        return tuple(int(extent) for extent in grid(meta))
+        return tuple(operator.index(extent) for extent in grid(_meta(function, given, config)))
     except Exception as error:  # noqa: BLE001 - the user's own function; the launch of that config will say why
         return f"the grid function raised {type(error).__name__}: {error}"
 
 
-def tell_of_fixed_grid(grid: Sequence[int], function: Any, name: str, tunables: Collection[str]) -> None:
-    """Issue a `FixedGridWarning` for a grid that stays as it is while a kernel's block sizes are tuned."""
-    if blocks := blocks_left_out(function, tunables):
+def _meta(function: Any, given: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a launch gives its grid function."""
+    inner, heuristics = taken_apart(function)
+    meta = {**given, **config}
+    for name, heuristic in heuristics.items():
+        meta[name] = heuristic(meta)
+    defaults = inspect.signature(unwrap(inner)).parameters.values()
+    return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
+
+
+class _Watched(dict[str, Any]):
+    """What a grid function is given, which remembers what was read."""
+
+    def __init__(self, meta: Mapping[str, Any]) -> None:
+        super().__init__(meta)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+    def _all(self, method: str) -> Any:
+        self.read.update(super().keys())
+        return getattr(super(), method)()
+
+    def __iter__(self) -> Iterator[str]:
+        return cast(Iterator[str], self._all("__iter__"))
+
+    def keys(self) -> Any:
+        return self._all("keys")
+
+    def values(self) -> Any:
+        return self._all("values")
+
+    def items(self) -> Any:
+        return self._all("items")
+
+    def copy(self) -> dict[str, Any]:
+        return cast(dict[str, Any], self._all("copy"))
+
+
+class GridWatch:
+    """Looks at the grids of one kernel before they are used, and points out one that does not follow its blocks."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def look(
+        self, grid: Any, function: Any, given: Mapping[str, Any], config: Mapping[str, Any], name: str,
+        tunables: Collection[str],
+    ) -> None:  # fmt: skip
+        """Issue a `FixedGridWarning` for a grid that stays as it is while block sizes are tuned.
+
+        Raises:
+            KernelTypeError: A grid function returned what is no grid; a tune would tell it after its last config.
+        """
+        extents = _constant(grid, function, given, config, name)
+        blocks = [] if extents is None or self._told else blocks_left_out(function, tunables)
+        if not blocks:
+            return
+        self._told = True
         warnings.warn(
-            f"the grid {tuple(grid)} of {name} stays as it is, and its programs are numbered by blocks that are tuned "
+            f"the grid {extents} of {name} stays as it is, and its programs are numbered by blocks that are tuned "
             f"({', '.join(blocks)}): too many are launched where a block is larger, and too few where it is smaller; "
-            f"write it as a function: lambda meta: (triton.cdiv(n, meta[{blocks[0]!r}]),)",
+            f"write it as a function of the block: lambda meta: (triton.cdiv(n, meta[{blocks[0]!r}]),)",
             FixedGridWarning,
             stacklevel=_caller(),
         )
+
+
+def _constant(
+    grid: Any, function: Any, given: Mapping[str, Any], config: Mapping[str, Any], name: str
+) -> tuple[int, ...] | None:
+    """The extents of a grid that is the same for every config of a call; None if it follows the config.
+
+    A function is called once. One that looks at neither a tunable nor a value of a heuristic gives every config the
+    same extents; equal extents alone tell nothing, since small problems are one program with any block.
+
+    Raises:
+        KernelTypeError: A function returned what is no grid.
+    """
+    if not callable(grid):
+        return tuple(grid)
+    try:
+        watched = _Watched(_meta(function, given, config))
+        found = grid(watched)
+    except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
+        return None
+    checked_grid(found, name, "is a function that returned")
+    return None if watched.read.intersection({*config, *taken_apart(function)[1]}) else tuple(found)
 
 
 def _caller() -> int:
@@ -138,18 +227,15 @@ def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
     """The tunables by which a kernel multiplies its program's number: a grid that does not follow them is wrong.
 
     With larger blocks than it was written for, programs have nothing to do; with smaller ones, a part stays undone.
+    There are none where programs go on to further blocks, as persistent ones do: then any number of them does all.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(unwrap(function))))
     except (OSError, TypeError, SyntaxError):
         return []
-    programs = {
-        target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and _is_program(node.value)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    if _goes_on(tree):
+        return []
+    programs = _given_what(tree, _is_program)
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -158,6 +244,37 @@ def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
                 if numbered and isinstance(other, ast.Name) and other.id in tunables:
                     found.append(other.id)
     return sorted({*found})
+
+
+def _goes_on(tree: ast.AST) -> bool:
+    """Whether programs go on to further blocks: a loop steps on from what follows from a program's number."""
+    nodes = list(ast.walk(tree))
+    if any(isinstance(node, ast.Attribute) and node.attr == "num_programs" for node in nodes):
+        return True
+    numbered: set[str] = set()
+    while more := _given_what(tree, partial(_mentions, names=frozenset(numbered))) - numbered:
+        numbered |= more
+    steps = [node.args for node in nodes if isinstance(node, ast.Call) and _called(node).endswith("range")]
+    moved = [node.target for loop in nodes if isinstance(loop, ast.While) for node in ast.walk(loop)
+             if isinstance(node, ast.AugAssign)]  # fmt: skip
+    return any(len(args) == _AXES and _mentions(args[0], numbered) for args in steps) or any(
+        isinstance(target, ast.Name) and target.id in numbered for target in moved
+    )
+
+
+def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
+    """The names that are given a value of which `asked` holds."""
+    given = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and asked(node.value)]
+    return {target.id for node in given for target in node.targets if isinstance(target, ast.Name)}
+
+
+def _mentions(node: ast.AST, names: Collection[str]) -> bool:
+    """Whether a program's number, or one of these names, is a part of an expression."""
+    return any(_is_program(one) or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(node))
+
+
+def _called(node: ast.Call) -> str:
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
 def _is_program(node: ast.AST) -> bool:

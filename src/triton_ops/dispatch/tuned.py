@@ -27,7 +27,7 @@ from triton_ops.dispatch.configs import BeforeLaunch, from_triton, timings, to_t
 from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
 from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found, copied
 from triton_ops.dispatch.decisions import Decisions
-from triton_ops.dispatch.grids import checked_grid, checked_when_called, tell_of_fixed_grid
+from triton_ops.dispatch.grids import GridWatch, checked_grid, checked_when_called
 from triton_ops.dispatch.members import Members
 from triton_ops.dispatch.named import by_name
 from triton_ops.dispatch.options import Options
@@ -59,7 +59,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
                  options: Options, do_bench: Any = None, **more: Any) -> None:  # fmt: skip
         self.options = options
         self._own_bench = do_bench
-        self._told_of_grid = False
+        self._grids = GridWatch()
         self._begin(fn, key or ())
         super().__init__(fn, arg_names, configs, list(key or ()), *rest, do_bench=do_bench, **more)
         part: Any = self.configs_top_k
@@ -311,10 +311,10 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             found = Found(config=from_triton(seeded), rung=EXPLICIT, why="it was set in the kernel's cache")
             return Decision(found=found, kernel=self._name, problem=called.label, config=seeded)
         called.check(launched=without_launch is None)
-        if without_launch is None:
-            self._tell_of_grid(grid)
         listed = None if self.options.space is not None else self.fitting(grid, args, kwargs)
         call = self._call(grid, called, listed, args, kwargs)
+        if without_launch is None:
+            self._grids.look(call.grid, call.function, called.given.keyword, call.first, self._name, self._tuned_names)
         if without_launch is None:
             decision = decide(call, lambda: tuned_by_triton(self, grid, args, kwargs))
         else:
@@ -378,12 +378,6 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             if one is decision:
                 self._decisions[key] = changed
         return changed
-
-    def _tell_of_grid(self, grid: Any) -> None:
-        """Point out, once, a grid that stays as it is while a block size changes."""
-        if not callable(grid) and not self._told_of_grid:
-            self._told_of_grid = True
-            tell_of_fixed_grid(grid, self.fn, self._name, self._tuned_names)
 
     @property
     def _tuned_names(self) -> set[str]:
