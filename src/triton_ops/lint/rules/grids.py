@@ -21,12 +21,13 @@ def _static(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
             yield rule.undecided(kernel, f"how it steps from program to program cannot be read: {kernel.lowered[1]}")
             return
         tuned = _tuned_steps(kernel)
-        if tuned and not _is_function(launch):
+        if tuned and not _follows(launch) and not (_is_function(launch) and _strides_the_grid(kernel)):
             yield rule.found(
                 kernel, launch.line,
                 f"the grid {ast.unparse(launch.grid)} is no function of the config, and {', '.join(tuned)}, by which "
-                "programs step, differs between configs: some elements are computed twice or not at all",
-                fix="grid = lambda meta: (triton.cdiv(n, meta['BLOCK']),)",
+                "programs step, differs between configs: with blocks smaller than the grid was made for, some elements "
+                "are never computed; with larger ones, programs are left over",
+                fix=f"grid = lambda meta: (triton.cdiv(n, meta[{tuned[0]!r}]),)",
             )  # fmt: skip
         elif stepped and _fixed(launch) and not _strides_the_grid(kernel):
             yield rule.found(
@@ -65,6 +66,18 @@ def _tuned_steps(kernel: KernelReading) -> list[str]:
         if index.extent in extents and index.plain and index.tiled("program_id")
     )
     return sorted(set(found))
+
+
+def _follows(launch: Launch) -> bool:
+    """Whether a grid may follow the config: a function does that reads its first parameter, or cannot be read."""
+    grid = launch.grid
+    if not isinstance(grid, ast.Lambda):
+        return _is_function(launch)
+    given = [*grid.args.posonlyargs, *grid.args.args, grid.args.vararg, grid.args.kwarg]
+    read = {one.arg for one in given[:1] + given[-2:] if one is not None}
+    inside = launch.made_from(grid)
+    nodes = [inner for one in inside for inner in ast.walk(one)]
+    return not inside or any(isinstance(one, ast.Name) and one.id in read for one in nodes)
 
 
 def _is_function(launch: Launch) -> bool:

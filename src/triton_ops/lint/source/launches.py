@@ -53,6 +53,14 @@ class Launch:
                     seen.add(one.id)
                     waiting += self.names.get(one.id, ())
 
+    def made_from(self, function: ast.Lambda) -> list[ast.AST]:
+        """What a function does: the body of a lambda, or of the `def` that it stands for; empty if that is not seen."""
+        if hasattr(function, "lineno"):
+            return [function.body]
+        named = (one for one in ast.walk(self.around) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)))
+        whole = (one for one in named if any(inner is function.body for inner in ast.walk(one) if one is not self.around))
+        return [statement for one in whole for statement in one.body]
+
     def literal(self, node: ast.expr) -> Any:
         """The number, truth value or text that an expression is; None if that is not seen."""
         found = self.resolved(node)
