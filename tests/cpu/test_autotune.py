@@ -21,6 +21,7 @@ from triton_ops.cache import LockedDevice, LockEntry, Lockfile, write_lockfile  
 from triton_ops.dispatch import deciding, sources  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
+    DeviceError,
     FixedGridWarning,
     KernelTypeError,
     LockfileError,
@@ -30,6 +31,7 @@ from triton_ops.exceptions import (  # noqa: E402
     UnknownTunableError,
     UntunedError,
 )
+from triton_ops.hardware import gpu_missing  # noqa: E402
 from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
@@ -605,6 +607,14 @@ def test_what_is_no_grid_is_refused_before_and_after_the_first_launch(launched, 
     with pytest.raises(KernelTypeError):
         kernel.why(*vectors(), 1024, grid=wrong)
     assert len(launched.made) == 2
+
+
+@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
+@pytest.mark.parametrize("policy", ["default", "tune"])
+def test_arrays_of_numpy_are_a_device_error(policy):
+    arrays = [one.numpy() for one in vectors()]
+    with pytest.raises(DeviceError, match="x_ptr is a NumPy array, which is on the CPU"):
+        tuned_add(on_miss=policy)[grid](*arrays, 1024)
 
 
 def test_warmup_compiles_and_launches_nothing(launched):

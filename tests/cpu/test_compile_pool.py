@@ -20,13 +20,13 @@ from tests import libcuda, planted_kernels  # noqa: E402
 from tests.forking import Lent, wait_for  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, time_ms, tune  # noqa: E402
-from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.backend import Arguments, Operation, TritonKernel  # noqa: E402
 from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
 from triton_ops.compile_pool import fork_server, idle_server  # noqa: E402
 from triton_ops.compile_pool import pool as compile_pool  # noqa: E402
 from triton_ops.compile_pool.pool import CompilePool, usable_cpus  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
-from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.hardware import gpu_missing, named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.processes import descriptors  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
@@ -717,6 +717,26 @@ def test_tensors_on_a_cpu_are_one_device_error_before_any_config_is_tried(tmp_pa
             run()
         assert "TRITON_INTERPRET" in caught.value.hint
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(gpu_missing() is None, reason="there is a GPU")
+def test_an_operation_of_a_compiled_kernel_is_one_device_error_where_there_is_no_gpu(tmp_path):
+    made = Operation(
+        "own", PLANTED, {"KIND": [0, 1], "BLOCK": [64]}, lambda: {"x": TensorSpec((4,), "float32"), "n": 4}
+    )
+    for run in (
+        lambda: tune(made, cache_dir=tmp_path),
+        lambda: compare((made, config(0)), (made, config(1))),
+    ):
+        with pytest.raises(DeviceError, match="own runs on a GPU, and there is none"):
+            run()
+    assert not list(tmp_path.iterdir())
+
+
+def test_arrays_of_numpy_are_one_device_error_before_any_config_is_tried(tmp_path):
+    array = pytest.importorskip("numpy").ones(4)
+    with pytest.raises(DeviceError, match="x is a NumPy array, which is on the CPU"):
+        tune(PLANTED, (array, 4), space={"KIND": [0, 1], "BLOCK": [64]}, cache_dir=tmp_path)
 
 
 def test_a_fork_server_is_left_to_the_next_pool_that_asks_for_it(own_fork_server, started):

@@ -91,6 +91,11 @@ class FastLaunch:
         self.call: Callable[..., Any] = _unknown
 
     @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return str(self._jit.__name__)
+
+    @property
     def compiled(self) -> bool:
         """Whether the kernel is compiled for a GPU; else it runs as Python."""
         return hasattr(self._jit, "device_caches")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops._optional import require
+from triton_ops.exceptions import DeviceError
 
 _ALIGNMENT_BYTES = 64  # a copy of an array begins as far from a cache line's start as the array does
 _CONTAINERS = (list, dict, set, bytearray)
@@ -21,6 +22,19 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 def is_array(value: Any) -> bool:
     """Whether `value` is a NumPy array, told without importing NumPy."""
     return any((kind.__module__, kind.__name__) == ("numpy", "ndarray") for kind in type(value).__mro__)
+
+
+def check_no_arrays(kernel: str, values: Mapping[str, Any]) -> None:
+    """Raise if one of the arguments of a compiled Triton kernel is in the memory of the host.
+
+    Raises:
+        DeviceError: One is a NumPy array.
+    """
+    if name := next((name for name, value in values.items() if is_array(value)), None):
+        raise DeviceError(
+            f"{kernel} is a Triton kernel, which runs on a GPU, and {name} is a NumPy array, which is on the CPU",
+            "cuda", "cpu", name, hint=f"give a tensor on a GPU: torch.from_numpy({name}).cuda()",
+        )  # fmt: skip
 
 
 def host_values(values: Iterable[Any]) -> Iterator[Any]:

@@ -46,7 +46,8 @@ class Operation:
         problems: Named shapes with their dtype, used by tests, benchmarks and tuning alike.
         tolerance: How far results may be from the right one: a number or a `Tolerance`, as for `tune`.
         check: The own comparison of results, `check(result, expected)`, in place of the rule; as for `tune`.
-        device: Where it runs: `cuda` (any GPU), `cpu`, or `any`, a GPU where there is one.
+        device: Where it runs: `cuda` (any GPU), `cpu`, or `any`, a GPU where there is one. That of a compiled Triton
+            kernel is `cuda`.
     """
 
     name: str
@@ -73,6 +74,8 @@ class Operation:
             kernel, space = taken_apart(self.kernel, self.space)
             object.__setattr__(self, "kernel", kernel)
             object.__setattr__(self, "space", as_space(space))
+        if self.device == "any" and getattr(self.kernel, "interpreted", None) is False:
+            object.__setattr__(self, "device", "cuda")  # else a machine without a GPU tells it of each config
         if not callable(self.arguments):
             raise KernelTypeError(f"arguments is {self.arguments!r}; it must be a function from extents to specs")
         try:

@@ -24,6 +24,7 @@ from triton_ops.backend.config_hooks import both_hooks, hook_of, overrides_of, v
 from triton_ops.backend.containers import tensors_in
 from triton_ops.backend.decorators import heuristics, is_gluon, layers, without_autotune
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
+from triton_ops.backend.host_values import check_no_arrays
 from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.jit_function import settled
 from triton_ops.backend.scratch import with_scratch
@@ -166,7 +167,7 @@ class TritonKernel:
             UnknownTunableError: A tunable is neither a parameter nor a launch option.
             KernelTypeError: A parameter without a default gets no value.
             ShapeMismatchError: An argument cannot be described by a tensor descriptor as it is to be.
-            DeviceError: The tensors are on a CPU, where only an interpreted kernel runs.
+            DeviceError: The tensors are on a CPU, or are arrays of NumPy, where only an interpreted kernel runs.
         """
         names = list(tunables)
         self._check_names(names, {*arguments.keyword, *self.parameter_names[: len(arguments.positional)]})
@@ -179,6 +180,8 @@ class TritonKernel:
             )
         check_declared(self.name, self.descriptors, values)
         check_in_kernel(self.name, layers(self.function)[-1], values)
+        if not self.interpreted:
+            check_no_arrays(self.name, values)
         places = {tensor.device.type for tensor in arguments.tensors()}
         if places == {"cpu"} and not self.interpreted:
             raise DeviceError(

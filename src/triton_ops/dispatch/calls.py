@@ -15,6 +15,7 @@ from typing import Any
 from triton_ops._hashing import canonical_json
 from triton_ops.backend import Arguments, is_tensor
 from triton_ops.backend.fast_launch import FastLaunch
+from triton_ops.backend.host_values import check_no_arrays
 from triton_ops.backend.signatures import parameters_of
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.buckets import Mapper
@@ -80,6 +81,8 @@ class CalledWith:
             KernelTypeError, UnsupportedDtypeError, DeviceError: A tensor is nothing that could be launched on.
         """
         self.check()
+        if launches.compiled:
+            check_no_arrays(launches.name, self.given.keyword)
         if launches.compiled and self.device == "cpu" and (isinstance(error, ValueError) or not launches.driven):
             raise DeviceError(
                 "the tensors are on the CPU, and a Triton kernel runs on a GPU", "cuda", "cpu",

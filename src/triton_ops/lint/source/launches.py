@@ -58,7 +58,9 @@ class Launch:
         if hasattr(function, "lineno"):
             return [function.body]
         named = (one for one in ast.walk(self.around) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)))
-        whole = (one for one in named if any(inner is function.body for inner in ast.walk(one) if one is not self.around))
+        whole = (
+            one for one in named if any(inner is function.body for inner in ast.walk(one) if one is not self.around)
+        )
         return [statement for one in whole for statement in one.body]
 
     def literal(self, node: ast.expr) -> Any:
