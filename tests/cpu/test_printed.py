@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("triton")
 
 from triton_ops.dispatch.printed import Printed, PrintedTune, parse_printed
+from triton_ops.exceptions import SettingsError
 from triton_ops.space import Config
 from triton_ops.trial import KernelMetrics, Measurement, Status, Trial, TuningResult
 
@@ -41,6 +42,17 @@ def test_what_is_printed_here_is_the_new_form(capsys):
     (found,) = parse_printed(printed)
     assert found.key == "(1024, 'torch.float32')"
     assert (found.seconds, found.best["BLOCK"], len(found.tried)) == (1.23, 128, 2)
+
+
+@pytest.mark.parametrize("value", [(1, 2), [1, 2], (), {"a": 1, "b": 2}, "one, two"])
+def test_a_comma_inside_of_a_value_ends_none(value):
+    (found,) = parse_printed(f"Autotuning kernel add with config T: {value}, BLOCK: 3, num_warps: 4")
+    assert found.tried == ({"T": value, "BLOCK": 3, "num_warps": 4},)
+
+
+def test_what_is_no_text_is_refused():
+    with pytest.raises(SettingsError, match="text is 3; it must be what was printed"):
+        parse_printed(3)
 
 
 def test_a_text_that_ends_before_the_winner_and_one_without_tunes():

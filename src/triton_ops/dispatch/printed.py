@@ -10,6 +10,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.dispatch.configs import to_triton
+from triton_ops.exceptions import SettingsError
 from triton_ops.progress.events import Listener, RunPlan, RunProgress
 from triton_ops.trial import Trial, TuningResult
 
@@ -79,7 +80,14 @@ def parse_printed(text: str) -> list[PrintedTune]:
 
     Returns:
         The tunes in the order of the text; empty if there is none.
+
+    Raises:
+        SettingsError: `text` is no text.
     """
+    if not isinstance(text, str):
+        raise SettingsError(
+            f"text is {text!r}; it must be what was printed, as a str", hint="read the file: path.read_text()"
+        )
     found: list[PrintedTune] = []
     tried: dict[str, list[dict[str, Any]]] = {}
     for match in _LINES.finditer(text):
@@ -109,8 +117,11 @@ _LINES = re.compile(
 
 
 def _values(text: str) -> dict[str, Any]:
-    """The values of a config as Triton prints them: `BLOCK: 128, num_warps: 4, maxnreg: None`."""
-    pairs = (part.partition(": ") for part in text.split(", "))
+    """The values of a config as Triton prints them: `BLOCK: 128, num_warps: 4, maxnreg: None`.
+
+    A comma ends a value only where a name follows; others are part of one, as in `TILE: (64, 32)`.
+    """
+    pairs = (part.partition(": ") for part in re.split(r", (?=[^\W\d]\w*: )", text))
     return {name.strip(): _value(value.strip()) for name, colon, value in pairs if colon}
 
 
