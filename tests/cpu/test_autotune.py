@@ -18,7 +18,7 @@ from tests import tuned_kernels  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.cache import LockedDevice, LockEntry, Lockfile, write_lockfile  # noqa: E402
-from triton_ops.dispatch import deciding, sources  # noqa: E402
+from triton_ops.dispatch import deciding, shipped, sources  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,
@@ -615,6 +615,27 @@ def test_arrays_of_numpy_are_a_device_error(policy):
     arrays = [one.numpy() for one in vectors()]
     with pytest.raises(DeviceError, match="x_ptr is a NumPy array, which is on the CPU"):
         tuned_add(on_miss=policy)[grid](*arrays, 1024)
+
+
+def test_a_call_without_a_grid_is_refused_and_says_how_one_is_written():
+    with pytest.raises(KernelTypeError, match=r"tuned_kernels:add is called without a grid") as caught:
+        tuned_add()(*vectors(), 1024)
+    assert caught.value.hint == "write add[grid](...)"
+
+
+def test_a_decorated_kernel_is_named_where_it_is_tuned_without_a_grid():
+    for kernel, below in ((tuned_add(), "TritonKernel(add.fn, "), (add, "TritonKernel(add, ")):
+        with pytest.raises(
+            KernelTypeError, match=r"^tests\.tuned_kernels:add is a Triton kernel without a grid"
+        ) as caught:
+            triton_ops.tune(kernel, vectors(), space={"BLOCK": [64]})
+        assert below in caught.value.hint
+
+
+def test_several_lockfiles_of_packages_with_one_answer_are_told_once(monkeypatch):
+    monkeypatch.setattr(shipped, "shared_lockfiles", lambda: (Lockfile((), ()), Lockfile((), ())))
+    passed = tuned_add().why(*vectors(), 1024).passed
+    assert len([why for why in passed if why.startswith("shipped:")]) == 1
 
 
 def test_warmup_compiles_and_launches_nothing(launched):

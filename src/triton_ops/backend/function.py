@@ -117,9 +117,11 @@ def as_kernel(target: Any) -> Kernel:
         kernel: Kernel = target
         return kernel
     if hasattr(target, "arg_names") and hasattr(target, "run"):
+        below = f"{unwrap(target).__name__}{'.fn' if hasattr(target, 'configs') else ''}"
+        called = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
         raise KernelTypeError(
-            f"{target!r} is a Triton kernel without a grid",
-            hint="wrap it: TritonKernel(kernel, grid=lambda meta: (...,), outputs=(...,))",
+            f"{unwrap(target).__module__}:{unwrap(target).__name__} is a Triton kernel without a grid",
+            hint=f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){called}",
         )
     return FunctionKernel(target)
 

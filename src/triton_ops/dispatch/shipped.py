@@ -30,13 +30,19 @@ def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Pla
     for lock in shared_lockfiles():
         pinned = lock.find(key)
         if pinned is None:
-            passed.append(f"shipped: {lock.why_not(key)}")
+            _tell(passed, f"shipped: {lock.why_not(key)}")
         elif pinned.drift and not drifted:
-            passed.append(f"shipped: there is a winner, but of other versions: {'; '.join(pinned.drift)}")
+            _tell(passed, f"shipped: there is a winner, but of other versions: {'; '.join(pinned.drift)}")
         else:
             entry, away = pinned.entry, pinned.entry.distance(key) + (OTHER_VERSIONS if pinned.drift else 0.0)
             why = "; ".join([f"shipped for {entry.label or 'this problem'}, {_measured(entry)}", *pinned.drift])
             yield (away, True, ""), Found(config=entry.config, rung=SHIPPED, why=why, record=entry.origin.record)
+
+
+def _tell(passed: list[str], why: str) -> None:
+    """Add a reason once: several packages share lockfiles, and most have nothing for a kernel."""
+    if why not in passed:
+        passed.append(why)
 
 
 def nearby(key: Key) -> Iterator[tuple[LockEntry, Key, str]]:

@@ -36,7 +36,7 @@ from triton_ops.dispatch.policy import within
 from triton_ops.dispatch.printed import printed_listener
 from triton_ops.dispatch.traced import Traced
 from triton_ops.dispatch.winners import Winners, seeded_in, triton_key
-from triton_ops.exceptions import SpaceError
+from triton_ops.exceptions import KernelTypeError, SpaceError
 from triton_ops.trial import TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -200,6 +200,16 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             return self._plainly(grid, args, kwargs) if launched is None else launched
 
         return launch
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - whatever a call without a grid gives
+        """Refuse a call without a grid.
+
+        Raises:
+            KernelTypeError: Always.
+        """
+        raise KernelTypeError(
+            f"{self._name} is called without a grid", hint=f"write {self.base_fn.__name__}[grid](...)"
+        )
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch with the config of the call; returns Triton's compiled kernel. With `warmup` only compile it."""
