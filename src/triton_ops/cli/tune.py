@@ -181,7 +181,9 @@ def tune_command(
         raise typer.Exit(INTERRUPTED) from None
     _tell_hints(operation, [trial.status.value for trial in result.failures])
     tell_failures((str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures)
-    if result.confidence != "ok" and result.noise > 0:  # without noise nothing was compared, and the report says so
+    if result.unproven:
+        tell(f"unproven: {result.unproven}", "warning", "yellow")
+    elif result.confidence != "ok" and result.noise > 0:  # the only config that runs is compared with nothing
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
     if as_json:
         say_json({**result_json(result), "trials": trials_json(result.trials)})
@@ -331,6 +333,8 @@ def _speed(result: TuningResult) -> str:
         parts.append(f"{metrics.bandwidth_gbps:.0f} GB/s{share}")
     if len(result.ties) > 1:
         parts.append(f"{len(result.ties) - 1} more within noise")
+    if result.unproven:
+        parts.append("unproven")
     parts.append("from the cache, not measured again" if result.from_cache else "measured now")
     return ", ".join(filter(None, parts))
 

@@ -58,6 +58,8 @@ def headline(report: Report) -> dict[str, str]:
         interval = None if record is None else record.gain_interval
         found["gain"] = f"{gain_text(report.gain, interval)} as fast as the default"
     if record is not None:
+        if record.unproven:
+            found["unproven"] = record.unproven
         found["confidence"] = record.confidence
         found["ties"] = f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})"
         found["checked"] = f"results compared with {record.verified.against}" if record.verified.against else ""

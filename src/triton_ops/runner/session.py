@@ -246,6 +246,7 @@ def tune_request(
         call=call,
         shared_cpus=shared_cpus,
         beside=tuple(each.task(space) for each in beside),
+        anew=force,
     )
     with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
         if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
