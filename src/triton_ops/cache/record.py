@@ -159,7 +159,7 @@ class Record:
     @property
     def unproven(self) -> str:
         """Why the winner is none to rely on: it was timed as Python, or `undecided`; empty for a proven one."""
-        return INTERPRETED if self.key.interpreted else self.undecided
+        return "; ".join(filter(None, [INTERPRETED if self.key.interpreted else "", self.undecided]))
 
     @property
     def undecided(self) -> str:

@@ -107,7 +107,7 @@ def _from_records(
     _tell_left(left)
     if not made.entries and all(each.record.unproven for each in left):
         raise CacheError(
-            f"no winner is proven: {left[0].reason}",
+            f"no winner is proven, and nothing is written; the newest: {left[0].record.unproven}",
             hint="tune on, with more seconds or trials; or pin them all the same with --allow-unproven",
         )
     return updated(before, made, all_sources=plan.all_sources)

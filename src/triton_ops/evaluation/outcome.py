@@ -166,12 +166,10 @@ def fastest_screening(trials: Sequence[Trial]) -> Outcome:
 def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
     """The outcome where there was no time for a race: the default, or the fastest screening if the default failed."""
     found = fastest_screening(trials)
-    if found.winner is None or found.confidence == ALONE:
-        return found
     own = next((trial for trial in trials if trial.config == default and trial.ok), found.winner)
-    if own is found.winner:
-        return replace(found, confidence=_NO_TIME)
-    return replace(found, winner=own, ties=(own.config, found.winner.config), confidence=_NO_TIME)
+    if own is None or found.confidence == ALONE:
+        return found
+    return replace(found, winner=own, ties=(own.config,), confidence=_NO_TIME)
 
 
 def with_further_processes(

@@ -155,7 +155,7 @@ class Tuning:
                 log.trial(trial, Origin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
-                found = self._searched(log, known, processes, pool)
+                found = self._searched(log, before, processes, pool)
                 record = self._record(found, log, before)
                 result = result_of(
                     record, request.task, record.elapsed_s, found.outcome.trials, request.task.space.members,
@@ -216,7 +216,7 @@ class Tuning:
     def _searched(
         self,
         log: RunLog,
-        known: Sequence[Trial],
+        before: Before,
         processes: Sequence[WorkerProcess | None],
         prepared: CompilePool | None,
     ) -> _Findings:
@@ -224,6 +224,7 @@ class Tuning:
 
         The worker makes the arguments while the kernel is read and the first configs are compiled.
         """
+        known = before.trials
         request, incumbents, nearby = self.request, self._incumbents(), self._nearby(known)
         stations = Stations(
             tasks=[request.task, *request.beside], effort=request.effort, cold=request.cold, isolate=request.isolate,
@@ -249,6 +250,7 @@ class Tuning:
                 incumbents=tuple(incumbents),
                 seed=request.seed,
                 seconds=loop.budget.comparison_s,
+                anyway=before.tunes > 0,
             )
             outcome = stations.compared(loop, station, final)
             told, busy = station.facts, self.load.notes(request.task.device)
