@@ -181,9 +181,9 @@ def tune_command(
         raise typer.Exit(INTERRUPTED) from None
     _tell_hints(operation, [trial.status.value for trial in result.failures])
     tell_failures((str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures)
-    if result.unproven:
+    if result.unproven and result.stopped != "interrupted":
         tell(f"unproven: {result.unproven}", "warning", "yellow")
-    elif result.confidence != "ok" and result.noise > 0:  # the only config that runs is compared with nothing
+    elif not result.unproven and result.confidence != "ok" and result.noise > 0:  # one config is compared with none
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
     if as_json:
         say_json({**result_json(result), "trials": trials_json(result.trials)})
