@@ -89,10 +89,11 @@ def roof_facts(report: Report) -> dict[str, str]:
 
 def map_cells(row: ProblemRow) -> list[str]:
     """One line of the map over problems: problem, time, share of the limit, gain, then what each config costs."""
-    best, gain = row.report.best, row.report.gain
+    best, gain, record = row.report.best, row.report.gain, row.report.record
+    over = "-" if gain is None else "unproven" if record is not None and record.unproven else f"{gain:.2f}x"
     return [
         row.label, "-" if best is None else ms_text(best), "-" if row.of_limit is None else f"{row.of_limit:.0%}",
-        "-" if gain is None else f"{gain:.2f}x", *map(_slower_text, row.slower),
+        over, *map(_slower_text, row.slower),
     ]  # fmt: skip
 
 
