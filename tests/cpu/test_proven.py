@@ -119,6 +119,13 @@ def test_the_same_call_goes_on_until_a_comparison_has_been_made_and_then_recalls
     assert tuned().from_cache
 
 
+def test_a_budget_of_seconds_that_the_start_uses_up_is_gone_on_with_by_one_trial_at_least(tuned):
+    first, second, third = (tuned(trials=None, budget_s=1e-6) for _ in range(3))
+    assert (len(first.trials), first.unproven) == (1, ALONE)
+    assert (len(second.trials), second.unproven) == (2, "")
+    assert third.from_cache
+
+
 def test_a_space_of_one_config_is_final(tuned, tmp_path):
     assert tuned(one_way).unproven == ""
     assert tuned(one_way).from_cache

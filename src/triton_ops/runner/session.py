@@ -114,7 +114,8 @@ def tune(
         listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:
-        The winner with its times and the default's. `from_cache` says whether the winner was known.
+        The winner with its times and the default's. `from_cache` says whether the winner was known. One that is
+        `unproven`, since a budget left nothing to compare, is gone on with by the next call.
 
     Raises:
         KernelTypeError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError, CacheError:
