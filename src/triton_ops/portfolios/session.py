@@ -243,8 +243,8 @@ def _why_unlike(record: Record, newest: Any) -> str | None:
     key = record.key
     if key.unknown is not None:
         return "a part of the kernel is not known"
-    if record.undecided:
-        return f"unproven: {record.undecided}"
+    if record.unproven:
+        return f"unproven: {record.unproven}"
     if dict(key.identity) != dict(newest.identity):
         return "another source or other versions"
     if dict(key.device) != dict(newest.device):

@@ -379,7 +379,7 @@ class Tuning:
         return RunPlan(
             problem=task.problem,
             size=task.space.size,
-            search=effort.search_name,
+            search=effort.search_name + ("; Triton's interpreter is timed" if self.request.key.interpreted else ""),
             budget=effort.budget,
             device=f"{task.device.name} ({', '.join(each.device_name for each in (task, *self.request.beside))})",
             resumed=resumed,
