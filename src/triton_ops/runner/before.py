@@ -47,7 +47,7 @@ def left_before(runs: Runs, record: Record | None, space: ConfigSpace, default: 
         default: The default config, to whose time those of trials are relative.
         effort: The effort's name.
     """
-    undecided = None if record is None or not record.goes_on else record
+    undecided = record if record is not None and record.goes_on and record.default == default else None
     own = None if undecided is None else runs.run(undecided.run)
     further, tunes = 0 if own is None else len(own.trials), 0 if undecided is None else undecided.tunes
     unfinished = runs.unfinished(space.fingerprint)

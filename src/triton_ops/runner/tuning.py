@@ -358,9 +358,8 @@ class Tuning:
     def _incumbents(self) -> list[Config]:
         """The stored winner of this problem if the config space still allows it; it is tried like any other config."""
         record = recalled(self.request.key, self.store)
-        if record is None or record.undecided or self.request.task.space.why_not(record.winner) is not None:
-            return []
-        return [record.winner]
+        held = record is not None and self.request.task.space.why_not(record.winner) is None
+        return [record.winner] if record is not None and held else []
 
     def _nearby(self, known: Sequence[Trial]) -> list[Config]:
         """Winners for problems nearby, of a search that may be guided by other problems, as far as they are to be run.
