@@ -113,7 +113,9 @@ def write(records: Iterable[Record], folder: Path) -> Iterator[str]:
         path = path_of(device, folder)
         before = read_lockfile(path) if path.is_file() else Lockfile()
         also = {device: ALIASES[device]} if device in ALIASES else {}
-        made, _ = lock_of(own, LockPlan(also=also))
+        made, left = lock_of(own, LockPlan(also=also))
+        for each in left:
+            print(f"left out: {each.record.key.kernel} {each.record.key.label}: {each.reason}", file=sys.stderr)
         after = updated(of_this_source(before), made)
         folder.mkdir(parents=True, exist_ok=True)
         write_lockfile(without_runs(after), path)

@@ -266,6 +266,8 @@ class TuningResult:
         raced_gain: The default's time divided by the winner's, compared round by round; None if they did not race.
         gain_interval: 95 % interval of `raced_gain`.
         confidence: `ok`, or in words why the comparison should not be relied on.
+        unproven: Why the winner is none to rely on: nothing was compared, noise hides whether it is the fastest, or
+            Triton's interpreter was timed; empty for a proven winner.
         guard: Summary of the device's sensors during the comparison: throttling, clocks, power.
         stopped: Why the search ended: `complete`, `settled` (too little left to gain), `trials`, `seconds` or
             `interrupted`; `cached` where the reason was not kept.
@@ -297,6 +299,7 @@ class TuningResult:
     raced_gain: float | None = None
     gain_interval: tuple[float, float] | None = None
     confidence: str = "ok"
+    unproven: str = ""
     guard: dict[str, Any] = field(default_factory=dict)
     stopped: str = ""
     elapsed_s: float = 0.0
@@ -332,7 +335,9 @@ class TuningResult:
         config = ", ".join(f"{name}={value}" for name, value in self.best_config.items())
         lines = [f"Best config: {{{config}}}", str(self.metrics), self._gain_line(), self._ties_line()]
         lines += [self._trials_line(), *self._failure_lines()]
-        if self.mode:  # something was measured side by side, or its record was found
+        if self.unproven:
+            lines.append(f"Unproven: {self.unproven}")
+        elif self.mode:  # something was measured side by side, or its record was found
             lines.append(f"Confidence: {self.confidence}")
         lines.append(f"Verified: results compared with {self.verified}" if self.verified else "")
         lines += [f"Note: {note}" for note in self.notes]
@@ -340,7 +345,7 @@ class TuningResult:
 
     def _gain_line(self) -> str:
         if self.default is not None and self.default.config == Config(self.best_config):
-            return "Gain: none, the default won"
+            return "Gain: none, the default is kept" if self.unproven else "Gain: none, the default won"
         return "" if self.gain is None else f"Gain: {gain_text(self.gain, self.gain_interval)} as fast as the default"
 
     def _ties_line(self) -> str:

@@ -653,6 +653,41 @@ def test_a_tune_reports_the_noise_of_its_rounds():
     assert alone.tune().noise == 0.0
 
 
+def noisy(times_ms, seed=5):
+    """A tuner of a kernel whose calls take the times of a list, by index, and 2 % more or less of them."""
+    rng, now = random.Random(seed), [0]
+
+    def kernel(which):
+        now[0] += int(times_ms[which] * rng.uniform(0.98, 1.02) * MS)
+
+    tuner = TritonAutoTuner(kernel, {"which": list(range(len(times_ms)))}, 0, 50)
+    tuner.timer = HostTimer(lambda: now[0])
+    return tuner
+
+
+def test_the_confidence_is_low_where_noise_hides_the_order():
+    found = [noisy([1.0, 1.0, 1.0], seed).tune() for seed in range(20)]
+    assert all(each.metrics.latency_ms == min(speed.latency_ms for _, speed in each.all_results) for each in found)
+    low = [each for each in found if each.confidence.startswith("low: noise hides whether the winner is faster than (")]
+    assert len(low) >= 18
+    assert all(len(each.ties) > 1 and dict(each.ties[0]) == each.best_config for each in low)
+
+
+def test_the_confidence_is_ok_where_it_does_not():
+    found = noisy([1.3, 1.0, 1.3]).tune()
+    assert (found.best_config, found.confidence, len(found.ties)) == ({"which": 1}, "ok", 1)
+    found = Kernel().tuner({"BLOCK_SIZE": [64, 128]}).tune()  # equal to the nanosecond
+    assert (found.confidence, len(found.ties)) == ("ok", 2)
+
+
+def test_one_round_tells_no_noise_and_a_cached_winner_is_compared_with_nothing():
+    assert Kernel().tuner(benchmark_runs=1).tune().confidence == "low: too few timed calls to know the noise"
+    tuner = Kernel().tuner()
+    tuner.tune(**LABEL)
+    again = tuner.tune(**LABEL)
+    assert (again.from_cache, again.confidence[:4], again.ties) == (True, "low:", ())
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt])
 @pytest.mark.parametrize("call", [1, 9], ids=["in the warm-up", "while timed"])
 def test_an_interrupt_ends_the_tune_and_the_tensors_are_restored(error, call):

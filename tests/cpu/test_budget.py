@@ -81,11 +81,11 @@ def test_a_run_that_began_earlier_has_less_left():
     assert RunningBudget(Budget(), clock.seconds).left_s is None
 
 
-def compared(times_ms, seconds, effort="full"):
-    device = Noisy(times_ms, 0.01, 1)
+def compared(times_ms, seconds, effort="full", seed=1, **asked):
+    device = Noisy(times_ms, 0.01, seed)
     trials = tuple(Trial(c, Status.OK, Measurement((ms,), "host"), relative=ms) for c, ms in times_ms.items())
     start = device.now.now
-    final = FinalRequest(trials=trials, default=DEFAULT, seconds=seconds)
+    final = FinalRequest(trials=trials, default=DEFAULT, seconds=seconds, **asked)
     found = compare_finalists(device, final, effort_of(effort), clock=device.now.seconds)
     return found, (device.now.now - start) / 1e9
 
@@ -111,9 +111,18 @@ def test_fewer_finalists_race_where_time_is_short_and_the_default_is_one_of_them
 def test_the_default_wins_where_there_is_no_time_to_compare_anything():
     found, took_s = compared({DEFAULT: 500.0, RIVAL: 100.0}, 0.3)
     assert found.winner.config == DEFAULT
-    assert RIVAL in found.ties
+    assert found.ties == (DEFAULT,)
     assert found.confidence == "the budget left no time to compare the fastest with the default"
     assert took_s == 0.0
+
+
+def test_the_default_and_the_fastest_race_for_a_few_rounds_all_the_same_where_a_tune_goes_on():
+    times = {DEFAULT: 500.0, RIVAL: 10.0, Config(k=2): 200.0}
+    found = [compared(times, 0.3, seed=seed, anyway=True) for seed in range(20)]
+    assert all({config for config, _ in each.raced.dropped_at} == {DEFAULT, RIVAL} for each, _ in found)
+    assert all(took_s < 6.0 for _, took_s in found)
+    assert sum(each.winner.config == RIVAL for each, _ in found) > 10  # a call of three takes three times as long here
+    assert all(each.confidence != "ok" for each, _ in found if each.winner.config == DEFAULT)
 
 
 def test_slow_configs_are_compared_where_only_the_race_of_the_effort_is_short():

@@ -28,7 +28,7 @@ from tests.records import record
 from triton_ops.cache import open_store
 
 UNSET = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONUNBUFFERED")  # what a user's shell does not set
-DOUBT = re.compile(r"^warning: low confidence: .*\n", re.MULTILINE)  # true at times where other programs run as well
+DOUBT = re.compile(r"^warning: (low confidence|unproven): .*\n", re.MULTILINE)  # at times where others run too
 # With every right but those of its user taken away; first run once, so that everything is imported while it may be.
 NOBODY = """
 import os, sys, tempfile

@@ -111,3 +111,12 @@ def test_misses_are_listed_and_cleared(tmp_path, keys, capsys):
 def test_options_that_do_not_go_together_are_refused(arguments, said, capsys):
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_miss_whose_tune_decided_nothing_stays_until_one_that_goes_on_has_decided(tmp_path, keys, capsys):
+    note(tmp_path, (keys(8), 1, 0.1))
+    listed = []
+    for _ in range(2):
+        assert main(["tune", "missed_work:add_up", "--from-misses", "--trials", "1"]) == 0
+        listed.append((len(read_misses(tmp_path / "cache")), "unproven" in capsys.readouterr().out))
+    assert listed == [(1, True), (0, False)]

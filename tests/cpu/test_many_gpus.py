@@ -75,7 +75,7 @@ def test_without_a_gpu_the_choice_is_refused_before_any_work(cli, monkeypatch):
 
 
 def result(place):
-    return SimpleNamespace(gain=1.25, from_cache=False, stopped="complete", place=place.device)
+    return SimpleNamespace(gain=1.25, from_cache=False, stopped="complete", unproven="", place=place.device)
 
 
 def ran(tunes, devices=("cuda:0", "cuda:1"), **more):

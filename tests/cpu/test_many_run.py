@@ -49,7 +49,7 @@ class ScriptedExecutor:
         if isinstance(found, BaseException):
             future.set_exception(found)
         elif found is not None:
-            future.set_result(SimpleNamespace(gain=found, from_cache=False, stopped="complete"))
+            future.set_result(SimpleNamespace(gain=found, from_cache=False, stopped="complete", unproven=""))
         return future
 
     def close(self):
@@ -177,7 +177,7 @@ def test_ctrl_c_ends_the_run_and_takes_what_closed_benches_hand_over(monkeypatch
         def close(self):
             super().close()
             if not self.future.done():
-                self.future.set_result(SimpleNamespace(gain=None, from_cache=False, stopped="interrupted"))
+                self.future.set_result(SimpleNamespace(gain=None, from_cache=False, stopped="interrupted", unproven=""))
 
     executor, told = Interrupted({"p1": None}), Told()
     planned = [Planned(name=job.name, group=job.kernel) for job in jobs(3)]

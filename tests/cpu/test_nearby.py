@@ -51,8 +51,8 @@ def record(tmp_path):
     """Makes the record of a problem whose winner is a block."""
     tune(scales, shape=(7,), trials=1, cache_dir=tmp_path / "one")
     (made,) = open_store(tmp_path / "one")
-    return lambda M, block, **changes: replace(
-        made, key=replace(task_and_key(M)[1], **changes), winner=Config(BLOCK=block), ties=()
+    return lambda M, block, confidence="ok", **changes: replace(
+        made, key=replace(task_and_key(M)[1], **changes), winner=Config(BLOCK=block), ties=(), confidence=confidence
     )
 
 
@@ -73,6 +73,10 @@ def test_winners_of_far_problems_other_kernels_and_other_devices_are_left_out(re
 
 def test_a_winner_that_the_space_does_not_hold_is_left_out_and_equal_ones_count_once(record):
     assert blocks(1024, [record(1025, 500), record(1026, 7), record(1030, 7), record(1040, 8)]) == [7, 8]
+
+
+def test_a_winner_that_no_comparison_has_proven_is_none(record):
+    assert blocks(1024, [record(1025, 6, confidence="nothing was raced"), record(1030, 7)]) == [7]
 
 
 def test_kernels_that_cannot_be_told_apart_have_no_neighbours(record):

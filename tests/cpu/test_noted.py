@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from tests.clocks import SteadyClock
-from triton_ops.cache import NotedCall, lock_of
+from triton_ops.cache import LockPlan, NotedCall, lock_of
 from triton_ops.cache.lockfile import dumps, loads
 from triton_ops.cli.target import load_object
 from triton_ops.exceptions import TritonKernelError
@@ -132,7 +132,7 @@ def locked(name, folder, n=100, **changes):
     kernel, given, grid = called(name, n)
     call = _kernel_in(kernel).call_of(grid, (), {**given, **changes})
     call.tuned(call.key, cache_dir=folder, plan=chosen_effort("quick", None, 4, None))
-    return loads(dumps(lock_of([store_in(folder).get(call.key.id)])[0]))
+    return loads(dumps(lock_of([store_in(folder).get(call.key.id)], LockPlan(unproven=True))[0]))
 
 
 def verdicts(lock, **options):

@@ -158,7 +158,7 @@ class TestOwnEffort:
 
     def test_shipped_efforts_answer_lesser_ones(self):
         class Found:
-            effort, stopped = "full", "complete"
+            effort, stopped, goes_on = "full", "complete", False
             budget = PRESETS["full"].budget
 
         assert covers(Found, PRESETS["quick"])

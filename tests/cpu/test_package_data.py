@@ -83,7 +83,7 @@ def record(shape=SHAPE, name="softmax", **changes):
 
 
 def share(path, *records):
-    write_lockfile(lock_of(records, LockPlan())[0], path)
+    write_lockfile(lock_of(records, LockPlan(unproven=True))[0], path)  # some are of kernels that run as Python
     share_lockfile(path)
 
 

@@ -27,7 +27,7 @@ def lock(tmp_path_factory):
     for shape in SHAPES:
         triton_ops.tune(softmax, shape=shape, trials=6, budget_s=20, **tuned)
     records = [triton_ops.recall(softmax, shape=shape, **tuned) for shape in SHAPES]
-    return lock_of(records, LockPlan(buckets={"rows": "measured@2"}))[0]
+    return lock_of(records, LockPlan(buckets={"rows": "measured@2"}, unproven=True))[0]
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_an_entry_of_a_decorated_kernel_is_measured_by_its_noted_call(tmp_path, 
         decorated_kernels.add[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, out, n)
     torch.testing.assert_close(out, x + y)
     (record,) = open_store(tmp_path)
-    lock = lock_of([record])[0]
+    lock = lock_of([record], LockPlan(unproven=True))[0]
     (found,) = verify(lock, Targets([decorated_kernels.add]), probe("cuda"))
     assert found.outcome in {"ok", "slower"}, found.reason
     assert found.result.trials

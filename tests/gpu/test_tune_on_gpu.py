@@ -163,3 +163,11 @@ def test_the_example_of_an_operation_tunes(tmp_path):
             result.failures
         )
         assert result.verified.startswith("the reference")
+
+
+def test_a_tune_of_one_trial_is_unproven_and_gone_on_with_until_configs_were_compared(tmp_path):
+    asked = {"shape": (4096, 1024), "dtype": "float16", "trials": 1, "cache_dir": tmp_path}
+    first, second = (tune(kernels.load("softmax"), **asked) for _ in range(2))
+    assert (len(first.trials), first.unproven) == (1, "no other config ran, so that nothing was compared")
+    assert (len(second.trials), second.from_cache) == (2, False)
+    assert second.unproven == "" or second.noise > 0  # the two were compared, whatever noise says of them

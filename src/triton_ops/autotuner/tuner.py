@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import random
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,12 +18,12 @@ from triton_ops.autotuner.cache import ConfigCache
 from triton_ops.autotuner.metrics import PerformanceProfile as PerformanceProfile
 from triton_ops.autotuner.metrics import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.autotuner.metrics import compute_gemm_metrics as compute_gemm_metrics
+from triton_ops.autotuner.standing import ALONE, Standing, standing_of
 from triton_ops.backend import Arguments, Executable, FunctionKernel, candidate_error, without_ptxas_dumps
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
 from triton_ops.hardware import Turns, current_device, gpu_missing, probe, turn_key
 from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, HostTimer, Launch, Sampler, Timer, interleave
-from triton_ops.measure.stats import Z95, gaps_to
 from triton_ops.space import Config, ConfigSpace, Members, given_back
 from triton_ops.tensors import check_layout
 from triton_ops.trial import KernelMetrics as KernelMetrics
@@ -146,14 +145,17 @@ class TritonAutoTuner:
                         [trial], trial, performance, problem_size, device, start, self._space.members, from_cache=True
                     )
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
-            trials, noise = self._measure([Config(c) for c in self.all_configs], subject, shared)
+            trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared)
         finally:
             subject.first.restore()
             gradients.restore()
         winner = _fastest(trials, problem_size)
         if label is not None:
             self.cache.set(*label, dict(winner.config))
-        return _result(trials, winner, performance, problem_size, device, start, self._space.members, noise=noise)
+        standing = standing_of(trials, arms, winner)
+        return _result(
+            trials, winner, performance, problem_size, device, start, self._space.members, standing=standing
+        )  # fmt: skip
 
     def get_cached_config(self, problem_size: Any, device: str, kernel_type: str = "unknown") -> dict[str, Any] | None:
         """The cached winner; None if there is none. Nothing is measured."""
@@ -179,15 +181,17 @@ class TritonAutoTuner:
             return None
         return config
 
-    def _measure(self, configs: Sequence[Config], subject: Subject, shared: SharedTimer) -> tuple[list[Trial], float]:
-        """One trial per config, in the order given, and the noise; each config is called exactly as often as asked."""
+    def _measure(
+        self, configs: Sequence[Config], subject: Subject, shared: SharedTimer
+    ) -> tuple[list[Trial], list[Arm]]:
+        """One trial and one arm per config, in the order given; each config is called exactly as often as asked."""
         given = [config.with_members(self._space.members) for config in configs]
         executables = [self._kernel.compile(config, subject.arguments) for config in given]
         turns = Turns(shared.device_name)
         turn = turns.turn(turn_key(shared.device, shared.device_name))
         with current_device(shared.device_name), without_ptxas_dumps(), turn:
             arms, timer = self._run(executables, subject, shared)
-        return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], _noise(arms)
+        return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
 
     def _run(self, executables: Sequence[Executable], subject: Subject, shared: SharedTimer) -> tuple[list[Arm], Timer]:
         """Warm up the configs one after the other, then time them in rounds; each timed call finds the same arguments.
@@ -340,7 +344,7 @@ def _result(
     start: float,
     members: Members,
     *,
-    noise: float = 0.0,
+    standing: Standing | None = None,
     from_cache: bool = False,
 ) -> TuningResult:
     shown = (
@@ -354,22 +358,15 @@ def _result(
         device=device,
         from_cache=from_cache,
         trials=() if from_cache else tuple(trials),
-        noise=noise,
+        ties=() if standing is None else standing.ties,
+        noise=0.0 if standing is None else standing.noise,
+        confidence=ALONE if standing is None else standing.confidence,
         stopped="cached" if from_cache else "complete",
         elapsed_s=time.monotonic() - start,
         mode=winner.best_measurement.mode,
         totals={} if from_cache else totals(tuple(trials)),
         winner=winner,
     )
-
-
-def _noise(arms: Sequence[Arm]) -> float:
-    """Half-width of a typical 95 % interval of the difference of two configs, as a share; 0 for a single config."""
-    rows = [arm.values_ms for arm in arms if arm.error is None]
-    if len(rows) < 2 or len(rows[0]) < 2:
-        return 0.0
-    fastest = min(range(len(rows)), key=lambda place: statistics.median(rows[place]))
-    return statistics.median(Z95 * error for place, (_, error) in enumerate(gaps_to(rows, fastest)) if place != fastest)
 
 
 def _metrics(trial: Trial, performance: PerformanceProfile | None) -> KernelMetrics:

@@ -15,6 +15,7 @@ from typing import Any
 from triton_ops._files import Guard
 from triton_ops._optional import require
 from triton_ops.backend.decorators import layers
+from triton_ops.backend.unwrap import INTERPRETED
 from triton_ops.exceptions import MissingDependencyError
 
 _REFUSED_BY_NUMPY = "only 0-dimensional arrays can be converted to Python scalars"
@@ -25,7 +26,7 @@ _turn = Guard(threading.RLock)
 
 def is_interpreted(function: Any) -> bool:
     """Whether a kernel, below its decorators, runs as Python."""
-    return type(layers(function)[-1]).__name__ == "InterpretedFunction"
+    return type(layers(function)[-1]).__name__ == INTERPRETED
 
 
 def launcher_of(function: Any) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ def function_identity(function: Callable[..., Any]) -> dict[str, str]:
     source = source_of(function)
     found = {"source": source.fingerprint, "python": platform.python_version(), **source.packages, **_torch()}
     compiler = toolchain() if "triton" in source.packages else {}
-    return {**found, **compiler, **_unknown({"source": source.unknown})}
+    return {**found, **compiler, **_as_python(source.interpreted), **_unknown({"source": source.unknown})}
 
 
 def triton_identity(
@@ -54,9 +54,14 @@ def triton_identity(
         **contents,
         **packages,
         **toolchain(),
-        **({"interpreted": "yes"} if interpreted else {}),
+        **_as_python(interpreted),
         **_unknown({"source": source.unknown, **{n: o.unknown for n, o in others.items()}}),
     }
+
+
+def _as_python(interpreted: bool) -> dict[str, str]:
+    """The entry of a kernel that runs as Python, whose times say nothing of a GPU; no entry for any other."""
+    return {"interpreted": "yes"} if interpreted else {}
 
 
 def _unknown(found: Mapping[str, str | None]) -> dict[str, str]:

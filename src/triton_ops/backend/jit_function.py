@@ -17,8 +17,9 @@ import sys
 from typing import Any
 
 from triton_ops.backend.members import used_values
+from triton_ops.backend.unwrap import INTERPRETED
 
-_KINDS = {"JITFunction", "InterpretedFunction"}
+_KINDS = {"JITFunction", INTERPRETED}
 _MOST_SETTLED = 4096
 _settled: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
 

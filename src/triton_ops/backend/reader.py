@@ -17,7 +17,7 @@ from triton_ops._hashing import fingerprint
 from triton_ops.backend.members import attributes, found_by_name, members, state_of, used_values
 from triton_ops.backend.syntax import text_of
 from triton_ops.backend.torch_compile import compilation_of
-from triton_ops.backend.unwrap import compile_options, is_triton, layers
+from triton_ops.backend.unwrap import INTERPRETED, compile_options, is_triton, layers
 from triton_ops.backend.users_code import is_users, label, version_of
 
 MOST_VALUES = 20_000
@@ -55,6 +55,7 @@ class Reader:
         parts: What counts, by the name under which it was reached.
         unknown: What could not be told apart, and why; None if all could.
         packages: Installed packages that are used, with their versions.
+        interpreted: Whether a kernel that runs as Python was met.
         fixed: Whether nothing was met that can change in place, such as a list or an object.
         values_read: Where the values were read that can be given other values.
     """
@@ -63,6 +64,7 @@ class Reader:
         self.parts: dict[str, str] = {}
         self.unknown: str | None = None
         self.packages: dict[str, str] = {}
+        self.interpreted = False
         self.fixed = True
         self.values_read: list[ReadValue] = []
         self._home = home
@@ -108,6 +110,7 @@ class Reader:
                 self._add(f"{name}.self", owner)
             if is_triton(layer) and isinstance(values := getattr(layer, "values", None), dict):  # of heuristics
                 self._add_items(f"{name}.heuristics", values)
+            self.interpreted |= type(layer).__name__ == INTERPRETED
             if is_triton(layer):  # options may be given by a call of `triton.jit`, which its source does not show
                 self.parts.update((f"{name}.{option}", text) for option, text in compile_options(layer))
             if isinstance(layer, FunctionType) and self._counts(layer):
@@ -282,6 +285,7 @@ class Reader:
         self.unknown = self.unknown or inner.unknown
         self.fixed = self.fixed and inner.fixed
         self.packages.update(inner.packages)
+        self.interpreted |= inner.interpreted
         self.values_read += inner.values_read
         return fingerprint(inner.parts)
 

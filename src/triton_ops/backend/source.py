@@ -42,11 +42,13 @@ class Source:
         fingerprint: Names the callable and everything it refers to by content.
         unknown: What of it cannot be told apart, and why; None if all can.
         packages: The installed packages that it uses, with their versions.
+        interpreted: Whether it refers to a Triton kernel that runs as Python.
     """
 
     fingerprint: str
     unknown: str | None = None
     packages: dict[str, str] = field(default_factory=dict)
+    interpreted: bool = False
 
 
 _kept: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
@@ -63,7 +65,7 @@ def source_of(function: Any) -> Source:
         return found[1]
     reader = Reader(str(getattr(unwrap(function), "__module__", "")).partition(".")[0])
     reader.read("root", function)
-    source = Source(fingerprint(reader.parts), reader.unknown, reader.packages)
+    source = Source(fingerprint(reader.parts), reader.unknown, reader.packages, reader.interpreted)
     if reader.fixed and reader.unknown is None:
         _kept[id(function)] = (function, source, reader.values_read)
         if len(_kept) > _MOST_KEPT:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
+INTERPRETED = "InterpretedFunction"  # the class of a kernel that runs as Python
 _MOST_LAYERS = 16
 _JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 

@@ -28,6 +28,8 @@ from triton_ops.cache.lockfile import read_lockfile as read_lockfile
 from triton_ops.cache.lockfile import write_lockfile as write_lockfile
 from triton_ops.cache.memory import MemoryStore as MemoryStore
 from triton_ops.cache.noted_call import NotedCall as NotedCall
+from triton_ops.cache.record import ALONE as ALONE
+from triton_ops.cache.record import INTERPRETED as INTERPRETED
 from triton_ops.cache.record import Failure as Failure
 from triton_ops.cache.record import Limits as Limits
 from triton_ops.cache.record import Record as Record

@@ -106,6 +106,11 @@ class Key:
         told = (given for given in values if isinstance(given, str) and given.startswith(f"{UNKNOWN}: "))
         return self.identity.get(UNKNOWN) or next(told, None)
 
+    @property
+    def interpreted(self) -> bool:
+        """Whether the kernel runs as Python, as under `TRITON_INTERPRET=1`."""
+        return "interpreted" in self.identity
+
     def differences(self, other: Key) -> list[str]:
         """Every field in which `other` differs, as `field: this | other`; empty if they are the same key."""
         mine, theirs = _flattened(self._content()), _flattened(other._content())

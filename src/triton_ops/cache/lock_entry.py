@@ -16,6 +16,7 @@ from triton_ops.space import Config
 
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
+UNPROVEN = f"{RECORDED}, unproven: "  # and why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +99,11 @@ class Origin:
     created: str = ""
     driver: Plain = None
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unproven(self) -> str:
+        """Why the winner is unproven, where it was pinned all the same; empty for any other."""
+        return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""
 
 
 @dataclass(frozen=True, kw_only=True)

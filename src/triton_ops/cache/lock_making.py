@@ -9,7 +9,7 @@ from typing import Any
 
 from triton_ops._hashing import canonical_json
 from triton_ops.buckets import Bucket, Mapper, Nearest, Rule, extents_of, rest_of, unkeyed
-from triton_ops.cache.lock_entry import LockedDevice, LockEntry, Measured, Origin
+from triton_ops.cache.lock_entry import RECORDED, UNPROVEN, LockedDevice, LockEntry, Measured, Origin
 from triton_ops.cache.lockfile import Lockfile, merged
 from triton_ops.cache.record import Record
 from triton_ops.exceptions import SettingsError
@@ -37,12 +37,14 @@ class LockPlan:
         ignored: Arguments that make no difference.
         also: For a device's name further names that count as this device.
         all_sources: Whether records of earlier sources of a kernel are taken too.
+        unproven: Whether records are taken whose winner is unproven.
     """
 
     buckets: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     also: Mapping[str, Sequence[str]] = field(default_factory=dict)
     all_sources: bool = False
+    unproven: bool = False
 
     def __post_init__(self) -> None:
         self.rules({})  # wrong texts are refused before any work
@@ -61,7 +63,7 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
     """The lockfile of some records, and the records that it does not take.
 
     Of several records of one problem the one of cold caches is taken, and of these the newest. Of a kernel whose source
-    has changed only the records of the newest source are.
+    has changed only the records of the newest source are. A winner that is unproven is not pinned.
 
     Raises:
         SettingsError: The plan names a device or an extent that no record has.
@@ -126,13 +128,14 @@ def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan
             mode=record.mode,
             median_ms=record.timing.median_ms,
             default_ms=None if default_ms is None else default_ms.median_ms,
-            gain=record.gain,
+            gain=None if record.unproven else record.gain,
         ),
         problem=problem,
         ranges=ranges,
         ignored=tuple(sorted({*ignored, *(name for name in plan.ignored if name in problem)})),
         identity=dict(key.identity),
         origin=Origin(
+            source=f"{UNPROVEN}{record.unproven}" if record.unproven else RECORDED,
             record=record.id,
             run=record.run,
             created=record.created,
@@ -152,6 +155,8 @@ def _why_left(
 ) -> str | None:
     if record.key.unknown is not None:
         return f"its kernel cannot be told from others: {record.key.unknown}"
+    if record.unproven and not plan.unproven:
+        return f"unproven: {record.unproven}"
     if not plan.all_sources and entry.source != sources[entry.kernel]:
         return "its kernel has changed since: a newer record has another source"
     if entry.place in taken:

@@ -58,7 +58,8 @@ class Pinned:
         parts = [f"lockfile, {self.rung}: ({self.entry.config}) found for {self.entry.label or self.entry.problem}"]
         if self.borrowed_from is not None:
             parts.append(f"borrowed from {self.borrowed_from.name}")
-        return "; ".join([*parts, *self.drift])
+        unproven = [f"unproven: {why}"] if (why := self.entry.origin.unproven) else []
+        return "; ".join([*parts, *unproven, *self.drift])
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,13 @@ from triton_ops.resources import Resources
 from triton_ops.space import Config
 from triton_ops.space.config import config_from_json, config_to_json
 
+ALONE = "no other config ran, so that nothing was compared"
+"""The confidence where a single program ran; it is the winner of a search that has come to its end."""
+INTERPRETED = "Python was timed, by Triton's interpreter, and no GPU"
+"""Why the winner of interpreted kernels is unproven, whatever their comparison says."""
+_MOST_TUNES = 3  # that go on with each other, before the next call is answered with what they have
+_AT_END = ("complete", "settled")  # searches that no budget has cut off
+
 KIND = "triton-ops record"
 SCHEMA_VERSION = 2
 
@@ -101,6 +108,7 @@ class Record:
         waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
         failures: The first failed configs, 32 at most; `totals` counts all of them.
         call: The call of a decorated kernel that was tuned, or why it cannot be made again; None for an operation.
+        tunes: How many tunes, of which each went on with the one before, have led to it.
     """
 
     key: Key
@@ -132,6 +140,7 @@ class Record:
     waited_s: Seconds = 0.0
     failures: tuple[Failure, ...] = ()
     call: NotedCall | str | None = None
+    tunes: Count = 1
 
     @property
     def id(self) -> str:
@@ -146,6 +155,36 @@ class Record:
         if self.default_timing is None or self.timing.median_ms <= 0:
             return None
         return self.default_timing.median_ms / self.timing.median_ms
+
+    @property
+    def unproven(self) -> str:
+        """Why the winner is none to rely on: it was timed as Python, or `undecided`; empty for a proven one."""
+        return "; ".join(filter(None, [INTERPRETED if self.key.interpreted else "", self.undecided]))
+
+    @property
+    def undecided(self) -> str:
+        """Why the comparison decided nothing; empty where it did.
+
+        It did where the winner beats the default by more than noise, or nothing beats the default; a measured tie is
+        such a decision. A config that alone ran in a search that came to its end has nothing to be compared with.
+        """
+        if self.confidence == "ok" or (self._at_end and (self.confidence == ALONE or self.totals.get("ok") == 1)):
+            return ""
+        beats = self.gain_interval is not None and self.gain_interval[0] > 1.0 + self.noise
+        return "" if beats else self.confidence
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next tune of this effort goes on with it, since it is undecided.
+
+        Not so where all configs were compared, and noise hid the order, or where several tunes have gone on already.
+        """
+        compared = self.noise > 0.0 or self.raced_gain is not None
+        return bool(self.undecided) and self.tunes < _MOST_TUNES and not (compared and self._at_end)
+
+    @property
+    def _at_end(self) -> bool:
+        return self.stopped in _AT_END
 
 
 def encode(record: Record) -> dict[str, Any]:

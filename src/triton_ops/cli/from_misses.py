@@ -85,6 +85,6 @@ def _row(served: Served) -> list[str]:
     head = [str(served.miss.count), key.kernel, key.label or "-"]
     if result is None:
         return [*head, "-", "-", f"not tuned: {served.reason}"]
-    gain = "-" if result.gain is None else f"{result.gain:.2f}x"
+    gain = "unproven" if result.unproven else "-" if result.gain is None else f"{result.gain:.2f}x"
     said = str(Config(result.best_config)) + (f"; {served.reason}" if served.reason else "")
     return [*head, f"{result.metrics.latency_ms:.4g}", gain, said]

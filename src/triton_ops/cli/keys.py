@@ -57,8 +57,11 @@ def _report(found: KernelAdvice, columns: int | None) -> list[str]:
         f"{found.kernel} on {found.device}: {_count(found.records, 'problem')}, {_count(found.winners, 'winner')}, "
         f"{found.elapsed_s:.1f} s of tuning"
     )
+    if found.unproven:
+        head += f"; {found.unproven} left out, whose winners are unproven"
     if not found.parts:
-        return [bold(head), "nothing to compare: no part of the problem changed"]
+        lacking = "no part of the problem changed" if found.records > 1 else "of no two problems a winner is proven"
+        return [bold(head), f"nothing to compare: {lacking}"]
     header, *lines = table(_HEADER, [_row(part) for part in found.parts], columns, _NUMBERS)
     return [bold(head), bold(header), *lines]
 

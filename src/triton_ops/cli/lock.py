@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from triton_ops._text import counted
 from triton_ops.cache import (
     Change,
     Lockfile,
@@ -21,6 +23,7 @@ from triton_ops.cache import (
     updated,
     write_lockfile,
 )
+from triton_ops.cache.lock_making import LeftOut
 from triton_ops.cache.lockfile import DEFAULT_NAME
 from triton_ops.cli.console import CHECK_FAILED, CacheDir, Json, Verbose, say, say_json, tell
 from triton_ops.cli.record_selection import Which, matching, nothing_found
@@ -48,6 +51,9 @@ def lock_command(
     all_sources: Annotated[
         bool, typer.Option("--all-sources", help="Take records of earlier sources of a kernel, too.")
     ] = False,
+    allow_unproven: Annotated[
+        bool, typer.Option("--allow-unproven", help="Pin winners, too, that no comparison has proven.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Keep no entry that is in the file.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 5 if the file would change.")] = False,
     against: Annotated[
@@ -67,6 +73,7 @@ def lock_command(
         raise SettingsError("--against is for --check", hint="add --check")
     plan = LockPlan(
         buckets=pairs(bucket or [], "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
+        unproven=allow_unproven,
         also={name: [other] for name, other in pairs(alias or [], "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
     )  # fmt: skip
     if refresh:
@@ -97,9 +104,26 @@ def _from_records(
         of_device = f" of {device_name}" if device_name else ""
         raise CacheError(f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops show` lists what there is")
     made, left = lock_of(records, plan)
-    for reason, count in Counter((each.record.key.kernel, each.reason) for each in left).items():
-        tell(f"{count} of {reason[0]} left out: {reason[1]}")
+    _tell_left(left)
+    if not made.entries and all(each.record.unproven for each in left):
+        raise CacheError(
+            f"no winner is proven, and nothing is written; the newest: {left[0].record.unproven}",
+            hint="tune on, with more seconds or trials; or pin them all the same with --allow-unproven",
+        )
     return updated(before, made, all_sources=plan.all_sources)
+
+
+def _tell_left(left: Sequence[LeftOut]) -> None:
+    """Say which records are left out: unproven ones each by its problem, others by their number."""
+    unproven = [each for each in left if each.reason.startswith("unproven")]
+    for each in unproven:
+        key = each.record.key
+        tell(f"left out: {key.kernel} {key.label} on {key.device.get('name')}: {each.reason}", "warning", "yellow")
+    if unproven:
+        tell(f"{counted(len(unproven), 'winner')} not pinned; --allow-unproven pins unproven ones too")
+    others = Counter((each.record.key.kernel, each.reason) for each in left if each not in unproven)
+    for (kernel, reason), count in others.items():
+        tell(f"{count} of {kernel} left out: {reason}")
 
 
 def _refreshed(lockfile: Path, as_json: bool) -> int:

@@ -57,7 +57,7 @@ def _row(record: Record) -> list[str]:
         record.key.label or "-",
         f"{record.timing.median_ms:.4g}",
         _spread(record),
-        _gain(record) or "-",
+        "unproven" if record.unproven else _gain(record) or "-",
         str(record.key.device.get("name", "-")),
         _when(record),
         str(record.winner),
@@ -67,7 +67,8 @@ def _row(record: Record) -> list[str]:
 def _block(row: list[str], columns: int | None) -> list[str]:
     short_id, kernel, problem, median, spread, gain, device, when, config = row
     indent = " " * (ID_SHOWN + 2)
-    facts = [f"{median} ms", f"spread {spread}", f"{gain} the default" if gain != "-" else "", device, when]
+    over = {"-": "", "unproven": "unproven"}.get(gain, f"{gain} the default")
+    facts = [f"{median} ms", f"spread {spread}", over, device, when]
     return [
         *map(bold, paragraph(f"{short_id}  ", f"{kernel} {problem}".removesuffix(" -"), columns)),
         *paragraph(indent, config, columns),
@@ -84,6 +85,7 @@ def _facts(record: Record) -> dict[str, str]:
         "winner": str(record.winner),
         "time": f"{timing.median_ms:.4g} ms, spread {_spread(record)}, {timing.samples} samples, {record.mode}",
         "default": _default(record),
+        **({"unproven": record.unproven} if record.unproven else {}),
         "confidence": record.confidence,
         "ties": f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})",
         "checked": _checked(record),

@@ -10,6 +10,7 @@ import typer
 
 from triton_ops._text import gain_text
 from triton_ops.backend import Operation
+from triton_ops.cache import INTERPRETED
 from triton_ops.cli.console import (
     CacheDir,
     Device,
@@ -181,7 +182,9 @@ def tune_command(
         raise typer.Exit(INTERRUPTED) from None
     _tell_hints(operation, [trial.status.value for trial in result.failures])
     tell_failures((str(trial.config), f"{trial.status}: {trial.error}", trial.trace) for trial in result.failures)
-    if result.confidence != "ok" and result.noise > 0:  # without noise nothing was compared, and the report says so
+    if result.unproven and result.stopped != "interrupted":
+        tell(f"unproven: {result.unproven}; {_next_step(result)}", "warning", "yellow")
+    elif not result.unproven and result.confidence != "ok" and result.noise > 0:  # one config is compared with none
         tell(f"low confidence: {result.confidence}", "warning", "yellow")
     if as_json:
         say_json({**result_json(result), "trials": trials_json(result.trials)})
@@ -191,6 +194,15 @@ def tune_command(
         tell("interrupted: this is the best so far; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED)
     return None
+
+
+def _next_step(result: TuningResult) -> str:
+    """What proves a winner that is unproven."""
+    if result.unproven == INTERPRETED:
+        return "tune it on a GPU, without TRITON_INTERPRET"
+    if result.from_cache or (result.noise > 0 and result.stopped in ("complete", "settled")):
+        return "a larger budget, or --force, searches again"
+    return "the same command goes on with it"
 
 
 def _tuned(operation: Operation, **settings: Any) -> TuningResult:
@@ -331,6 +343,8 @@ def _speed(result: TuningResult) -> str:
         parts.append(f"{metrics.bandwidth_gbps:.0f} GB/s{share}")
     if len(result.ties) > 1:
         parts.append(f"{len(result.ties) - 1} more within noise")
+    if result.unproven:
+        parts.append("unproven")
     parts.append("from the cache, not measured again" if result.from_cache else "measured now")
     return ", ".join(filter(None, parts))
 

@@ -196,5 +196,5 @@ def _row(outcome: ProblemOutcome) -> list[str]:
     if result is None:
         reason = "" if outcome.error is None else f"{outcome.error}".partition("\n")[0]
         return [outcome.status, outcome.label, "-", "-", reason]
-    gain = "-" if result.gain is None else f"{result.gain:.2f}x"
+    gain = "unproven" if result.unproven else "-" if result.gain is None else f"{result.gain:.2f}x"
     return [outcome.status, outcome.label, f"{result.metrics.latency_ms:.4g}", gain, str(Config(result.best_config))]

@@ -18,7 +18,7 @@ from triton_ops.dispatch.calls import CalledWith
 from triton_ops.dispatch.configs import from_triton
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
 from triton_ops.dispatch.grids import grid_of_call
-from triton_ops.dispatch.ladder import Answer, Question
+from triton_ops.dispatch.ladder import Answer, Question, left_undecided
 from triton_ops.dispatch.noting import note_of
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, capturing, policy_of, within
@@ -205,6 +205,8 @@ class KernelCall:
         """Why a record does not spare a tune that was asked for; None if it does."""
         if record.space != self.space.fingerprint:
             return "it was found among other configs"
+        if (undecided := left_undecided(record)) is not None:
+            return undecided
         return None if covers(record, self.options.plan) else f"it was found with the effort {record.effort}"
 
 
@@ -350,8 +352,14 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
 
 
 def _possible(policy: str, call: KernelCall) -> bool:
-    """Whether a policy can be followed now: captures stay undisturbed, interpreted kernels tune on request."""
-    return policy != TUNE or not (capturing() or (is_interpreted(call.function) and not _asked_to_tune(call)))
+    """Whether a policy can be followed now: captures stay undisturbed, interpreted kernels tune on request.
+
+    A request is the decorator's `on_miss`, that of a `with on_miss`, or the environment's, and no policy that stands
+    where there is none of these.
+    """
+    if policy != TUNE or capturing():
+        return policy != TUNE
+    return not is_interpreted(call.function) or policy_of(call.options.on_miss, DEFAULT) == TUNE
 
 
 def _why(call: KernelCall, policy: str) -> str:
@@ -360,12 +368,11 @@ def _why(call: KernelCall, policy: str) -> str:
     if capturing():
         return "no winner is known for this problem, and nothing is measured while a CUDA graph is captured"
     if is_interpreted(call.function):
-        return "no winner is known for this problem, and an interpreted kernel is tuned only where that is asked for"
+        return (
+            "no winner is known for this problem, and an interpreted kernel is tuned only where that is asked for, by "
+            'on_miss="tune" or TRITON_OPS_ON_MISS=tune'
+        )
     return f"no winner is known for this problem, and on_miss is {policy}"
-
-
-def _asked_to_tune(call: KernelCall) -> bool:
-    return TUNE in (within(), call.options.on_miss)
 
 
 def _no_arguments() -> dict[str, TensorSpec]:

@@ -97,7 +97,8 @@ class Decision:
     def tuned(self, result: TuningResult) -> Decision:
         """The decision after a tune; it names a record only where the tune has left one."""
         why = f"found by a tune of {result.elapsed_s:.1f} s"
-        why += gain_text(result.raced_gain)
+        default_won = result.default is not None and result.default.config == Config(result.best_config)
+        why += worth_text(result.raced_gain, default_won, result.unproven)
         why += "" if result.record else "; the winner is not remembered"
         found = Found(config=Config(result.best_config), rung=TUNED, why=why, record=result.record)
         return replace(self, found=found, policy=None)
@@ -132,8 +133,18 @@ def copied(config: Any) -> Any:
     return made
 
 
-def gain_text(gain: float | None) -> str:
-    """How a winner compares with the default, as a part of a sentence; empty where that is not known."""
+def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
+    """What a winner is worth, as a part of a sentence; empty where that is not known.
+
+    Args:
+        gain: The default's time over the winner's; None where they were not compared.
+        is_default: Whether the winner is the default.
+        unproven: Why the winner is none to rely on; empty for a proven one.
+    """
+    if unproven:
+        return f", unproven: {unproven}"
+    if is_default:
+        return ", the default itself, from which no config stands out by more than noise"
     if not gain:
         return ""
     told = f"{gain:.3g}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.cache import Key, Lockfile, Record, Store
-from triton_ops.dispatch.decision import BORROWED, FALLBACK, LOCKFILE, RECORD, Found, gain_text
+from triton_ops.dispatch.decision import BORROWED, FALLBACK, LOCKFILE, RECORD, Found, worth_text
 from triton_ops.dispatch.near import distance
 from triton_ops.dispatch.shipped import Place, nearby, shipped
 from triton_ops.space import Config
@@ -136,7 +136,9 @@ class Ladder:
         """What may be borrowed, with its place in the order."""
         key = question.key
         for record in self._records.of(key.kernel):
-            away = None if record.id == key.id else distance(key, record.key, question.loose, near=question.near)
+            if record.id == key.id or record.undecided:
+                continue
+            away = distance(key, record.key, question.loose, near=question.near)
             if away is not None and (question.enough is None or question.enough(record) is None):
                 place = (away, False, record.id)
                 yield place, _borrowed(key, record.key, record.winner, record.id, _measured(record))
@@ -150,6 +152,11 @@ class Ladder:
         """The record of the kernel whose key differs in the fewest fields."""
         records = self._records.of(question.key.kernel)
         return min(records, key=lambda record: (len(question.key.differences(record.key)), record.id), default=None)
+
+
+def left_undecided(record: Record) -> str | None:
+    """Why a record does not spare a tune that is asked for, since its own has decided nothing; None if it does."""
+    return f"it is unproven, and a tune goes on with it: {record.undecided}" if record.goes_on else None
 
 
 class _ByKernel:
@@ -197,7 +204,7 @@ def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iter
 
 
 def _measured(record: Record) -> str:
-    return f"measured {record.created}{gain_text(record.gain)}"
+    return f"measured {record.created}{worth_text(record.gain, record.winner == record.default, record.unproven)}"
 
 
 def _said(differences: list[str]) -> str:

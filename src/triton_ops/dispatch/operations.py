@@ -11,10 +11,10 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation, is_tensor
-from triton_ops.cache import Lockfile
+from triton_ops.cache import Lockfile, Record
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
-from triton_ops.dispatch.ladder import Ladder, Question
+from triton_ops.dispatch.ladder import Ladder, Question, left_undecided
 from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.sources import ladder_of
 from triton_ops.dispatch.tuner import tune
@@ -58,7 +58,8 @@ def decided(
     policy = policy_of(on_miss, DEFAULT)
     folder: str | Path | None = (options or {}).get("cache_dir")
     request = make_request(operation, args, dict(values))
-    decision = answered(operation, request, default, ladder_of(folder), near=policy != TUNE)
+    enough = left_undecided if policy == TUNE and not capturing() else None
+    decision = answered(operation, request, default, ladder_of(folder), near=policy != TUNE, enough=enough)
     if not decision.missed:
         return decision
     if policy == ERROR:
@@ -113,11 +114,17 @@ def answered(
     *,
     near: bool,
     cold: bool = True,
+    enough: Callable[[Record], str | None] | None = None,
 ) -> Decision:
-    """What a ladder answers to a request; `default` None takes the space's, and `near` lets problems nearby answer."""
+    """What a ladder answers to a request; `default` None takes the space's, and `near` lets problems nearby answer.
+
+    `enough` says why a record of the very problem does not answer.
+    """
     space, key = operation.space_for(request.problem), key_of(request, cold=cold)
     chosen = space.default_config if default is None else default
-    question = Question(key=key, asked=key, loose=frozenset(), default=chosen, why_not=space.why_not, near=near)
+    question = Question(
+        key=key, asked=key, loose=frozenset(), default=chosen, why_not=space.why_not, enough=enough, near=near
+    )  # fmt: skip
     answer = ladder.ask(question)
     return Decision(
         found=answer.found, kernel=operation.name, problem=key.label, device=request.device.name,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from triton_ops.cache import Key, LockEntry, shared_entries, shared_lockfiles
-from triton_ops.dispatch.decision import SHIPPED, Found, gain_text
+from triton_ops.dispatch.decision import SHIPPED, Found, worth_text
 from triton_ops.dispatch.near import OTHER_VERSIONS
 
 Place: TypeAlias = tuple[float, bool, str]
@@ -66,4 +66,5 @@ def _key_of(entry: LockEntry, asked: Key) -> Key:
 
 def _measured(entry: LockEntry) -> str:
     gain = None if entry.measured is None else entry.measured.gain
-    return f"measured {entry.origin.created or 'at a time that is not known'}{gain_text(gain)}"
+    worth = worth_text(gain, entry.config == entry.default, entry.origin.unproven)
+    return f"measured {entry.origin.created or 'at a time that is not known'}{worth}"

@@ -26,6 +26,7 @@ _WINNER_CHECKED = 32  # checked launches of the winner: for an error that shows 
 _WINNER_CHECKED_S = 2.0
 _RACE_SHARE, _CHECK_SHARE = 0.5, 0.3  # of the seconds that are left
 _FEW_ROUNDS = 6  # for which there must be time
+_LEAST_LOADS = 2  # about three rounds where they take no longer than their samples: one may be disturbed
 _LOAD = 1.5  # wall time of a round over that of its samples: rests, and the host's own work
 _SLOW = 1.5  # times the fastest: a default as slow as that is not raced twice
 _ROUND_MS = 100.0  # a longer round is avoided by shorter visits where there are many finalists
@@ -44,6 +45,8 @@ class FinalRequest:
         settle: Whether a doubt about the default is resolved in fresh rounds after the race.
         seconds: How long the whole comparison may last; None leaves it to the race's policy. Where it is short, fewer
             finalists race, and where not even the default and the fastest can, the default wins.
+        anyway: Whether these two race all the same, for some three rounds: a tune that goes on with an undecided one is
+            to decide.
     """
 
     trials: tuple[Trial, ...]
@@ -53,6 +56,7 @@ class FinalRequest:
     race: RacePolicy | None = None
     settle: bool = True
     seconds: float | None = None
+    anyway: bool = False
 
 
 def compare_finalists(
@@ -76,9 +80,13 @@ def compare_finalists(
     racing = finalists(trials, effort, {final.default, *final.incumbents})
     policy = replace(policy, visit_ms=min(policy.visit_ms, _ROUND_MS / max(len(racing), 1)))
     most_s = math.inf if final.seconds is None else _RACE_SHARE * final.seconds
-    racing = _fitting(racing, policy, most_s, {final.default, *final.incumbents})
+    least = 2 if final.anyway else 0
+    racing = _fitting(racing, policy, most_s, {final.default, *final.incumbents}, least)
     if not racing and final.seconds is not None:
         return unraced(final.trials, final.default)
+    if final.anyway:
+        least_s = _LEAST_LOADS * _visits_ms(racing, policy) / 1e3
+        most_s, end = max(most_s, least_s), max(end, clock() + least_s)
     roomy = _visits_ms([*racing, *racing[:1] * 2], policy) <= _room_ms(most_s)
     policy = replace(policy, seconds=min(policy.seconds, most_s))
     if any(trial.config in final.incumbents for trial in racing):
@@ -253,15 +261,17 @@ def finalists(trials: Mapping[Config, Trial], effort: Effort, always: Collection
     return [t for place, t in enumerate(ranked) if t.rank <= limit or t.config in always or place < effort.finalists]
 
 
-def _fitting(racing: Sequence[Trial], policy: RacePolicy, seconds: float, always: Collection[Config]) -> list[Trial]:
+def _fitting(
+    racing: Sequence[Trial], policy: RacePolicy, seconds: float, always: Collection[Config], least: int
+) -> list[Trial]:
     """As many finalists as a few rounds have time for in `seconds`; none if not even the most important ones fit.
 
-    The configs in `always` come first, then the fastest. The race's own limit leaves nobody out, since two rounds are
-    always run.
+    `least` of them are taken in any case. The configs in `always` come first, then the fastest. The race's own limit
+    leaves nobody out, since two rounds are always run.
     """
     taken: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
-        if _visits_ms([*taken, trial], policy) <= _room_ms(seconds):
+        if len(taken) < least or _visits_ms([*taken, trial], policy) <= _room_ms(seconds):
             taken.append(trial)
     rivals = len(racing) > 1
     return [] if rivals and len(taken) < 2 else [trial for trial in racing if trial in taken]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from triton_ops.cache import ALONE
 from triton_ops.evaluation.doubt import Resolved
 from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, decide, gain, gap
 from triton_ops.measure.decision import BEYOND_CHANCE, beats, relative_levels
@@ -64,6 +65,11 @@ class Outcome:
     guard: GuardSummary | None = None
     raced: RaceSummary = RaceSummary()
     elsewhere: tuple[Outcome, ...] = ()
+
+    @property
+    def compared(self) -> bool:
+        """Whether several configs were compared side by side."""
+        return len(self.raced.dropped_at) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,13 +150,15 @@ def outcome_of(
 
 def fastest_screening(trials: Sequence[Trial]) -> Outcome:
     """The outcome without a race: the winner is the config with the fastest screening."""
-    best = min((trial for trial in trials if trial.ok), key=lambda trial: trial.rank, default=None)
+    running = [trial for trial in trials if trial.ok]
+    best = min(running, key=lambda trial: trial.rank, default=None)
+    programs = [trial for trial in running if trial.same_code_as is None]
     return Outcome(
         winner=best,
         ties=() if best is None else (best.config,),
         noise=0.0,
         gain=None,
-        confidence="nothing was raced",
+        confidence=ALONE if len(programs) == 1 else "nothing was raced",
         trials=tuple(trials),
     )
 
@@ -159,9 +167,9 @@ def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
     """The outcome where there was no time for a race: the default, or the fastest screening if the default failed."""
     found = fastest_screening(trials)
     own = next((trial for trial in trials if trial.config == default and trial.ok), found.winner)
-    if own is None or found.winner is None or own is found.winner:
-        return replace(found, confidence=_NO_TIME)
-    return replace(found, winner=own, ties=(own.config, found.winner.config), confidence=_NO_TIME)
+    if own is None or found.confidence == ALONE:
+        return found
+    return replace(found, winner=own, ties=(own.config,), confidence=_NO_TIME)
 
 
 def with_further_processes(

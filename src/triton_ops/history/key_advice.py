@@ -70,7 +70,8 @@ class KernelAdvice:
     Attributes:
         kernel: The kernel's name.
         device: The device's name.
-        records: How many problems were tuned.
+        records: How many problems have a proven winner.
+        unproven: How many have an unproven one, which says nothing of a key.
         winners: How many different configs won.
         elapsed_s: Seconds that their tunes took.
         parts: The parts of the problems that changed, those that matter first.
@@ -79,6 +80,7 @@ class KernelAdvice:
     kernel: str
     device: str
     records: int
+    unproven: int
     winners: int
     elapsed_s: float
     parts: tuple[PartAdvice, ...]
@@ -105,15 +107,17 @@ def advise(
 
 
 def _of_kernel(records: list[Record], regret: Regret, key: Sequence[str] | None, tolerance: float) -> KernelAdvice:
+    first, tuned = records[0].key, len(records)
+    records = [record for record in records if not record.unproven]
     parts = _parts([fields_of(record.key.problem) for record in records])
     labels = list(parts)
     found = [_part(parts, label, labels, records, regret, key, tolerance) for label in labels]
     order = {"matters": 0, "never mattered": 1, "not known": 2}
-    first = records[0].key
     return KernelAdvice(
         kernel=first.kernel,
         device=str(first.device.get("name")),
         records=len(records),
+        unproven=tuned - len(records),
         winners=len({record.winner for record in records}),
         elapsed_s=sum(record.elapsed_s for record in records),
         parts=tuple(sorted(found, key=lambda part: (order[part.verdict], part.names))),

@@ -39,7 +39,9 @@ def _winners(key: Key, records: Iterable[Record]) -> Iterator[tuple[Place, Confi
     """Every winner of the key's kernel on its device, with its place."""
     device = key.device.get("name")
     for record in records:
-        if record.key.kernel == key.kernel and record.key.unknown is None and record.key.device.get("name") == device:
+        if record.undecided or record.key.unknown is not None:
+            continue
+        if record.key.kernel == key.kernel and record.key.device.get("name") == device:
             yield place_of(record.key), record.winner
     for entry in shared_entries(key):
         yield place_of(replace(key, problem=entry.problem)), entry.config

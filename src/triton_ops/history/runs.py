@@ -75,6 +75,12 @@ class Runs:
         return next((run for run in found if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
                     None)  # fmt: skip
 
+    def run(self, run_id: str) -> Run | None:
+        """The run with that id; None if its log is gone, or is none of this key."""
+        path = next((path for path in self._paths() if path.stem == run_id), None)
+        found = None if path is None else _readable(path)
+        return found if found is not None and found.head.key_id == self._key_id else None
+
     def of_another_space(self, space: str, effort: str) -> Run | None:
         """The newest run, if it ended, with that effort, in another space than the one with that fingerprint."""
         found = (run for path in self._paths() if (run := _readable(path)) is not None and run.trials)

@@ -34,7 +34,8 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
         task: The task that is going to be tuned.
         key: The task's key; records of the same problem and device are left out. A key with an unknown part gets no
             prior, since kernels that cannot be told from each other share a name.
-        records: The records of the cache; those with an unknown part are left out.
+        records: The records of the cache; those with an unknown part, and those of kernels that run as Python where
+            this one does not, or the other way round, are left out.
         folder: The cache folder. A record whose run logs are still there contributes every trial, any other only
             winner, ties and default.
     """
@@ -42,7 +43,7 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     if key.unknown is not None:
         return []
     others = [record for record in records if record.key.kernel == key.kernel and not _same_problem(record.key, key)]
-    others = [record for record in others if record.key.unknown is None]
+    others = [r for r in others if r.key.unknown is None and r.key.interpreted == key.interpreted]
     others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
     found: list[Prior] = []
     for record in others:

@@ -30,7 +30,7 @@ def estimates_of(records: Iterable[Record]) -> dict[str, Estimate]:
     seconds: dict[str, list[float]] = {}
     for record in records:
         seconds.setdefault(record.key.kernel, []).append(record.elapsed_s)
-        if (gain := _gain_of(record)) is not None:
+        if not record.undecided and (gain := _gain_of(record)) is not None:
             gains.setdefault(record.key.kernel, []).append(gain)
     return {
         kernel: Estimate(

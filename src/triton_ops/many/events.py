@@ -33,7 +33,7 @@ class Ended:
     @property
     def gain(self) -> float | None:
         """The share of the default's time that the tune saved; None if not known."""
-        gain = None if self.result is None else self.result.gain
+        gain = None if self.result is None or self.result.unproven else self.result.gain
         return None if gain is None or gain <= 0 else 1.0 - 1.0 / gain
 
     @property

@@ -150,5 +150,6 @@ def ended_text(ended: Ended) -> str:
     if result is None:
         return f"{ended.status:12} {ended.job.label}"
     gain = "" if result.gain is None else f", {gain_text(result.gain, result.gain_interval)}"
+    gain = ", unproven" if result.unproven else gain
     took = "" if result.from_cache else f", {ended.ended_s - ended.began_s:.1f} s"
     return f"{ended.status:12} {ended.job.label}: {result.metrics.latency_ms:.4g} ms{gain}{took}"

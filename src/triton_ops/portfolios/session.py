@@ -111,7 +111,8 @@ def choose_portfolio(
 
     Raises:
         SettingsError: An option does not fit.
-        TargetError: There is no record of the kernel, or there are some of several devices and none is named.
+        TargetError: There is no record of the kernel that counts, or there are some of several devices and none is
+            named.
 
     Cost: all run logs of the kernel's problems are read; the choice takes up to a few seconds.
     """
@@ -124,6 +125,9 @@ def choose_portfolio(
     records = [r for r in store_in(folder) if r.key.kernel == name] if may_have_records(folder) else []
     counted, left_out = _alike(_of_device(name, records, device, folder))
     problems = [found for record in counted if (found := measured(record, Path(folder))) is not None]
+    if not problems:
+        why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
+        raise TargetError(f"no record of {name} counts: {why or 'nothing was measured'}", hint="tune its problems on")
     problems.sort(key=lambda problem: (problem.key.label, problem.key.id))
     return portfolio_of(problems, k, objective, _weights_of(problems, weights or {}), left_out)
 
@@ -239,6 +243,8 @@ def _why_unlike(record: Record, newest: Any) -> str | None:
     key = record.key
     if key.unknown is not None:
         return "a part of the kernel is not known"
+    if record.unproven:
+        return f"unproven: {record.unproven}"
     if dict(key.identity) != dict(newest.identity):
         return "another source or other versions"
     if dict(key.device) != dict(newest.device):

@@ -38,7 +38,7 @@ class ProgressBar:
         self._plan = plan
         self._say(_announced(plan, self._console.width))
         if plan.resumed:
-            self._say(f"going on with {plan.resumed} trials of an interrupted run")
+            self._say(f"going on with {plan.resumed} trials of an earlier run")
         columns = (
             TextColumn("{task.fields[done]}", markup=False), BarColumn(bar_width=16),
             TextColumn("{task.fields[best]}", markup=False), _Left(compact=True),

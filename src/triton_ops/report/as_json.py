@@ -34,6 +34,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "run": head.id, "file": str(report.run.path), "kernel": head.key.kernel, "problem": head.key.label,
         "device": report.device, "state": report.state, "elapsed_s": report.run.at_s, "totals": report.totals,
         "best": None if report.best is None else _trial(report.best), "gain": report.gain,
+        "unproven": None if report.record is None else report.record.unproven,
         "paste": report.paste,
         "finalists": [_contender(one) for one in report.contenders],
         "confirmations": [list(map(_contender, found)) for found in report.confirmations.values()],

@@ -58,6 +58,8 @@ def headline(report: Report) -> dict[str, str]:
         interval = None if record is None else record.gain_interval
         found["gain"] = f"{gain_text(report.gain, interval)} as fast as the default"
     if record is not None:
+        if record.unproven:
+            found["unproven"] = record.unproven
         found["confidence"] = record.confidence
         found["ties"] = f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})"
         found["checked"] = f"results compared with {record.verified.against}" if record.verified.against else ""
@@ -87,10 +89,11 @@ def roof_facts(report: Report) -> dict[str, str]:
 
 def map_cells(row: ProblemRow) -> list[str]:
     """One line of the map over problems: problem, time, share of the limit, gain, then what each config costs."""
-    best, gain = row.report.best, row.report.gain
+    best, gain, record = row.report.best, row.report.gain, row.report.record
+    over = "-" if gain is None else "unproven" if record is not None and record.unproven else f"{gain:.2f}x"
     return [
         row.label, "-" if best is None else ms_text(best), "-" if row.of_limit is None else f"{row.of_limit:.0%}",
-        "-" if gain is None else f"{gain:.2f}x", *map(_slower_text, row.slower),
+        over, *map(_slower_text, row.slower),
     ]  # fmt: skip
 
 

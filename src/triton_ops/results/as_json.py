@@ -46,6 +46,7 @@ def result_json(result: TuningResult) -> dict[str, Any]:
         "noise": result.noise,
         "gain_interval": result.gain_interval,
         "confidence": result.confidence,
+        "unproven": result.unproven,
         "guard": result.guard,
         "stopped": result.stopped,
         "elapsed_s": result.elapsed_s,

@@ -58,6 +58,7 @@ def record_of(
     run: str = "",
     notes: Sequence[str] = (),
     call: NotedCall | str | None = None,
+    tunes: int = 1,
 ) -> Record:
     """The record of a finished tune.
 
@@ -73,6 +74,7 @@ def record_of(
         run: Id of the run log; empty if none is kept.
         notes: Remarks beside those of the station.
         call: The call of a decorated kernel, or why it cannot be made again.
+        tunes: How many tunes, of which each went on with the one before, this one is the last of.
 
     Raises:
         TuningFailedError: The outcome has no winner.
@@ -93,7 +95,7 @@ def record_of(
         noise=outcome.noise,
         raced_gain=outcome.gain.centre if outcome.gain else None,
         gain_interval=(outcome.gain.low, outcome.gain.high) if outcome.gain else None,
-        confidence=guard.confidence_reason if guard.confidence == "low" else outcome.confidence,
+        confidence=guard.confidence_reason if guard.confidence == "low" and outcome.compared else outcome.confidence,
         guard=msgspec.json.decode(msgspec.json.encode(guard)),  # with lists, as a record that is read has them
         resources=winner.resources,
         space=task.space.fingerprint,
@@ -112,6 +114,7 @@ def record_of(
         waited_s=round(facts.waited_s, 3),
         failures=_failures(outcome.trials),
         call=call,
+        tunes=tunes,
     )
 
 
@@ -154,6 +157,7 @@ def result_of(
         raced_gain=record.raced_gain,
         gain_interval=record.gain_interval,
         confidence=record.confidence,
+        unproven=record.unproven,
         guard=record.guard,
         stopped=record.stopped,
         elapsed_s=elapsed_s,

@@ -55,6 +55,7 @@ class TuningLoop:
     _written: dict[Config, Trial] = field(default_factory=dict)  # under way, and in the log by another thread
     _settled: bool = False
     _best: Trial | None = None
+    _began: bool = False  # whether this run has begun a trial of its own
     _failed: int = 0  # trials; counted as they end, since a listener is told after each of thousands
     _modes: set[str] = field(default_factory=set)  # of measurements so far
 
@@ -119,6 +120,7 @@ class TuningLoop:
             self.budget.note(0.0)
             self._end(ready.dropped, self._origin(ready))
             return True
+        self._began = True
         self._under_way[ready.config] = ready, self.budget.elapsed_s
         tries.begin(ready.config, self.best, None if ready.compiled is None else ready.compiled.launch)
         return True
@@ -130,7 +132,9 @@ class TuningLoop:
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end, or wait for what is under way."""
         begun = len(self.trials) + len(self._under_way)
-        reason = self.budget.spent(begun) if begun else None
+        reason = self.budget.spent(begun)
+        if reason == "seconds" and not self._began:
+            reason = None  # one trial is made in any case: a tune that goes on with others comes to its end
         if reason is not None and self.default not in self.trials and self.default not in self._under_way:
             return self._default_at_last(reason)
         self._fill(least=0 if reason is None else 1)

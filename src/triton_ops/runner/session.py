@@ -114,7 +114,8 @@ def tune(
         listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:
-        The winner with its times and the default's. `from_cache` says whether the winner was known.
+        The winner with its times and the default's. `from_cache` says whether the winner was known. One that is
+        `unproven`, since a budget left nothing to compare, is gone on with by the next call.
 
     Raises:
         KernelTypeError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError, CacheError:
@@ -246,6 +247,7 @@ def tune_request(
         call=call,
         shared_cpus=shared_cpus,
         beside=tuple(each.task(space) for each in beside),
+        anew=force,
     )
     with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
         if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:

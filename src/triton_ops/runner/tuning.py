@@ -33,6 +33,7 @@ from triton_ops.history.transfer import transfers_to
 from triton_ops.processes.worker_process import WorkerProcess
 from triton_ops.progress.events import Listener, RunPlan
 from triton_ops.results.record import failed, record_of, result_of
+from triton_ops.runner.before import Before, left_before
 from triton_ops.runner.gate import Gate, Prepared, nothing_yet, wait_for_one
 from triton_ops.runner.late_priors import readiness, searcher_over
 from triton_ops.runner.log_lines import log_comparison, open_log
@@ -68,6 +69,7 @@ class RunRequest:
         call: The call of a decorated kernel, for the record, or why it cannot be made again.
         shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
         beside: The same problem on further devices of the same model, which screen the space as well.
+        anew: Whether an undecided tune before is not gone on with.
     """
 
     task: Task
@@ -83,6 +85,7 @@ class RunRequest:
     call: NotedCall | str | None = None
     shared_cpus: SharedCpus | None = None
     beside: tuple[Task, ...] = ()
+    anew: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,21 +143,20 @@ class Tuning:
         with self._prepared() as pool, processes_started_early(
             [task, *self.request.beside], self.request.isolate, self.request.reuse
         ) as processes:  # fmt: skip
-            unfinished, known = self._interrupted_run()
-            taken = [] if unfinished is not None else self._of_another_space()
-            known = known or taken
-            self._tell_of_a_sudden_end(unfinished)
-            request = self.request
+            before = self._before()
+            known = before.trials
+            self._tell_of_a_sudden_end(before.unfinished)
+            request = self.request = replace(self.request, effort=self.request.effort.beyond(before.further))
             log = open_log(
-                self.runs, unfinished, request.key, task, request.effort, seed=request.seed, start=self.start
+                self.runs, before.unfinished, request.key, task, request.effort, seed=request.seed, start=self.start
             )
             self.listener.started(self._plan(len(known), log.path))
-            for trial in taken:
+            for trial in before.taken:
                 log.trial(trial, Origin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
-                found = self._searched(log, known, processes, pool)
-                record = self._record(found, log, len(known))
+                found = self._searched(log, before, processes, pool)
+                record = self._record(found, log, before)
                 result = result_of(
                     record, request.task, record.elapsed_s, found.outcome.trials, request.task.space.members,
                     kept=self.keep and not found.cut_short and not self._why_not_remembered(found.outcome),
@@ -192,27 +194,14 @@ class Tuning:
             self.request = replace(request, effort=request.effort.within(leave.limit_s))
             yield pool
 
-    def _interrupted_run(self) -> tuple[Run | None, list[Trial]]:
-        """The interrupted run to resume, and those of its trials that the config space still allows.
-
-        A key with an unknown part may belong to several kernels, so that its runs are not resumed.
-        """
-        space = self.request.task.space
-        unfinished = None if self.request.key.unknown else self.runs.unfinished(space.fingerprint)
-        before = [] if unfinished is None else unfinished.trials.values()
-        return unfinished, [trial for trial in before if space.why_not(trial.config) is None]
-
-    def _of_another_space(self) -> list[Trial]:
-        """The trials of the last run, if it searched another space with this default, of configs that this one holds.
-
-        A config that joins a list is then the only one that is tried; the finalists race in any case.
-        """
-        request, space = self.request, self.request.task.space
-        run = None if request.key.unknown else self.runs.of_another_space(space.fingerprint, request.effort.name)
-        default = None if run is None else run.trials.get(request.default)
-        if run is None or default is None or not default.ok:  # times are relative to one default config
-            return []
-        return [trial for trial in run.trials.values() if space.why_not(trial.config) is None]
+    def _before(self) -> Before:
+        """What earlier runs leave; of a key with an unknown part nothing, since it may belong to several kernels."""
+        request = self.request
+        if request.key.unknown:
+            return Before()
+        space, reference = request.task.space, request.task.reference
+        record = None if request.anew else recalled(request.key, self.store, space=space, reference=reference)
+        return left_before(self.runs, record, space, request.default, request.effort.name)
 
     def _tell_of_a_sudden_end(self, unfinished: Run | None) -> None:
         """Warn if the process of the interrupted run ended while a config ran in it."""
@@ -227,7 +216,7 @@ class Tuning:
     def _searched(
         self,
         log: RunLog,
-        known: Sequence[Trial],
+        before: Before,
         processes: Sequence[WorkerProcess | None],
         prepared: CompilePool | None,
     ) -> _Findings:
@@ -235,6 +224,7 @@ class Tuning:
 
         The worker makes the arguments while the kernel is read and the first configs are compiled.
         """
+        known = before.trials
         request, incumbents, nearby = self.request, self._incumbents(), self._nearby(known)
         stations = Stations(
             tasks=[request.task, *request.beside], effort=request.effort, cold=request.cold, isolate=request.isolate,
@@ -260,6 +250,7 @@ class Tuning:
                 incumbents=tuple(incumbents),
                 seed=request.seed,
                 seconds=loop.budget.comparison_s,
+                anyway=before.tunes > 0,
             )
             outcome = stations.compared(loop, station, final)
             told, busy = station.facts, self.load.notes(request.task.device)
@@ -297,7 +288,7 @@ class Tuning:
             worthwhile=effort.worthwhile,
         )
 
-    def _record(self, found: _Findings, log: RunLog, resumed: int) -> Record:
+    def _record(self, found: _Findings, log: RunLog, before: Before) -> Record:
         """The record of the run.
 
         Raises:
@@ -323,8 +314,9 @@ class Tuning:
             stopped=stopped,
             elapsed_s=time.monotonic() - self.start,
             run=log.id,
-            notes=[*resumed_note(resumed), *disturbed_note(outcome), *self._why_not_remembered(outcome)],
+            notes=[*resumed_note(len(before.trials)), *disturbed_note(outcome), *self._why_not_remembered(outcome)],
             call=request.call,
+            tunes=before.tunes + 1,
         )
 
     def _keep(self, outcome: Outcome, record: Record, log: RunLog) -> None:
@@ -386,7 +378,7 @@ class Tuning:
         return RunPlan(
             problem=task.problem,
             size=task.space.size,
-            search=effort.search_name,
+            search=effort.search_name + ("; Triton's interpreter is timed" if self.request.key.interpreted else ""),
             budget=effort.budget,
             device=f"{task.device.name} ({', '.join(each.device_name for each in (task, *self.request.beside))})",
             resumed=resumed,

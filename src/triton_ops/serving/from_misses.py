@@ -135,7 +135,8 @@ def _served(outcome: ProblemOutcome, options: Options) -> Served:
     record = store_in(str(options.cache_dir)).get(result.record) if result.record else None
     if record is None:
         return Served(miss=miss, result=result, reason="its winner was not stored")
-    forget_misses(Path(str(options.cache_dir)), [miss.key.id])
+    if not record.goes_on:  # else the next `tune --from-misses` goes on with it
+        forget_misses(Path(str(options.cache_dir)), [miss.key.id])
     changed = miss.key.differences(record.key)
     reason = f"the record differs from what was missed in {'; '.join(changed)}" if changed else ""
     return Served(miss=miss, result=result, reason=reason, stored=True)

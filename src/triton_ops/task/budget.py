@@ -24,7 +24,8 @@ class Budget:
     """The limits of one run; None is no limit.
 
     Attributes:
-        trials: Most trials, failures and those taken over from an interrupted run included.
+        trials: Most trials, failures and those taken over from an interrupted run included, and not those of an
+            undecided tune that is gone on with.
         seconds: Most wall seconds of the whole run, the last comparison included. A step that has begun is not ended,
             so the run may last longer by one trial or one round; and where they are used up before four trials, as by
             the start, up to four short ones and a short comparison follow.

@@ -114,6 +114,11 @@ class Effort:
             return self
         return replace(self, budget=Budget(self.budget.trials, seconds))
 
+    def beyond(self, trials: int) -> Effort:
+        """This effort with a limit of trials that does not count so many, which earlier tunes have made."""
+        own = self.budget.trials
+        return self if own is None or not trials else replace(self, budget=Budget(own + trials, self.budget.seconds))
+
     @property
     def final_s(self) -> float:
         """Seconds that the search leaves for the last comparison: the race, and the checks after it."""
@@ -194,7 +199,12 @@ def chosen_effort(
 
 
 def covers(record: Record, asked: Effort) -> bool:
-    """Whether a stored winner answers a request: its run had at least this effort, and no smaller budget ended it."""
+    """Whether a stored winner answers a request: its run had at least this effort, and no smaller budget ended it.
+
+    One that its tune has left undecided does not, as long as a further tune may decide.
+    """
+    if record.goes_on:
+        return False
     if record.effort != asked.name and not _is_greater(record.effort, asked.name):
         return False
     limits = record.budget

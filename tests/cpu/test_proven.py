@@ -1,0 +1,269 @@
+"""A tune that compared nothing leaves no winner: it is told as such, gone on with, never pinned, and no evidence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import triton_ops
+from tests.tuned_kernels import add, grid
+from triton_ops import operation, tune
+from triton_ops._sealed import sealed
+from triton_ops.backend import FunctionKernel
+from triton_ops.cache import Key, LockPlan, Record, Timing, lock_of, open_store, read_lockfile
+from triton_ops.cli.app import main
+from triton_ops.cli.console import CHECK_FAILED
+from triton_ops.dispatch import ledger
+from triton_ops.dispatch.operations import decided, would_run
+from triton_ops.exceptions import TargetError
+from triton_ops.history.key_advice import advise
+from triton_ops.history.run_log import Origin, Tried, read_run
+from triton_ops.history.runs import FOLDER
+from triton_ops.portfolios.session import choose_portfolio
+from triton_ops.space import Config
+
+ALONE = "no other config ran, so that nothing was compared"
+HIDDEN = "the default was kept, since (step=2) is +1.0 to +9.0 % faster: noise hides which it is"
+NO_TIME = "the budget left no time to compare the fastest with the default"
+KEY = Key(kernel="k", problem={"n": 8}, identity={"source": "1"}, device={"name": "H"}, cache_state="cold", label="8")
+
+
+def record(**changes):
+    return Record(**{"key": KEY, "winner": Config(step=1), "timing": Timing(1.0, 1.0, 1.0, 3), **changes})
+
+
+@operation(space={"step": [1, 2, 3]}, arguments=lambda n=8: {"n": n}, name="add_up", device="cpu")
+def add_up(n, step):
+    return n
+
+
+@operation(space={"step": [1]}, arguments=lambda n=8: {"n": n}, name="one_way", device="cpu")
+def one_way(n, step):
+    return n
+
+
+@pytest.fixture
+def tuned(tmp_path, steady_clock):
+    """Tunes a problem with a limit of one trial."""
+    return lambda target=add_up, **asked: tune(target, **{"trials": 1, "cache_dir": tmp_path, **asked})
+
+
+def kept(folder):
+    (found,) = open_store(folder)
+    return found
+
+
+# What counts as proven
+
+
+@pytest.mark.parametrize(
+    ("changes", "unproven", "goes_on"),
+    [
+        ({}, "", False),
+        ({"confidence": "nothing was raced", "totals": {"ok": 1}, "stopped": "seconds"}, "nothing was raced", True),
+        ({"confidence": "nothing was raced", "totals": {"ok": 1}}, "", False),  # the only config of its space
+        ({"confidence": "nothing was raced", "totals": {"ok": 3}}, "nothing was raced", True),
+        ({"confidence": ALONE, "totals": {"ok": 2, "wrong": 1}}, "", False),  # two configs of one program
+        ({"confidence": ALONE, "stopped": "trials"}, ALONE, True),
+        ({"confidence": NO_TIME}, NO_TIME, True),
+        ({"confidence": NO_TIME, "tunes": 2}, NO_TIME, True),
+        ({"confidence": NO_TIME, "tunes": 3}, NO_TIME, False),
+        ({"confidence": HIDDEN, "noise": 0.05}, HIDDEN, False),  # all were compared: noise is as it is
+        ({"confidence": HIDDEN, "noise": 0.05, "stopped": "seconds"}, HIDDEN, True),
+        ({"confidence": "throttled", "noise": 0.02, "raced_gain": 1.3, "gain_interval": (1.2, 1.4)}, "", False),
+        (
+            {"confidence": "throttled", "noise": 0.2, "raced_gain": 1.1, "gain_interval": (1.05, 1.2)},
+            "throttled", False,
+        ),
+    ],
+)  # fmt: skip
+def test_a_record_says_whether_its_winner_is_proven_and_whether_a_tune_goes_on_with_it(changes, unproven, goes_on):
+    found = record(**changes)
+    assert (found.unproven, found.goes_on) == (unproven, goes_on)
+
+
+def test_a_tune_by_the_interpreter_proves_nothing_and_is_final_all_the_same():
+    found = record(key=replace(KEY, identity={"source": "1", "interpreted": "yes"}))
+    assert found.unproven == "Python was timed, by Triton's interpreter, and no GPU"
+    assert (found.undecided, found.goes_on) == ("", False)
+    assert replace(found, confidence=NO_TIME).unproven.endswith(NO_TIME)
+
+
+def identity_of_a_launcher():
+    def launch(x, out, n, BLOCK):
+        add[grid](x, x, out, n, BLOCK=BLOCK)
+
+    helpers = [launch]
+    return [FunctionKernel(each).identity.get("interpreted") for each in (launch, lambda: helpers[0], sorted)]
+
+
+def test_a_function_that_launches_an_interpreted_kernel_is_marked_too(interpreted):
+    assert interpreted(identity_of_a_launcher) == ["yes", "yes", None]
+
+
+# The search goes on
+
+
+def test_the_same_call_goes_on_until_a_comparison_has_been_made_and_then_recalls(tuned, tmp_path):
+    first = tuned()
+    assert (first.unproven, len(first.trials)) == (ALONE, 1)
+    assert "Unproven: " in str(first)
+    second = tuned()
+    assert (second.unproven, second.from_cache, len(second.trials)) == ("", False, 2)
+    assert kept(tmp_path).tunes == 2
+    log = read_run(tmp_path / FOLDER / kept(tmp_path).id / f"{second.run}.jsonl")
+    origins = [event.origin for event in log.events if isinstance(event, Tried)]
+    assert origins == [Origin.TAKEN_OVER, Origin.SEARCHER]
+    assert tuned().from_cache
+
+
+def test_a_budget_of_seconds_that_the_start_uses_up_is_gone_on_with_by_one_trial_at_least(tuned):
+    first, second, third = (tuned(trials=None, budget_s=1e-6) for _ in range(3))
+    assert (len(first.trials), first.unproven) == (1, ALONE)
+    assert (len(second.trials), second.unproven) == (2, "")
+    assert third.from_cache
+
+
+def test_a_space_of_one_config_is_final(tuned, tmp_path):
+    assert tuned(one_way).unproven == ""
+    assert tuned(one_way).from_cache
+
+
+def test_ties_that_were_measured_are_final(tuned):
+    assert tuned(trials=None).unproven == ""
+    assert tuned(trials=None).from_cache
+
+
+def test_tunes_that_never_come_to_a_comparison_end(tuned, tmp_path):
+    tuned()
+    open_store(tmp_path).put(replace(kept(tmp_path), tunes=3))
+    assert (tuned().from_cache, tuned().unproven) == (True, ALONE)
+
+
+def test_force_begins_anew(tuned, tmp_path):
+    tuned()
+    assert len(tuned(force=True).trials) == 1
+    assert kept(tmp_path).tunes == 1
+
+
+def test_a_run_whose_log_is_gone_is_begun_anew_and_counted(tuned, tmp_path):
+    run = tuned().run
+    (tmp_path / FOLDER / kept(tmp_path).id / f"{run}.jsonl").unlink()
+    assert len(tuned().trials) == 1
+    assert kept(tmp_path).tunes == 2
+
+
+def test_an_undecided_record_of_another_space_is_not_gone_on_with(tuned):
+    tuned()
+    assert len(tuned(space={"step": [3, 2]}).trials) == 1
+
+
+def test_a_record_that_was_written_before_tunes_were_counted_is_gone_on_with(tuned, tmp_path):
+    tuned()
+    (path,) = tmp_path.glob("*.record.json")
+    old = {**json.loads(path.read_text()), "confidence": "nothing was raced"}
+    del old["tunes"], old["checksum"]
+    path.write_text(json.dumps(sealed(old)))
+    assert (kept(tmp_path).unproven, len(tuned().trials)) == ("nothing was raced", 2)
+
+
+# Where it is told, and where it counts
+
+
+def test_a_call_that_may_tune_goes_on_and_one_that_may_not_says_what_it_runs(tuned, tmp_path):
+    tuned()
+    options = {"cache_dir": tmp_path, "trials": 1}
+    found = decided(add_up, {"n": 8}, on_miss="default", options=options)
+    assert (found.found.rung, ALONE in found.text, "as fast as" in found.text) == ("record", True, False)
+    found = decided(add_up, {"n": 8}, on_miss="tune", options=options)
+    assert found.found.rung == "tuned"
+    assert "it is unproven, and a tune goes on with it" in " ".join(found.passed)
+    found = decided(add_up, {"n": 8}, on_miss="tune", options=options)
+    assert found.text.endswith(", the default itself, from which no config stands out by more than noise")
+
+
+def test_an_undecided_winner_is_not_borrowed(tuned, tmp_path):
+    tuned(shape=(8,))
+    assert would_run(add_up, shape=(9,), cache_dir=tmp_path).found.rung == "default"
+    tuned(shape=(8,))
+    assert would_run(add_up, shape=(9,), cache_dir=tmp_path).found.rung == "borrowed"
+
+
+def test_it_is_not_pinned_unless_that_is_asked_for_and_then_the_lockfile_says_so(tuned, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
+    tuned(shape=(8,))
+    assert main(["lock"]) == 4
+    assert f"left out: add_up 8 on {kept(tmp_path).key.device['name']}: unproven: {ALONE}" in capsys.readouterr().err
+    assert not (tmp_path / "triton-ops.lock.json").exists()
+    for _ in range(2):
+        tuned(shape=(16,))
+    assert main(["lock"]) == 0
+    assert [entry.label for entry in read_lockfile("triton-ops.lock.json").entries] == ["16"]
+    assert main(["lock", "--check"]) == 0
+    assert main(["lock", "--check", "--allow-unproven"]) == CHECK_FAILED
+    assert main(["lock", "--allow-unproven"]) == 0
+    first, second = read_lockfile("triton-ops.lock.json").entries
+    assert (first.label, first.origin.unproven, first.measured.gain) == ("8", ALONE, None)
+    assert second.origin.unproven == ""
+    ledger.forget_decisions()
+    found = would_run(add_up, shape=(8,), lockfile=read_lockfile("triton-ops.lock.json"))
+    assert f"unproven: {ALONE}" in found.found.why
+
+
+def test_interpreted_winners_are_not_pinned():
+    found = record(key=replace(KEY, identity={"source": "1", "interpreted": "yes"}))
+    lock, left = lock_of([found])
+    assert (lock.entries, left[0].reason) == ((), f"unproven: {found.unproven}")
+    assert len(lock_of([found], LockPlan(unproven=True))[0].entries) == 1
+
+
+def test_keys_take_no_evidence_from_it(capsys):
+    records = [record(key=replace(KEY, problem={"n": n}), confidence=ALONE, stopped="trials") for n in (8, 16)]
+    (found,) = advise(records, lambda _record, _config: None)
+    assert (found.parts, found.records, found.unproven) == ((), 0, 2)
+    (found,) = advise([*records, record(), record(key=replace(KEY, problem={"n": 16}))], lambda _record, _config: None)
+    assert [part.verdict for part in found.parts] == ["never mattered"]
+
+
+def test_portfolios_leave_it_out(tuned, tmp_path):
+    tuned(shape=(8,))
+    with pytest.raises(TargetError, match=f"no record of add_up counts: 1 unproven: {ALONE}"):
+        choose_portfolio("add_up", cache_dir=tmp_path)
+    for _ in range(2):
+        tuned(shape=(16,))
+    found = choose_portfolio("add_up", cache_dir=tmp_path)
+    assert ([each.label for each in found.served], found.left_out) == (["16"], {f"unproven: {ALONE}": 1})
+
+
+def test_commands_mark_it(tuned, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
+    run = tuned().run
+    for words in (["show"], ["show", "add_up"], ["keys"], ["report", run]):
+        assert main(words) == 0
+        assert "unproven" in capsys.readouterr().out, words
+
+
+# Kernels that run as Python
+
+
+def rungs_of_an_interpreted_kernel(folder, policy):
+    import torch
+
+    kernel = triton_ops.autotune([{"BLOCK": 32}, {"BLOCK": 64}], key=["n"])(add)
+    x, out = torch.arange(40.0), torch.zeros(40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_OPS_CACHE_DIR", folder)
+        patch.setenv("TRITON_OPS_ON_MISS", policy)
+        kernel[grid](x, x, out, n=40)
+    return kernel.decisions[-1].found.rung, kernel.decisions[-1].text
+
+
+@pytest.mark.triton
+def test_the_environment_asks_for_a_tune_of_an_interpreted_kernel_as_the_decorator_does(interpreted, tmp_path):
+    rung, text = interpreted(rungs_of_an_interpreted_kernel, str(tmp_path), "tune")
+    assert (rung, "Python was timed, by Triton's interpreter, and no GPU" in text) == ("tuned", True)
+    rung, text = interpreted(rungs_of_an_interpreted_kernel, str(tmp_path / "empty"), "default")
+    assert rung == "default"
