@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import triton_ops
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.child import Surroundings, command, search_path
 
@@ -71,6 +73,15 @@ def test_the_search_path_holds_from_any_folder_and_is_text(monkeypatch, tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", "/a", Path("/b")])
     assert search_path() == [str(tmp_path), "/a"]
+
+
+def test_children_find_this_package_where_a_program_has_taken_its_folder_from_the_search_path(monkeypatch, tmp_path):
+    home = str(Path(triton_ops.__file__).parents[1])
+    for before in ([str(tmp_path)], [home, str(tmp_path)]):
+        monkeypatch.setattr(sys, "path", before)
+        path = json.loads(command("any")[-1])["path"]
+        assert sorted(path) == sorted({home, str(tmp_path)})
+        assert Surroundings.here().path == tuple(before), "the user's code finds what it did before"
 
 
 def test_surroundings_are_taken_over(monkeypatch):

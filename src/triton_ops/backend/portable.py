@@ -24,9 +24,10 @@ import cloudpickle
 
 from triton_ops._optional import require
 from triton_ops.backend.base import is_tensor
-from triton_ops.backend.by_value import ValuePickler, is_found_again, module_of
+from triton_ops.backend.by_value import ValuePickler, module_of
 from triton_ops.backend.errors import one_line
 from triton_ops.backend.jit_function import is_jit_or_constexpr_function, reduced_by_name, reduced_by_value
+from triton_ops.backend.users_code import is_found_again
 from triton_ops.exceptions import KernelTypeError
 
 MOST_TENSOR_BYTES = 1 << 30  # that are sent; past it, floating-point tensors are drawn anew on the other side

@@ -16,7 +16,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend import one_line, take_allocator, unpack, warm_up
-from triton_ops.backend.by_value import is_installed
+from triton_ops.backend.users_code import is_installed
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.process_state import ProcessState
