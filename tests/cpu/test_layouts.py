@@ -141,8 +141,8 @@ def on_the_way_up(tmp_path):
     return [tmp_path / "app", f"{tmp_path}/app/../deps"], "import users"
 
 
-def in_a_namespace(tmp_path):
-    place = pickler(write(tmp_path / "deps", shared__library=LIBRARY))
+def in_a_namespace(tmp_path, folder="deps"):
+    place = pickler(write(tmp_path / folder, shared__library=LIBRARY))
     installed(place, "library", "shared/library.py")
     users = USERS.replace("import library", "from shared import library")
     return [write(tmp_path / "app", shared__users=users), place], "from shared import users"
@@ -176,6 +176,11 @@ def to_be_edited(tmp_path):
 def gone_from_the_path(tmp_path):
     places, load = target(tmp_path)
     return places, f"{load}\nsys.path.remove({str(tmp_path / 'deps')!r})"
+
+
+def a_namespace_that_is_gone(tmp_path):
+    places, load = in_a_namespace(tmp_path, "site-packages")
+    return places, f"{load}\nsys.path.remove({str(places[1])!r})"
 
 
 def under_another_name(tmp_path):
@@ -212,7 +217,10 @@ def sent(tmp_path, layout, *words):
 
 BY_NAME = [target, in_one_folder, archive, all_in_one_archive, on_the_way_up, in_a_namespace]
 COMPILED = [target, all_in_one_archive, vendored, gone_from_the_path]
-BY_VALUE = [vendored, vendored_in_a_package, to_be_edited, gone_from_the_path, under_another_name, unreadable]
+BY_VALUE = [
+    vendored, vendored_in_a_package, to_be_edited, gone_from_the_path, a_namespace_that_is_gone, under_another_name,
+    unreadable,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", [*BY_NAME, *BY_VALUE], ids=lambda layout: layout.__name__)
@@ -223,7 +231,7 @@ def test_what_an_installer_lists_goes_by_name_and_all_else_by_value(tmp_path, la
     imported = set(told["imports"]) - {"builtins", "cloudpickle", "triton", "triton_ops"}
     assert imported == ({"shared" if layout is in_a_namespace else "library"} if layout in BY_NAME else set())
     assert told["bytes"] < 8000
-    if layout is not in_a_namespace:  # such a package tells no version
+    if layout not in (in_a_namespace, a_namespace_that_is_gone):  # such a package tells no version
         assert told["library"] == ("1.5" if layout in BY_NAME else None)
 
 

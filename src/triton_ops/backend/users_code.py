@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import distributions
+from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -90,14 +91,20 @@ def is_installed(module: str) -> bool:
 
 
 def is_found_again(module: str) -> bool:
-    """Whether another process that imports a module by its name finds the same file as this one has."""
-    top = module.partition(".")[0]
-    file = getattr(sys.modules.get(top), "__file__", None)
+    """Whether another process that imports a module by its name finds the same file as this one has.
+
+    What is looked for is the outermost package that has a file, which brings its modules with it.
+    """
+    top, *inner = module.split(".")
+    names = accumulate(inner, "{}.{}".format, initial=top)
+    files = ((name, getattr(sys.modules.get(name), "__file__", None)) for name in names)
+    name, file = next(((name, file) for name, file in files if file is not None), (top, None))
     if module not in sys.modules or file is None or top in {*NEEDS, "triton_ops", "__main__"}:
         return True
     if top in sys.stdlib_module_names and not is_users_path(file):
         return True
-    specs = (finder.find_spec(top, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    place = getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", None)  # of a package without a file
+    specs = (finder.find_spec(name, place) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     spec = next((spec for spec in specs if spec is not None), None)
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == Path(file).resolve()
 
