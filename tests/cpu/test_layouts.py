@@ -216,7 +216,7 @@ def sent(tmp_path, layout, *words):
 
 
 BY_NAME = [target, in_one_folder, archive, all_in_one_archive, on_the_way_up, in_a_namespace]
-COMPILED = [target, all_in_one_archive, vendored, gone_from_the_path]
+COMPILED = [all_in_one_archive, vendored]
 BY_VALUE = [
     vendored, vendored_in_a_package, to_be_edited, gone_from_the_path, a_namespace_that_is_gone, under_another_name,
     unreadable,
@@ -252,8 +252,6 @@ def test_all_that_the_package_declares_to_need_goes_by_name():
     assert all(is_installed(name) and is_found_again(name) for name in names)
 
 
-@pytest.mark.parametrize(
-    "layout", [target, all_in_one_archive, vendored, gone_from_the_path], ids=lambda it: it.__name__
-)
+@pytest.mark.parametrize("layout", COMPILED, ids=lambda layout: layout.__name__)
 def test_kernels_compile_ahead_in_every_layout(tmp_path, layout):
     assert sent(tmp_path, layout, "compile")["compiled"] == ["OK", ""]
