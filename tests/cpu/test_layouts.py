@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -15,7 +16,9 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
+from triton_ops.backend import pack
 from triton_ops.backend.users_code import NEEDS, is_found_again, is_installed, is_users_path
+from triton_ops.many.cluster.engine import _modules_in
 
 pytest.importorskip("triton")
 
@@ -242,6 +245,16 @@ def test_a_package_is_found_by_its_list_with_and_without_source(tmp_path, monkey
     assert not is_users_path(str(folder / "library.pyc"))
     assert is_users_path(str(folder / "other.py"))
     assert is_users_path(str(place / "users.py"))
+
+
+def test_hosts_of_a_cluster_are_sent_what_only_this_one_lists(tmp_path, monkeypatch):
+    (_, folder), _ = target(tmp_path)
+    monkeypatch.syspath_prepend(str(folder))
+    library = importlib.import_module("library")
+    packed = pack((library.blocks, cloudpickle.dumps, json.dumps)).content
+    assert is_installed("library")
+    assert _modules_in([packed]) == [folder / "library.py"]
+    del sys.modules["library"]
 
 
 def test_all_that_the_package_declares_to_need_goes_by_name():

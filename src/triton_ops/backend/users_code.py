@@ -32,6 +32,7 @@ NEEDS = frozenset({
     *_VERSIONED, "cloudpickle", "msgspec", "numpy", "platformdirs", "rich", "scipy", "threadpoolctl", "typer",
 })  # fmt: skip
 """What this package imports of others, which every process that it starts finds by name, wherever it is."""
+_NAMED = NEEDS | {"triton_ops"}
 _BESIDE = frozenset({"triton_ops._optional", "triton_ops.exceptions"})
 """Modules of this package that say how a package is imported and what errors tell, which is nothing that a kernel does.
 
@@ -79,7 +80,7 @@ def _file_of(module: str) -> str | None:
 
 def is_installed(module: str) -> bool:
     """Whether a module belongs to Python, to this package or what it needs, or to an installed package."""
-    if module.partition(".")[0] in {*NEEDS, "triton_ops"}:
+    if module.partition(".")[0] in _NAMED:
         return True
     loaded = sys.modules.get(module)
     if loaded is None or module == "__main__":
@@ -99,7 +100,7 @@ def is_found_again(module: str) -> bool:
     names = accumulate(inner, "{}.{}".format, initial=top)
     files = ((name, getattr(sys.modules.get(name), "__file__", None)) for name in names)
     name, file = next(((name, file) for name, file in files if file is not None), (top, None))
-    if module not in sys.modules or file is None or top in {*NEEDS, "triton_ops", "__main__"}:
+    if module not in sys.modules or file is None or top in {*_NAMED, "__main__"}:
         return True
     if top in sys.stdlib_module_names and not is_users_path(file):
         return True
