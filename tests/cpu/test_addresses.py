@@ -224,16 +224,18 @@ def launched(isolate, folder):
     kernel = triton_ops.autotune(configs, ["size"], on_miss="tune", isolate=isolate, cache_dir=folder)(
         by_address.products
     )
+    before = kernel.why(**given, grid=by_address.grid).found.why
     kernel[by_address.grid](**given)
     decision = kernel.why(**given, grid=by_address.grid)
     noted = kernel.call_of(by_address.grid, (), given).noted
     block = decision.config.kwargs["BLOCK"]
-    return decision.found.rung, decision.found.why, block, by_address.right(a, b, out), noted
+    return before, decision.found.rung, decision.found.why, block, by_address.right(a, b, out), noted
 
 
 @pytest.mark.triton
 def test_a_launch_runs_the_default_and_says_why(interpreted, tmp_path):
-    rung, why, block, is_right, noted = interpreted(launched, True, str(tmp_path))
+    before, rung, why, block, is_right, noted = interpreted(launched, True, str(tmp_path))
+    assert "a launch does not tune it, since its arguments hold addresses" in before
     assert (rung, block, is_right) == ("default", 64, True)
     assert "the addresses in a_at, b_at, out_at of tests.by_address:products are of this process's memory" in why
     assert noted == "the addresses in a_at, b_at, out_at are of this process's memory"
@@ -242,5 +244,6 @@ def test_a_launch_runs_the_default_and_says_why(interpreted, tmp_path):
 
 @pytest.mark.triton
 def test_a_launch_is_tuned_here_where_that_is_asked_for(interpreted, tmp_path):
-    rung, _, _, is_right, _ = interpreted(launched, False, str(tmp_path))
+    before, rung, _, _, is_right, _ = interpreted(launched, False, str(tmp_path))
+    assert "a launch tunes it first" in before
     assert (rung, is_right) == ("tuned", True)
