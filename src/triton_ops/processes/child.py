@@ -152,8 +152,19 @@ class Surroundings:
 def search_path() -> list[str]:
     """The search path of this process with absolute folders; entries that are no text are left out, as Python does."""
     path: list[Any] = list(sys.path)
+    return [found for entry in path if isinstance(entry, str) and (found := _absolute(entry)) is not None]
+
+
+def _absolute(entry: str) -> str | None:
+    """The folder of an entry: of a relative one that in which Python found modules, wherever this process went since.
+
+    It is None where the current folder is gone.
+    """
+    if entry.startswith("/"):
+        return entry
+    found: str | None = getattr(sys.path_importer_cache.get(entry), "path", None)
     here = settings.current_folder()
-    return [found for entry in path if isinstance(entry, str) and (found := entry or here) is not None]
+    return found if found is not None or here is None else str(Path(here, entry))
 
 
 def _of_python(entry: str) -> bool:
