@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.metadata
 import json
 import os
 import re
@@ -16,11 +16,11 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from triton_ops.backend import pack
+from triton_ops.backend import pack, toolchain
 from triton_ops.backend.users_code import NEEDS, is_found_again, is_installed, is_users_path
 from triton_ops.many.cluster.engine import _modules_in
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 
 pytestmark = pytest.mark.triton
 
@@ -60,7 +60,7 @@ SENDS = """
     from triton_ops.backend import Arguments
     from triton_ops.backend.offline import AheadOfTime
     from triton_ops.compile_pool.packed_kernel import PackedKernel
-    from triton_ops.backend import pack
+    from triton_ops.backend import pack, toolchain
     from triton_ops.compile_pool.pool import CompilePool
     from triton_ops.hardware import named_target
     from triton_ops.space import Config
@@ -245,6 +245,18 @@ def test_a_package_is_found_by_its_list_with_and_without_source(tmp_path, monkey
     assert not is_users_path(str(folder / "library.pyc"))
     assert is_users_path(str(folder / "other.py"))
     assert is_users_path(str(place / "users.py"))
+
+
+def test_a_copy_of_triton_that_no_installer_made_tells_its_own_version(monkeypatch):
+    def unknown(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", unknown)
+    toolchain._version.cache_clear()
+    try:
+        assert toolchain.toolchain()["triton"] == triton.__version__
+    finally:
+        toolchain._version.cache_clear()
 
 
 def test_hosts_of_a_cluster_are_sent_what_only_this_one_lists(tmp_path, monkeypatch):
