@@ -141,6 +141,7 @@ OPEN_THEMSELVES = {
     "triton_ops._proc": "the kernel's own files of processes",
     "triton_ops.processes.bytecode": "bytecode, which has rules of its own, and a file without a name",
     "triton_ops.backend.offline": "a file that Triton reads by name",
+    "triton_ops.backend.users_code": "installers' lists beside modules that Python imports",
     "triton_ops.backend.disassembler": "a file that nvdisasm reads by name",
     "triton_ops.serving.again": "a folder for one tune",
     "triton_ops.inductor.sources": "torch's own sources",

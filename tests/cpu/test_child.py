@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import triton_ops
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.child import Surroundings, command, search_path
 
@@ -71,6 +74,29 @@ def test_the_search_path_holds_from_any_folder_and_is_text(monkeypatch, tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", "/a", Path("/b")])
     assert search_path() == [str(tmp_path), "/a"]
+
+
+def test_a_relative_entry_stays_the_folder_in_which_modules_were_found(monkeypatch, tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name / "lib").mkdir(parents=True)
+    (tmp_path / "first" / "lib" / "found_by_a_relative_entry.py").write_text("")
+    monkeypatch.setattr(sys, "path", ["lib", "other", *sys.path])
+    monkeypatch.delitem(sys.path_importer_cache, "lib", raising=False)
+    monkeypatch.chdir(tmp_path / "first")
+    assert search_path()[:2] == [str(tmp_path / "first" / name) for name in ("lib", "other")]
+    importlib.import_module("found_by_a_relative_entry")
+    monkeypatch.chdir(tmp_path / "second")
+    assert search_path()[0] == str(tmp_path / "first" / "lib")
+    del sys.modules["found_by_a_relative_entry"], sys.path_importer_cache["lib"]
+
+
+def test_children_find_this_package_where_a_program_has_taken_its_folder_from_the_search_path(monkeypatch, tmp_path):
+    home = str(Path(triton_ops.__file__).parents[1])
+    for before in ([str(tmp_path)], [home, str(tmp_path)]):
+        monkeypatch.setattr(sys, "path", before)
+        path = json.loads(command("any")[-1])["path"]
+        assert sorted(path) == sorted({home, str(tmp_path)})
+        assert Surroundings.here().path == tuple(before), "the user's code finds what it did before"
 
 
 def test_surroundings_are_taken_over(monkeypatch):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import threading
 
 import pytest
 
-from triton_ops import LauncherKernel, Status, TritonKernel, TuningFailedError, tune
+from triton_ops import LauncherKernel, Status, TritonKernel, TuneProblem, TuningFailedError, tune, tune_many
 from triton_ops.hardware import gpu_missing
 
 pytestmark = pytest.mark.gpu
@@ -89,6 +90,30 @@ def test_the_users_allocator_is_asked_before_the_default_one():
 
     all_ok(contextvars.copy_context().run(tuned), "inline")
     assert asked
+
+
+def test_the_users_allocator_is_asked_in_the_threads_of_many_problems(tmp_path):
+    asked = set()
+
+    def mine(size, _alignment, _stream):
+        asked.add(threading.get_ident())
+        return torch.empty(size, dtype=torch.int8, device="cuda")
+
+    def tuned():
+        triton.set_allocator(mine)
+        x = rows()
+        problem = TuneProblem(
+            target=TritonKernel(kinds.copy_in_kernel, kinds.row_blocks, outputs=("out",)),
+            kwargs={"x": x, "out": torch.empty_like(x), "rows": kinds.ROWS, "stride": kinds.COLUMNS,
+                    "WIDTH": kinds.COLUMNS},
+            space={"BLOCK": [32, 64]},
+        )  # fmt: skip
+        return tune_many([problem], isolate=False, cache_dir=tmp_path, told=lambda _: None)
+
+    (outcome,) = contextvars.copy_context().run(tuned).outcomes
+    all_ok(outcome.result, "inline")
+    assert asked
+    assert threading.get_ident() not in asked
 
 
 @pytest.mark.parametrize("isolate", [True, False])

@@ -1,5 +1,6 @@
 """Kernels, and what makes a config of a kernel launchable."""
 
+from triton_ops.backend.addresses import names_of_addresses as names_of_addresses
 from triton_ops.backend.base import Arguments as Arguments
 from triton_ops.backend.base import Compilable as Compilable
 from triton_ops.backend.base import CompilesAhead as CompilesAhead

@@ -14,9 +14,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -26,34 +24,7 @@ from triton_ops.backend.base import is_tensor
 from triton_ops.backend.jit_function import is_jit_or_constexpr_function, reduced_by_name, reduced_by_value
 from triton_ops.backend.members import names_in
 from triton_ops.backend.stand_in import StandIn
-from triton_ops.backend.users_code import is_users_path
-
-_NEVER = {"triton", "torch", "triton_ops"}  # packages that go by their names wherever they are installed
-
-
-def is_installed(module: str) -> bool:
-    """Whether a module belongs to Python, to Triton, to this package, or to an installed package."""
-    if module.partition(".")[0] in _NEVER:
-        return True
-    found = sys.modules.get(module)
-    if found is None or module == "__main__":
-        return False
-    file = getattr(found, "__file__", None)
-    if file is None:
-        return getattr(getattr(found, "__spec__", None), "origin", None) in ("built-in", "frozen")
-    return not is_users_path(file)
-
-
-def is_found_again(module: str) -> bool:
-    """Whether another process that imports a module by its name finds the same file as this one has."""
-    top = module.partition(".")[0]
-    loaded = sys.modules.get(top)
-    file = getattr(loaded, "__file__", None)
-    if module not in sys.modules or top == "__main__" or file is None or is_installed(top):
-        return True
-    specs = (finder.find_spec(top, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
-    spec = next((spec for spec in specs if spec is not None), None)
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == Path(file).resolve()
+from triton_ops.backend.users_code import is_found_again, is_installed
 
 
 class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -65,6 +36,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.imports: set[str] = set()  # top-level packages that the other process imports
         self._kernels: dict[int, Any] = {}  # JIT functions by the identity of their Python functions
         self._modules: dict[str, _EmptyModule] = {}
+        self._named: dict[str, bool] = {}  # by the name of a module: whether it is an installed one, and found there
 
     def sending(self) -> contextlib.AbstractContextManager[None]:
         """Nothing need be known beforehand, or forgotten afterwards."""
@@ -75,19 +47,24 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         module = module_of(obj)
         if is_jit_or_constexpr_function(obj):
             home, named = obj.fn.__module__, reduced_by_name(obj)
-            if named is None or not is_installed(home):
+            if named is None or not self._goes_by_name(home):
                 self._kernels[id(obj.fn)] = obj
                 return reduced_by_value(obj)
             self.imports.add(home.partition(".")[0])
             return named
         if is_tensor(obj):
             return _stand_in, (asdict(StandIn.of(obj)),)
-        if isinstance(obj, FunctionType) and not is_installed(module):
+        if isinstance(obj, FunctionType) and not self._goes_by_name(module):
             return self._dynamic_function_reduce(obj)
-        if isinstance(obj, type) and not is_installed(module):
+        if isinstance(obj, type) and not self._goes_by_name(module):
             return cloudpickle.cloudpickle._dynamic_class_reduce(obj)
         self.imports.add(module.partition(".")[0])
         return super().reducer_override(obj)
+
+    def _goes_by_name(self, module: str) -> bool:
+        if module not in self._named:
+            self._named[module] = is_installed(module) and is_found_again(module)
+        return self._named[module]
 
     def _dynamic_function_reduce(self, func: FunctionType) -> Any:
         """Cloudpickle's reduction, with parts of the user's modules and the names that Triton's compiler looks up."""
@@ -106,7 +83,7 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _part(self, module: ModuleType, names: set[str]) -> Any:
         """A module; if it is the user's, those of its attributes that have one of these names."""
-        if is_installed(module.__name__):
+        if self._goes_by_name(module.__name__):
             return module
         empty = self._modules.setdefault(module.__name__, _EmptyModule(module.__name__))
         found = {name: value for name, value in vars(module).items() if name in names and value is not module}

@@ -23,11 +23,13 @@ from typing import Any
 import cloudpickle
 
 from triton_ops._optional import require
+from triton_ops.backend.addresses import holds_addresses, not_for_another_process
 from triton_ops.backend.base import is_tensor
-from triton_ops.backend.by_value import ValuePickler, is_found_again, module_of
+from triton_ops.backend.by_value import ValuePickler, module_of
 from triton_ops.backend.errors import one_line
 from triton_ops.backend.jit_function import is_jit_or_constexpr_function, reduced_by_name, reduced_by_value
-from triton_ops.exceptions import KernelTypeError
+from triton_ops.backend.users_code import is_found_again
+from triton_ops.exceptions import KernelTypeError, TargetError
 
 MOST_TENSOR_BYTES = 1 << 30  # that are sent; past it, floating-point tensors are drawn anew on the other side
 
@@ -60,6 +62,7 @@ def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = Fa
 
     Raises:
         KernelTypeError: Something in it exists in this process only, such as an open file or a lock.
+        TargetError: A tensor holds addresses of memory, and its values would be sent.
 
     Cost: a copy of the tensors through the host's memory; by value none.
     """
@@ -68,6 +71,8 @@ def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = Fa
     try:
         with pickler.sending():
             pickler.dump(value)
+    except TargetError:
+        raise
     except (Exception, RecursionError) as error:  # whatever an object's own reduction raises
         hint = "let the kernel use no object that only exists in this process" if by_value else (
             "define it in a module, or run it inline")  # fmt: skip
@@ -118,6 +123,8 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
             named = reduced_by_name(obj) if self._homes[home] else None
             return named or reduced_by_value(obj)
         if is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
+            if holds_addresses(obj):
+                raise not_for_another_process(f"a tensor of shape {tuple(obj.shape)}")
             layout = (str(obj.dtype).removeprefix("torch."), obj.storage_offset(), tuple(obj.shape), obj.stride())
             return _tensor, (self._storage(obj), *layout, obj.requires_grad)
         return super().reducer_override(obj)

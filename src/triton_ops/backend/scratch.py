@@ -4,21 +4,24 @@ Triton asks the allocator that was given to `triton.set_allocator`, and fails wh
 one that takes torch's memory; the user's own, where one is set, is asked instead.
 
 Facts used, from Triton 3.6 to 3.9: `triton.runtime._allocation._allocator` is a `ContextVar` whose value is a
-`NullAllocator` until one is set; the launch asks it on the thread that launches.
+`NullAllocator` until one is set; the launch asks it in the context that launches. A thread begins with an empty context
+up to Python 3.13, so that threads of this package that launch for a caller are given a copy of the caller's.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import cloudpickle
-
 from triton_ops._optional import require
+from triton_ops.backend.portable import pack, unpack
+from triton_ops.exceptions import KernelTypeError, TargetError
 
+_log = logging.getLogger("triton_ops")
 _MODULE = "triton.runtime._allocation"
 
 
@@ -43,14 +46,17 @@ def packed_allocator() -> bytes | None:
     if _MODULE not in sys.modules or not _is_set(_variable()):
         return None
     try:
-        return bytes(cloudpickle.dumps(_variable().get()))
-    except Exception:  # noqa: BLE001 - what an object's own reduction raises; the default allocator serves as well
+        return pack(_variable().get()).content
+    except (KernelTypeError, TargetError):  # the default allocator serves as well
         return None
 
 
 def take_allocator(packed: bytes) -> None:
-    """Make the user's allocator that of this process."""
-    require("triton", "launching kernels").set_allocator(cloudpickle.loads(packed))
+    """Make the user's allocator that of this context; torch's memory is taken where it cannot be made again."""
+    try:
+        require("triton", "launching kernels").set_allocator(unpack(packed))
+    except KernelTypeError as error:
+        _log.warning("kernels are given torch's memory, and not that of the allocator that was set: %s", error.message)
 
 
 @lru_cache(maxsize=1)

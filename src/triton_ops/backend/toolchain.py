@@ -42,7 +42,10 @@ def _environment() -> str:
 
 @lru_cache(maxsize=1)
 def _version() -> str:
-    return importlib.metadata.version("triton")
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:  # a copy that no installer has made
+        return str(importlib.import_module("triton").__version__)
 
 
 @lru_cache(maxsize=16)

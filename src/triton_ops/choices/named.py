@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from triton_ops.backend.by_value import is_found_again
+from triton_ops.backend.users_code import is_found_again
 from triton_ops.exceptions import KernelTypeError
 
 _PROGRAMS = ("__main__", "__mp_main__")  # another process runs another program, or does not run this one again

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import Operation, TritonKernel, is_tensor, taken_apart
+from triton_ops.backend import Operation, TritonKernel, is_tensor, names_of_addresses, taken_apart
 from triton_ops.backend.as_python import is_interpreted
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.backend.written import written_only
@@ -252,6 +252,8 @@ def foretold(call: KernelCall) -> Decision:
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
     if policy == TUNE and call.own_bench:
         will = "a launch has it tuned by Triton's own loop, since the decorator brings do_bench"
+    elif policy == TUNE and call.options.isolate is not False and names_of_addresses(call.called.given):
+        will = "a launch does not tune it, since its arguments hold addresses of memory"
     return _without_a_launch(call, policy, will)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from triton_ops.backend import is_tensor
+from triton_ops.backend import Arguments, is_tensor, names_of_addresses
 from triton_ops.cache import NotedCall
 from triton_ops.dispatch.grids import grids_by_config
 from triton_ops.problem import plain
@@ -34,6 +34,8 @@ def note_of(given: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpa
     values = {name: spec_of(value) if is_tensor(value) else value for name, value in given.items()}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
+    if addressed := names_of_addresses(Arguments(keyword=given)):
+        return f"the addresses in {', '.join(addressed)} are of this process's memory"
     if strange:
         return f"{', '.join(strange)}, of which no value is noted"
     if space.size.total > _MOST:

@@ -17,7 +17,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 
 from triton_ops.backend import one_line
 from triton_ops.evaluation.default_times import DefaultTimes
@@ -74,7 +76,8 @@ class _Gpu:
         self._trying, self._ended = threading.Lock(), False
         self.keep: Callable[[Trial], None] = lambda _: None
         whose = threading.current_thread().name  # a run of many problems has one for each
-        self._thread = threading.Thread(target=self._serve, name=f"{whose} on {name}", daemon=True)
+        serve = partial(copy_context().run, self._serve)  # a worker after a death is given what the first one was
+        self._thread = threading.Thread(target=serve, name=f"{whose} on {name}", daemon=True)
         self._thread.start()
 
     def ask(self, asked: _Asked) -> None:

@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 from triton_ops import settings
-from triton_ops.backend.by_value import is_installed
+from triton_ops.backend.users_code import is_installed
 
 _LIMITS = tuple(sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}))
 _OWN_LOG = logging.getLogger("triton_ops")

@@ -11,12 +11,13 @@ import linecache
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend import one_line, take_allocator, unpack, warm_up
-from triton_ops.backend.by_value import is_installed
+from triton_ops.backend.users_code import is_installed
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.process_state import ProcessState
@@ -103,7 +104,7 @@ def _import(packages: Sequence[str], device: str) -> None:
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError; `device` is the GPU of this process."""
     station: Inline | None = None
-    known, begun = frozenset(sys.modules), ProcessState.here()
+    known, begun, context = frozenset(sys.modules), ProcessState.here(), copy_context()
     while True:
         try:
             question = receive()
@@ -115,9 +116,10 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
             answer = Answer(value=begun.changed() or ("a process" if strays() else ""))
         elif isinstance(question, Setup):
             stay_on(device)  # code of the task before may have chosen another
-            station, answer = _set_up(question, lambda step: send(StepStarted(step)))
+            context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it
+            station, answer = context.run(_set_up, question, lambda step: send(StepStarted(step)))
         else:
-            answer = _answer(station, question)
+            answer = context.run(_answer, station, question)
         send(answer)
 
 

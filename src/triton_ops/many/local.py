@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextvars import copy_context
 from functools import partial
 
 from triton_ops.compile_pool.shared_cpus import SharedCpus
@@ -95,7 +96,8 @@ class _Tune:
         self._ready, self._held_s = ready, held_s
         self.future: Future[TuningResult] = Future()
         self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
-        self.thread = threading.Thread(target=self._run, name=f"triton-ops {job.label}", daemon=True)
+        run = partial(copy_context().run, self._run)  # what the caller has set for launches holds for these too
+        self.thread = threading.Thread(target=run, name=f"triton-ops {job.label}", daemon=True)
         self.thread.start()
 
     def drop(self) -> None:

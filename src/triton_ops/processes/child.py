@@ -33,6 +33,7 @@ from triton_ops.processes.family import end_family, members
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that people and systems send: a process that dies of one has not crashed."""
 
+_HOME = str(Path(__file__).parents[2])  # the folder or archive that holds this package
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, prctl(2)
 # `-c` puts the working folder first on the search path; the program removes it before it imports anything.
 _PROGRAM = (
@@ -82,7 +83,8 @@ def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> lis
     """
     if not sys.executable or os.name != "posix":
         raise DeviceError("no further Python process can be started here", hint="run it inline")
-    path = sorted(search_path(), key=lambda entry: not _of_python(entry))
+    entries = dict.fromkeys([*search_path(), _HOME])  # a program may take an entry away after its imports
+    path = sorted(entries, key=lambda entry: not _of_python(entry))
     kept = folder()
     manner = {
         "path": path,
@@ -150,8 +152,19 @@ class Surroundings:
 def search_path() -> list[str]:
     """The search path of this process with absolute folders; entries that are no text are left out, as Python does."""
     path: list[Any] = list(sys.path)
+    return [found for entry in path if isinstance(entry, str) and (found := _absolute(entry)) is not None]
+
+
+def _absolute(entry: str) -> str | None:
+    """The folder of an entry: of a relative one that in which Python found modules, wherever this process went since.
+
+    It is None where the current folder is gone.
+    """
+    if entry.startswith("/"):
+        return entry
+    found: str | None = getattr(sys.path_importer_cache.get(entry), "path", None)
     here = settings.current_folder()
-    return [found for entry in path if isinstance(entry, str) and (found := entry or here) is not None]
+    return found if found is not None or here is None else str(Path(here, entry))
 
 
 def _of_python(entry: str) -> bool:

@@ -13,8 +13,10 @@ from typing import Any
 
 from triton_ops._files import ensure_folder, folder_within, locked, writable
 from triton_ops.backend import Arguments, Kernel, Operation
+from triton_ops.backend.addresses import not_for_another_process
 from triton_ops.cache import RECORDS, Key, MemoryStore, NotedCall
 from triton_ops.compile_pool.shared_cpus import SharedCpus
+from triton_ops.evaluation.isolated import wants_isolation
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.hardware import Turns, chosen_gpus
 from triton_ops.history.quarantine import Quarantine, quarantine_of
@@ -102,7 +104,8 @@ def tune(
         force: Whether to search even if the winner is known; the known winner is tried again.
         cold: On a GPU, whether L2 holds none of the kernel's data when a launch starts, as in a real model.
         isolate: Whether candidates run in a separate process, where a crash or a hang ends one trial; None isolates
-            Triton kernels on a GPU. A kernel that cannot be sent to another process runs inline, with a warning.
+            Triton kernels on a GPU. A kernel that cannot be sent to another process runs inline, with a warning; one
+            with an argument that holds addresses of memory is not tuned unless this is False.
         patience: The seconds after which a trial counts as hung; None takes the effort's. Inline no trial is ended.
         transfer: Whether records of the same kernel on other problems and devices may guide the search `auto`.
         wait: Whether to wait for other processes that measure on the same GPU; False raises a `DeviceError` if one
@@ -120,6 +123,7 @@ def tune(
     Raises:
         KernelTypeError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError, CacheError:
             An argument does not fit; raised before anything runs.
+        TargetError: An argument holds addresses of memory, and configs would be tried in another process.
         TargetError: The reference raises, or gives another result each time; the check raises, returns no bool, or
             refuses the expected result.
         TuningFailedError: No config ran; the error holds the reason for every config.
@@ -233,6 +237,7 @@ def tune_request(
     forced = force or not keep
     if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
         return found
+    _check_addresses(request, isolate)
     run = RunRequest(
         task=request.task(space),
         effort=plan,
@@ -263,6 +268,21 @@ def tune_request(
             keep=keep,
             gate=gate,
         ).run()
+
+
+def _check_addresses(request: TuneRequest, isolate: bool | None) -> None:
+    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked.
+
+    Raises:
+        TargetError: They would be tried in another process.
+    """
+    names = ", ".join(request.addresses)
+    if names and wants_isolation(request.kernel, request.device, isolate):
+        raise not_for_another_process(f"{names} of {request.kernel.name}")
+    if names:
+        _log.warning(
+            "what %s writes by the addresses in %s is neither checked nor restored", request.kernel.name, names
+        )
 
 
 def known_result(

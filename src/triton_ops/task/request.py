@@ -15,6 +15,7 @@ from triton_ops.backend import (
     by_name,
     is_descriptor,
     is_tensor,
+    names_of_addresses,
     positional_names,
     source_of,
     taken_apart,
@@ -84,6 +85,11 @@ class TuneRequest:
         tolerance = self.tolerance.content
         content: dict[str, Any] = {"tolerance": tolerance} if tolerance else {}
         return content if self.check is None else {**content, "check": _object(self.check)}
+
+    @property
+    def addresses(self) -> list[str]:
+        """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
+        return names_of_addresses(self.arguments.given) if isinstance(self.arguments, CopiedArguments) else []
 
     def on(self, device: str) -> TuneRequest:
         """This request on another device of the same kind.

@@ -22,7 +22,7 @@ from triton_ops import settings
 from triton_ops._files import ensure_folder
 from triton_ops._optional import require
 from triton_ops.backend import pack
-from triton_ops.backend.by_value import is_installed
+from triton_ops.backend.users_code import NEEDS, is_installed, is_listed
 from triton_ops.exceptions import DeviceError, SettingsError, TargetError
 from triton_ops.history.recall import cache_folder, store_in
 from triton_ops.many.cluster.actors import SIMULATED, HostFacts, Keeper, Measurer, facts_here
@@ -155,13 +155,16 @@ def check_answer(address: str) -> None:
 
 
 def _modules_in(packed: Iterable[bytes]) -> list[Path]:
-    """The user's modules that packed tunes name, each as its file or its package's folder."""
+    """The modules that packed tunes name and hosts may lack, each as its file or its package's folder.
+
+    They are the user's, and installed packages of folders that are no Python's own.
+    """
     words = {word for content in packed for _, word, _ in pickletools.genops(content) if isinstance(word, str)}
     tops = {word.partition(".")[0] for word in words} & sys.modules.keys()
     found = []
-    for top in sorted(tops - {"__main__", "triton_ops"}):
+    for top in sorted(tops - {*NEEDS, "__main__", "triton_ops"}):
         file = getattr(sys.modules[top], "__file__", None)
-        if file is not None and not is_installed(top):
+        if file is not None and (is_listed(file) or not is_installed(top)):
             path = Path(file).resolve()
             found.append(path.parent if path.name == "__init__.py" else path)
     return found
