@@ -34,6 +34,7 @@ from triton_ops.exceptions import (
     CacheError,
     DeviceError,
     MissingDependencyError,
+    NotLoadedError,
     RunLogError,
     TritonKernelError,
     TuningFailedError,
@@ -41,6 +42,7 @@ from triton_ops.exceptions import (
 from triton_ops.space import Config
 
 CHECK_FAILED = 5
+NOT_LOADED = 6
 INTERNAL_ERROR = 70
 _BOLD = re.compile(r"(\x1b\[[01]m)")
 _CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -164,6 +166,8 @@ def exit_code(error: BaseException) -> int:
         return 3
     if isinstance(error, (CacheError, RunLogError)):
         return 4
+    if isinstance(error, NotLoadedError):
+        return NOT_LOADED
     known = isinstance(error, (TritonKernelError, _USAGE_ERROR)) or _folder_is_gone(error)
     return 2 if known else INTERNAL_ERROR
 

@@ -1,0 +1,228 @@
+"""A file is data: whatever a record, a lockfile, a list of misses or of problems names, none of its code is run."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import triton_ops
+from triton_ops import operation
+from triton_ops.cache import Key, LockPlan, Record, Timing, lock_of, read_lockfile, write_lockfile
+from triton_ops.cli.app import main
+from triton_ops.exceptions import NotLoadedError
+from triton_ops.hardware import probe
+from triton_ops.history.misses import Harvest
+from triton_ops.history.recall import store_in
+from triton_ops.problem import Problem
+from triton_ops.serving.prepare import prepare
+from triton_ops.serving.targets import Targets, as_target, kernel_in
+from triton_ops.space import Config
+from triton_ops.space.members import members_named
+
+MARK = Path("mark")
+EVIL = "from pathlib import Path\nPath('mark').touch()\ndef run(path, config='x'):\n    Path(path).touch()\n"
+
+
+def touch(path, config="x"):
+    """A function of a module that this process has imported, and that nothing has declared as a kernel."""
+    Path(path).touch()
+
+
+class Holder:
+    touch = staticmethod(touch)
+
+
+# What a file may name: the name of a kernel, its problem and its config
+NAMES = {
+    "Python's own": ("subprocess:getoutput", {"cmd": "touch mark"}, {"encoding": "utf-8"}),
+    "Python's own, by dots": ("os:path.os.system", {"command": "touch mark"}, {}),
+    "a builtin": ("builtins:exec", {"source": "open('mark', 'w')"}, {}),
+    "a file": ("evil.py:run", {"path": "mark"}, {"config": "x"}),
+    "a module of the current folder": ("evil:run", {"path": "mark"}, {"config": "x"}),
+    "a module of the current folder alone": ("evil", {"path": "mark"}, {"config": "x"}),
+    "a package of the current folder": ("planted.evil:run", {"path": "mark"}, {"config": "x"}),
+    "an imported function": (f"{__name__}:touch", {"path": "mark"}, {"config": "x"}),
+    "an imported function, by dots": (f"{__name__}:Holder.touch", {"path": "mark"}, {"config": "x"}),
+    "a function of an installed package": ("_pytest.pathlib:_force_symlink", {}, {}),
+    "a member of this package": ("triton_ops.cli.app:main", {}, {"arguments": "tune evil.py:run"}),
+    "a shipped kernel's module": ("triton_ops.kernels:load", {"name": "evil"}, {}),
+    "a late import": ("lazy:evil", {"path": "mark"}, {}),
+    "a program": ("__main__:run", {"path": "mark"}, {}),
+}
+COMMANDS = {
+    "verify": ["verify", "lock.json", "--device", "cpu"],
+    "verify --static": ["verify", "lock.json", "--static"],
+    "verify --kernel": ["verify", "lock.json", "--kernel", "NAME", "--device", "cpu"],
+    "verify --kernels": ["verify", "lock.json", "--kernels", "own.py", "--device", "cpu"],
+    "tune --from-misses": ["tune", "--from-misses", "--inline"],
+    "tune --from-misses --isolate": ["tune", "--from-misses", "--isolate"],
+    "tune TARGET --from-misses": ["tune", "own.py:fine", "--from-misses", "--inline"],
+    "show": ["show", "--json"],
+    "keys": ["keys"],
+    "report": ["report", "-o", "report.html"],
+    "portfolio": ["portfolio", "NAME"],
+    "misses": ["misses"],
+    "why FILE": ["why", "lock.json"],
+    "export": ["exchange", "export", "vllm-moe", ".", "--lockfile", "lock.json", "--kernel", "NAME", "--row", "path"],
+    "lock --check": ["lock", "--check", "--lockfile", "lock.json"],
+}
+NOT_LOADED = {"verify", "verify --static", "verify --kernel", "verify --kernels", "tune --from-misses"}
+
+
+class Lazy(type(sys)):
+    """A module that imports a part of itself when that is asked for, as large packages do."""
+
+    def __getattr__(self, name):
+        if name != "evil":
+            raise AttributeError(name)
+        MARK.touch()
+        return touch
+
+
+def record_of(name, problem, config):
+    module, _, path = name.partition(":")
+    function = sys.modules.get(module)
+    for part in path.split(".") if path else ():
+        function = getattr(function, part, None)
+    kernel = kernel_in(as_target(function)) if callable(function) else None
+    identity = {} if kernel is None else kernel.identity
+    key = Key.of(Problem(name, tuple(problem.items())), identity, probe("cpu"))
+    return Record(key=key, winner=Config(config), timing=Timing(1.0, 1.0, 1.0, 3))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with the files that attack, in which nothing has been run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("planted").mkdir()
+    for path in ("evil.py", "planted/__init__.py", "planted/evil.py"):
+        Path(path).write_text(EVIL)
+    Path("own.py").write_text(
+        "from triton_ops import operation\n"
+        "import subprocess\n"
+        "def plain(n, step=1):\n    open('mark', 'w')\n"
+        "@operation(space={'step': [1, 2]}, arguments=lambda n=64: {'n': n})\n"
+        "def fine(n, step):\n    return n\n"
+    )
+    yield tmp_path
+    for name in ("evil", "planted", "planted.evil", "own"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def planted(here, monkeypatch):
+    """The files of an attack: records, their lockfile, their misses, and a list of problems; gives the records."""
+    records = [record_of(*each) for each in NAMES.values()]
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    harvest = Harvest(Path("cache"))
+    for record in records:
+        store_in(str(here / "cache")).put(record)
+        harvest.note(record.key)
+    harvest.flush()
+    write_lockfile(lock_of(records, LockPlan())[0], "lock.json")
+    return records
+
+
+def assert_nothing_ran():
+    assert not MARK.exists()
+    assert not {"evil", "planted", "planted.evil"} & sys.modules.keys()
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_runs_what_a_file_names(command):
+    words = COMMANDS[command]
+    names = [name for name, _, _ in NAMES.values() if ".py:" not in name] if "NAME" in words else [""]
+    codes = {main([name if word == "NAME" else word for word in words]) for name in names}
+    assert_nothing_ran()
+    if command in NOT_LOADED:
+        assert codes == {6}
+
+
+@pytest.mark.usefixtures("planted")
+def test_each_entry_that_is_not_loaded_is_told(capsys):
+    assert main(["verify", "lock.json", "--static", "--json"]) == 6
+    told = json.loads(capsys.readouterr().out)
+    assert [(each["entry"]["kernel"], each["outcome"]) for each in told] == [
+        (name, "not loaded") for name in sorted(name for name, _, _ in NAMES.values())
+    ]
+    assert main(["verify", "lock.json", "--static"]) == 6
+    assert f"{len(NAMES)} entries: {len(NAMES)} not loaded" in capsys.readouterr().out
+    assert main(["tune", "--from-misses", "--json"]) == 6
+    assert {each["outcome"] for each in json.loads(capsys.readouterr().out)} == {"not loaded"}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("named", NAMES)
+def test_a_list_of_problems_runs_nothing_that_is_not_named_beside_it(named, capsys):
+    Path("list.txt").write_text(json.dumps({"target": NAMES[named][0]}))
+    code = main(["tune", "--problems", "list.txt", "--kernels", "own.py", "--inline"])
+    assert_nothing_ran()
+    assert code == (6 if ":" in NAMES[named][0] else 2)
+    assert "list.txt, line 1: " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_record_that_is_locked_and_verified_runs_nothing(capsys):
+    assert main(["lock", "--lockfile", "chain.json"]) == 0
+    assert main(["verify", "chain.json", "--device", "cpu"]) == 6
+    assert main(["lock", "--refresh", "--lockfile", "chain.json"]) == 0
+    assert main(["verify", "chain.json", "--static"]) == 6
+    assert_nothing_ran()
+
+
+def test_no_function_runs_what_a_file_names(planted):
+    lock = read_lockfile("lock.json")
+    assert len(prepare(lock, device="cpu").failed) == len(NAMES)
+    targets = Targets()
+    for record in planted:
+        for find in (targets.find, targets.decorated):
+            with pytest.raises(NotLoadedError):
+                find(record.key.kernel)
+    triton_ops.use_lockfile("lock.json")
+    triton_ops.use_lockfile(None)
+    assert_nothing_ran()
+
+
+@operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n})
+def declared(n, step):
+    return n // step
+
+
+also_called = declared
+
+
+def test_what_a_module_of_this_process_declares_is_found_by_its_own_name_alone():
+    assert Targets().find(f"{__name__}:declared") is declared
+    with pytest.raises(NotLoadedError):
+        Targets().find(f"{__name__}:also_called")
+
+
+def test_a_value_of_a_config_makes_no_module_import_a_part_of_itself(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    assert members_named({"how": "lazy:evil.FAST", "of": "lazy:evil.evil.FAST"}) == {}
+    assert_nothing_ran()
+
+
+def test_kernels_are_loaded_from_a_file_a_module_or_one_by_one(capsys, monkeypatch, here):
+    """A function counts where it is named itself, and not with its file."""
+    monkeypatch.syspath_prepend(here)
+    importlib.import_module("own")
+
+    write_lockfile(lock_of([record_of("own:fine", {"n": 64}, {"step": 1})], LockPlan())[0], "fine.json")
+    write_lockfile(lock_of([record_of("own:plain", {"n": 64}, {"step": 1})], LockPlan())[0], "plain.json")
+    words = ["--static", "--json"]
+    for path, named, outcome in (
+        ("fine.json", "own.py", "not measured"),
+        ("fine.json", "own", "not measured"),
+        ("fine.json", "own.py:fine", "not measured"),
+        ("plain.json", "own.py", "not loaded"),
+        ("plain.json", "own.py:plain", "not measured"),
+    ):
+        sys.modules.pop("own", None)
+        assert main(["verify", path, *words, "--kernels", named]) == (6 if outcome == "not loaded" else 0)
+        assert json.loads(capsys.readouterr().out)[0]["outcome"] == outcome
