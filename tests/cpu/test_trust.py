@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import os
+import stat
 import sys
 from pathlib import Path
 
@@ -11,10 +13,12 @@ import triton_ops
 from triton_ops import operation
 from triton_ops.cache import Key, LockPlan, Record, Timing, lock_of, read_lockfile, write_lockfile
 from triton_ops.cli.app import main
-from triton_ops.exceptions import NotLoadedError
+from triton_ops.compile_modes.run_folder import run_folder
+from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.hardware import probe
 from triton_ops.history.misses import Harvest
 from triton_ops.history.recall import store_in
+from triton_ops.inductor.modes import CompileMode
 from triton_ops.problem import Problem
 from triton_ops.serving.prepare import prepare
 from triton_ops.serving.targets import Targets, as_target, kernel_in
@@ -226,3 +230,80 @@ def test_kernels_are_loaded_from_a_file_a_module_or_one_by_one(capsys, monkeypat
         sys.modules.pop("own", None)
         assert main(["verify", path, *words, "--kernels", named]) == (6 if outcome == "not loaded" else 0)
         assert json.loads(capsys.readouterr().out)[0]["outcome"] == outcome
+
+
+# Folders of compiled code
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
+NOBODY = 65534
+
+
+def folder_of_everybody(path):
+    path.mkdir()
+    path.chmod(0o1777)
+    return path
+
+
+def planted_by_link(place, victim):
+    place.symlink_to(victim)
+    os.chown(place, NOBODY, NOBODY, follow_symlinks=False)
+
+
+def planted_by_another(place, _):
+    (place / "KEY" / "default").mkdir(parents=True)
+    for each in (place, *place.rglob("*")):
+        os.chown(each, NOBODY, NOBODY)
+
+
+def planted_inside(place, _):
+    place.mkdir()
+    (place / "KEY").mkdir()
+    os.chown(place / "KEY", NOBODY, NOBODY)
+
+
+def planted_link_inside(place, victim):
+    place.mkdir()
+    planted_by_link(place / "KEY", victim)
+
+
+def open_to_all(place, _):
+    (place / "KEY").mkdir(parents=True)
+    place.chmod(0o777)
+
+
+@root_only
+@pytest.mark.parametrize(
+    "plant", [planted_by_link, planted_by_another, planted_inside, planted_link_inside, open_to_all]
+)
+def test_compile_modes_take_no_code_from_a_folder_of_another_user(tmp_path, plant, caplog):
+    root, victim = folder_of_everybody(tmp_path / "root"), tmp_path / "victim"
+    (victim / "KEY").mkdir(parents=True)
+    (victim / "KEY" / "mine").touch()
+    plant(root / "compile-modes", victim)
+    before = sorted(tmp_path.rglob("*"))
+    with run_folder(root, "KEY", resume=False) as found:
+        used = found.of(CompileMode("default"))
+        assert root not in used.parents
+        assert (used.stat().st_uid, stat.S_IMODE(used.stat().st_mode)) == (os.getuid(), 0o700)
+        found.remove()
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not used.exists()
+    assert ["keeps no compiled code" in each.getMessage() for each in caplog.records] == [True]
+
+
+@root_only
+def test_a_folder_that_another_user_gets_during_a_comparison_is_used_no_more(tmp_path):
+    with run_folder(tmp_path, "KEY", resume=True) as found:
+        assert found.of(CompileMode("default")).is_relative_to(tmp_path)
+        os.chown(tmp_path / "compile-modes", NOBODY, NOBODY)
+        with pytest.raises(CacheError, match="is not used for compiled code"):
+            found.of(CompileMode("default"))
+    os.chown(tmp_path / "compile-modes", 0, 0)
+
+
+def test_in_a_folder_of_everybody_compile_modes_are_kept_where_nobody_else_may_look(tmp_path):
+    root = folder_of_everybody(tmp_path / "root")
+    with run_folder(root, "KEY", resume=True) as found:
+        assert found.path == root / "compile-modes" / "KEY"
+        for path in (found.path, found.path.parent, found.of(CompileMode("default"))):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700

@@ -67,7 +67,7 @@ class Targets:
 
 
 def is_declared(given: Any) -> bool:
-    """Whether an object was declared as a kernel: an operation, a chooser, a kernel of this package, or a decorated one.
+    """Whether an object was declared as a kernel: an operation, a chooser, a kernel of this package, or decorated.
 
     A function is none: whoever names its module has not said that it may be called with what a file holds.
     """
