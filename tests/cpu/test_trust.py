@@ -5,12 +5,15 @@ import json
 import os
 import stat
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 import triton_ops
 from triton_ops import operation
+from triton_ops.backend.entries import disk_cache
+from triton_ops.backend.offline import compiler_environment
 from triton_ops.cache import Key, LockPlan, Record, Timing, lock_of, read_lockfile, write_lockfile
 from triton_ops.cli.app import main
 from triton_ops.compile_modes.run_folder import run_folder
@@ -20,6 +23,7 @@ from triton_ops.history.misses import Harvest
 from triton_ops.history.recall import store_in
 from triton_ops.inductor.modes import CompileMode
 from triton_ops.problem import Problem
+from triton_ops.processes.child import environment
 from triton_ops.serving.prepare import prepare
 from triton_ops.serving.targets import Targets, as_target, kernel_in
 from triton_ops.space import Config
@@ -307,3 +311,81 @@ def test_in_a_folder_of_everybody_compile_modes_are_kept_where_nobody_else_may_l
         assert found.path == root / "compile-modes" / "KEY"
         for path in (found.path, found.path.parent, found.of(CompileMode("default"))):
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home folder of this user, whose caches are in their usual places."""
+    for name in ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "home"
+    home.mkdir(0o700)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder_of_everybody(tmp_path / "tmp")))
+    return home
+
+
+VARIABLES = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
+
+
+def test_children_keep_code_where_triton_and_torch_keep_it(home, tmp_path):
+    found = environment({}, "mark")
+    assert found["TRITON_CACHE_DIR"] == str(home / ".triton" / "cache")
+    inductor = Path(found["TORCHINDUCTOR_CACHE_DIR"])
+    assert (inductor.parent, inductor.stat().st_uid) == (tmp_path / "tmp", os.getuid())
+    assert stat.S_IMODE(inductor.stat().st_mode) == 0o700, "another user could have made it first"
+    assert not list(home.iterdir()), "a folder that nobody else can make need not be there"
+    inductor.chmod(0o755)
+    assert environment({}, "mark") == found
+
+
+@root_only
+@pytest.mark.parametrize("how", ["open", "sticky", "owned", "link", "above", "group"])
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_children_load_no_code_that_another_user_could_have_written(home, tmp_path, monkeypatch, caplog, variable, how):
+    place = tmp_path / "chosen"
+    place.mkdir()
+    monkeypatch.setenv(variable, str(place))
+    if how in ("open", "sticky", "group"):
+        place.chmod({"open": 0o777, "sticky": 0o1777, "group": 0o775}[how])
+    if how in ("owned", "group"):
+        os.chown(place, NOBODY if how == "owned" else 0, NOBODY)
+    if how == "link":
+        link = folder_of_everybody(tmp_path / "all") / "link"
+        planted_by_link(link, place)
+        monkeypatch.setenv(variable, str(link))
+    if how == "above":
+        (place / "in").mkdir()
+        place.chmod(0o777)
+        monkeypatch.setenv(variable, str(place / "in"))
+    for _ in range(2):
+        used = Path(environment({}, "mark")[variable])
+        assert used == home / ".cache" / "triton-ops-code" / VARIABLES[variable]
+        assert stat.S_IMODE(used.stat().st_mode) == 0o700
+    assert [str(tmp_path) in each.getMessage() for each in caplog.records] == [True]
+    os.chown(home, NOBODY, NOBODY)
+    assert home not in Path(environment({}, "mark")[variable]).parents
+
+
+@root_only
+def test_a_worker_is_told_folders_that_are_its_users_own(home, tmp_path, monkeypatch):
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, str(folder_of_everybody(tmp_path / variable)))
+    told = tmp_path / "told"
+
+    def work(config="x"):
+        told.write_text(json.dumps({name: os.environ.get(name) for name in VARIABLES}))
+
+    triton_ops.tune(work, space={"config": ["x"]}, device="cpu", isolate=True, cache_dir=tmp_path / "records")
+    own = home / ".cache" / "triton-ops-code"
+    assert json.loads(told.read_text()) == {name: str(own / part) for name, part in VARIABLES.items()}
+
+
+@pytest.mark.triton
+@root_only
+def test_compilers_keep_nothing_where_another_user_could_replace_it(home, tmp_path, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder_of_everybody(tmp_path / "chosen")))
+    own = home / ".cache" / "triton-ops-code" / "triton"
+    assert compiler_environment()["TRITON_CACHE_DIR"] == str(own)
+    assert disk_cache() == own
