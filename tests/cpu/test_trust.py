@@ -12,10 +12,12 @@ import pytest
 
 import triton_ops
 from triton_ops import operation
+from triton_ops._files import own_temporary_folder, private
 from triton_ops.backend.entries import disk_cache
 from triton_ops.backend.offline import compiler_environment
 from triton_ops.cache import Key, LockPlan, Record, Timing, lock_of, read_lockfile, write_lockfile
 from triton_ops.cli.app import main
+from triton_ops.cli.target import load_kernels
 from triton_ops.compile_modes.run_folder import run_folder
 from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.hardware import probe
@@ -216,6 +218,21 @@ def test_a_value_of_a_config_makes_no_module_import_a_part_of_itself(here, monke
     assert_nothing_ran()
 
 
+@pytest.mark.usefixtures("here")
+def test_a_kernel_that_two_files_have_is_loaded_once(capsys):
+    Path("first.py").write_text(Path("own.py").read_text())
+    Path("second.py").write_text("from first import fine\n")
+    assert list(load_kernels(["first.py", "second.py"])) == ["first.py:fine"]
+    assert main(["tune", "--from-misses", "--kernels", "first.py", "--kernels", "second.py"]) == 0
+    for name in ("first", "second"):
+        sys.modules.pop(name)
+
+
+def test_a_kernel_of_a_program_is_told_apart():
+    with pytest.raises(NotLoadedError, match="define it in a module"):
+        Targets().find("__main__:run")
+
+
 def test_kernels_are_loaded_from_a_file_a_module_or_one_by_one(capsys, monkeypatch, here):
     """A function counts where it is named itself, and not with its file."""
     monkeypatch.syspath_prepend(here)
@@ -293,6 +310,15 @@ def test_compile_modes_take_no_code_from_a_folder_of_another_user(tmp_path, plan
     assert sorted(tmp_path.rglob("*")) == before
     assert not used.exists()
     assert ["keeps no compiled code" in each.getMessage() for each in caplog.records] == [True]
+
+
+@root_only
+def test_without_any_folder_of_its_own_no_process_is_started(home, tmp_path, monkeypatch):
+    for path in (home, tmp_path / "tmp"):
+        os.chown(path, NOBODY, NOBODY)
+    monkeypatch.setattr(private, "_own_temporary", own_temporary_folder)
+    with pytest.raises(CacheError, match="no folder for compiled code that only this user can write"):
+        environment({}, "mark")
 
 
 @root_only

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import grp
 import logging
@@ -15,6 +16,7 @@ from pathlib import Path
 import platformdirs
 
 from triton_ops._files.temporary import own_temporary_folder
+from triton_ops.exceptions import CacheError
 
 _MOST_LINKS = 40  # as many as Linux follows
 _log = logging.getLogger("triton_ops")
@@ -46,6 +48,9 @@ def code_folder(path: Path, name: str) -> Path:
     Args:
         path: The folder that the user or a program has chosen; it is made if another user could make it first.
         name: The name of its substitute, in this user's folder of caches.
+
+    Raises:
+        CacheError: Neither that nor the folder for temporary files is this user's alone.
     """
     try:
         full = path.absolute()
@@ -65,7 +70,12 @@ def _substitute(name: str) -> Path:
     try:
         return private_folder(Path(platformdirs.user_cache_dir("triton-ops-code")).absolute() / name)
     except (OSError, RuntimeError):  # no home folder, or another user's
-        return _own_temporary() / name
+        with contextlib.suppress(OSError):
+            return private_folder(_own_temporary() / name)
+    raise CacheError(
+        "there is no folder for compiled code that only this user can write: neither in the home folder nor in TMPDIR",
+        hint="name one with XDG_CACHE_HOME or TMPDIR",
+    )
 
 
 @lru_cache(maxsize=1)

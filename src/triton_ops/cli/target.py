@@ -78,7 +78,9 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
                 f"{text} declares no kernel: no operation, no chooser, and no function under a decorator for kernels",
                 hint=f"name a function by itself: {text}:NAME",
             )
-        found |= {target: getattr(module, target.rpartition(":")[2]) for target in declared.values()}
+        known = [id(value) for value in found.values()]  # a file may import what another one declares
+        names = {target: target.rpartition(":")[2] for place, target in declared.items() if place not in known}
+        found |= {target: getattr(module, name) for target, name in names.items()}
     return found
 
 

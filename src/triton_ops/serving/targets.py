@@ -20,6 +20,8 @@ from triton_ops.tensors import TensorSpec
 
 Target = Operation | Kernel
 DECORATED = "triton_ops.dispatch.noted"
+_NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
+_OF_A_PROGRAM = "a script or notebook has defined it, and no other program can: define it in a module"
 
 
 class Targets:
@@ -60,7 +62,7 @@ class Targets:
             if found is None or as_target(found).name != name:
                 raise NotLoadedError(
                     f"{name} is not loaded; loaded are {', '.join(self._given) or 'shipped kernels alone'}",
-                    hint="name its file or module, if you trust it, with --kernels; in Python, give it as a target",
+                    hint=_OF_A_PROGRAM if name.startswith("__main__:") else _NAME_IT,
                 )
             self._known[name] = as_target(found), found
         return self._known[name][0]
