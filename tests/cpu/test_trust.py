@@ -71,7 +71,7 @@ COMMANDS = {
     "tune TARGET --from-misses": ["tune", "own.py:fine", "--from-misses", "--inline"],
     "show": ["show", "--json"],
     "keys": ["keys"],
-    "report": ["report", "-o", "report.html"],
+    "report": ["report", "NAME", "-o", "report.html"],
     "portfolio": ["portfolio", "NAME"],
     "misses": ["misses"],
     "why FILE": ["why", "lock.json"],
