@@ -174,14 +174,9 @@ def name_triton_programs(path: str) -> None:
         os.environ[name] = path
 
 
-def set_disk_cache(folder: str) -> None:
-    """Have Triton keep what it compiles in `folder`, in this process and in those that it starts."""
-    os.environ["TRITON_CACHE_DIR"] = folder
-
-
-def set_temporary_folder(folder: str) -> None:
-    """Have temporary files be made in `folder`, by this process and by those that it starts."""
-    os.environ["TMPDIR"] = folder
+def set_folder(variable: str, folder: str) -> None:
+    """Have a variable name a folder, for this process and for those that it starts."""
+    os.environ[variable] = folder
 
 
 def environment() -> frozenset[tuple[str, str]]:
@@ -225,6 +220,14 @@ def triton_cache_dir() -> Path:
     """Where Triton keeps what it has compiled, as the environment says; a program may have told Triton otherwise."""
     home = os.environ.get("TRITON_HOME") or os.path.expanduser("~/")  # noqa: PTH111 - without a home folder it stays
     return Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
+
+
+def code_folders() -> dict[str, tuple[Path, str]]:
+    """The variables that name folders of compiled code, each with the folder that holds now and a short name."""
+    return {
+        "TRITON_CACHE_DIR": (triton_cache_dir(), "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": (inductor_cache_dir(), "inductor"),
+    }
 
 
 def inductor_cache_dir() -> Path:

@@ -394,6 +394,23 @@ def test_children_load_no_code_that_another_user_could_have_written(home, tmp_pa
 
 
 @root_only
+def test_a_command_loads_no_code_that_another_user_could_have_written(home, tmp_path, monkeypatch):
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, str(folder_of_everybody(tmp_path / variable)))
+    Path(tmp_path / "told.py").write_text(
+        "import os\nfrom pathlib import Path\n"
+        "def work(step=1):\n"
+        "    names = ('TRITON_CACHE_DIR', 'TORCHINDUCTOR_CACHE_DIR')\n"
+        f"    Path({str(tmp_path / 'told')!r}).write_text(' '.join(map(os.environ.get, names)))\n"
+    )
+    words = ["tune", f"{tmp_path / 'told.py'}:work", "--space", "step=1", "--device", "cpu", "--inline"]
+    assert main([*words, "--cache-dir", str(tmp_path / "records")]) == 0
+    own = home / ".cache" / "triton-ops-code"
+    assert (tmp_path / "told").read_text().split() == [str(own / part) for part in VARIABLES.values()]
+    sys.modules.pop("told")
+
+
+@root_only
 def test_a_worker_is_told_folders_that_are_its_users_own(home, tmp_path, monkeypatch):
     for variable in VARIABLES:
         monkeypatch.setenv(variable, str(folder_of_everybody(tmp_path / variable)))

@@ -29,6 +29,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import settings
+from triton_ops._files import code_folder
 from triton_ops._sealed import storable
 from triton_ops.exceptions import (
     CacheError,
@@ -146,7 +147,13 @@ def messages() -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_data_on_stdout() -> Iterator[None]:
-    """Inside the block, the output of a target, a compiler or their processes goes to stderr."""
+    """Inside the block, the output of a target, a compiler or their processes goes to stderr.
+
+    From its beginning Triton and torch load no compiled code in this process that another user could have written.
+    """
+    for variable, (folder, name) in settings.code_folders().items():
+        if (own := code_folder(folder, name)) != folder:
+            settings.set_folder(variable, str(own))
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected

@@ -101,11 +101,8 @@ def environment(changes: Mapping[str, str], family: str, temporary: Path | None 
         family: As of `settings.for_child`.
         temporary: As of `settings.for_child`. What `torch.compile` keeps between processes stays where it is.
     """
-    folders = {
-        "TRITON_CACHE_DIR": (settings.triton_cache_dir, "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": (settings.inductor_cache_dir, "inductor"),
-    }
-    judged = {name: str(code_folder(of(), own)) for name, (of, own) in folders.items() if name not in changes}
+    folders = settings.code_folders().items()
+    judged = {name: str(code_folder(*folder)) for name, folder in folders if name not in changes}
     return settings.for_child({**judged, **changes}, family, temporary)
 
 
@@ -220,7 +217,7 @@ def guarded(leftovers: Leftovers) -> None:
         _marks.extend([] if leftovers.family is None else [leftovers.family])
         _guards.extend([] if guard is None else [guard])
         if leftovers.temporary is not None and not make_temporary(leftovers.temporary):  # by now the guard removes it
-            settings.set_temporary_folder(str(leftovers.temporary.parent))
+            settings.set_folder("TMPDIR", str(leftovers.temporary.parent))
         return
     try:
         os.setpgid(0, 0)
