@@ -54,8 +54,8 @@ def code_folder(path: Path, name: str) -> Path:
     """
     try:
         full = path.absolute()
-        there = next(each for each in (full, *full.parents) if os.path.lexists(each))
-        if there != full and not _open_to_others(_judged(there).lstat(), sticky=False):
+        nearest = next(each for each in (full, *full.parents) if os.path.lexists(each))
+        if nearest != full and not _open_to_others(_judged(nearest).lstat(), sticky=False):
             return path
         if _open_to_others(_judged(full).lstat(), sticky=False):
             raise PermissionError(errno.EPERM, "another user could write it", str(full))
@@ -99,7 +99,8 @@ def _judged(path: Path) -> Path:
         try:
             found = here.lstat()
         except FileNotFoundError:
-            here.mkdir(mode=0o700)
+            with contextlib.suppress(FileExistsError):  # another process of this user is quicker, or another user
+                here.mkdir(mode=0o700)
             found = here.lstat()
         if found.st_uid not in (0, os.getuid()) or (stat.S_ISDIR(found.st_mode) and _open_to_others(found)):
             raise PermissionError(errno.EPERM, "another user could write or replace it", str(here))

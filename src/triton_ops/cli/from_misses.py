@@ -84,8 +84,8 @@ def tune_from_misses(
 
 def _as_json(served: Served) -> dict[str, Any]:
     result = None if served.result is None else result_json(served.result)
-    told = {"outcome": _outcome(served), "stored": served.stored, "reason": served.reason}
-    return {**miss_json(served.miss), "result": result, **told}
+    facts = {"outcome": _outcome(served), "stored": served.stored, "reason": served.reason}
+    return {**miss_json(served.miss), "result": result, **facts}
 
 
 def _outcome(served: Served) -> str:

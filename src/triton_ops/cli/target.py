@@ -66,22 +66,21 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
     Raises:
         TargetError: One does not exist, cannot be imported, or declares no kernel.
     """
-    found: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
     for text in dict.fromkeys(texts):
         if ":" in text or text in kernels.names():
-            found[text] = load_object(text)
+            objects[text] = load_object(text)
             continue
         module = _from_file(Path(text)) if text.endswith(".py") else _from_module(text)
-        declared = {id(value): f"{text}:{name}" for name, value in vars(module).items() if is_declared(value)}
+        declared = {id(value): (name, value) for name, value in vars(module).items() if is_declared(value)}
         if not declared:
             raise TargetError(
                 f"{text} declares no kernel: no operation, no chooser, and no function under a decorator for kernels",
                 hint=f"name a function by itself: {text}:NAME",
             )
-        known = [id(value) for value in found.values()]  # a file may import what another one declares
-        names = {target: target.rpartition(":")[2] for place, target in declared.items() if place not in known}
-        found |= {target: getattr(module, name) for target, name in names.items()}
-    return found
+        earlier = [id(value) for value in objects.values()]  # a file may import what another one declares
+        objects |= {f"{text}:{name}": value for place, (name, value) in declared.items() if place not in earlier}
+    return objects
 
 
 def operations_in(path: Path) -> list[Operation]:
