@@ -72,6 +72,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which cannot follow the tabl
     from triton_ops.exceptions import KernelTypeError as KernelTypeError
     from triton_ops.exceptions import LockfileError as LockfileError
     from triton_ops.exceptions import MissingDependencyError as MissingDependencyError
+    from triton_ops.exceptions import NotLoadedError as NotLoadedError
     from triton_ops.exceptions import NumericalOverflowError as NumericalOverflowError
     from triton_ops.exceptions import ProfileError as ProfileError
     from triton_ops.exceptions import RecordingError as RecordingError
@@ -179,7 +180,7 @@ _NAMES_IN = {
     "cache.shared_lockfiles": "share_lockfile",
     "exceptions": (
         "CacheError ConfigCollisionError ConfigValueError ConstraintError DeviceError "
-        "EmptySpaceError FixedGridWarning KernelTypeError LockfileError MissingDependencyError "
+        "EmptySpaceError FixedGridWarning KernelTypeError LockfileError MissingDependencyError NotLoadedError "
         "NumericalOverflowError ProfileError RecordingError RunLogError SettingsError "
         "ShapeMismatchError SpaceError TargetError TritonKernelError TuningFailedError "
         "UnknownTunableError UnsupportedDtypeError UntunedError WrongResultError"

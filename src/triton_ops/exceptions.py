@@ -15,6 +15,7 @@ An error has its facts as attributes, can be pickled between processes, and may 
     │   └── ConstraintError       a constraint whose predicate raised
     ├── KernelTypeError           an object to be tuned that is not callable, or no kernel
     ├── TargetError               the command line's TARGET cannot be found or used
+    │   └── NotLoadedError        a kernel that only a file names, of whose code nothing is loaded
     ├── SettingsError             an environment variable or option out of range
     ├── MissingDependencyError    an optional package that is needed and missing
     ├── CacheError                a cache folder that cannot be used
@@ -45,6 +46,7 @@ __all__ = [
     "KernelTypeError",
     "LockfileError",
     "MissingDependencyError",
+    "NotLoadedError",
     "NumericalOverflowError",
     "ProfileError",
     "RecordingError",
@@ -225,6 +227,10 @@ class KernelTypeError(TritonKernelError, TypeError):
 
 class TargetError(TritonKernelError):
     """A TARGET that cannot be found, imported or used."""
+
+
+class NotLoadedError(TargetError):
+    """A kernel that only a file names: neither the caller nor this process has loaded its code."""
 
 
 class SettingsError(TritonKernelError, ValueError):

@@ -17,6 +17,7 @@
 | `OMP_NUM_THREADS`      | threads on a CPU, part of a key, without torch      | one for each CPU                  |
 | `TMPDIR`               | where folders for temporary files of child processes are made | `/tmp`                  |
 | `TORCHINDUCTOR_CACHE_DIR` | torch's; children are given its default by name  | a folder in `TMPDIR`              |
+| `TRITON_CACHE_DIR`, `TRITON_HOME` | Triton's; children are given the folder by name | `~/.triton/cache`          |
 | `TRITON_PTXAS_PATH`, `TRITON_PTXAS_BLACKWELL_PATH` | Triton's; the program's version is part of a key | Triton's own |
 | `PTXAS_OPTIONS`, `TRITON_DEBUG` | Triton's; part of a key                    | not set                           |
 | `TRITON_INSTRUMENTATION_MODE`, `TRITON_KERNEL_OVERRIDE` | Triton's; part of a key | not set                      |
@@ -41,7 +42,7 @@ import platformdirs
 
 from triton_ops.exceptions import SettingsError
 
-_OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
+OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
 FAMILY = "TRITON_OPS_FAMILY"
 _OF_CUDA = ("CUDA_MODULE_LOADING",)  # torch sets it when it first uses a GPU
 _NO_NAMES = str.maketrans(dict.fromkeys('\\/:*?"<>|', "_"))  # characters that torch replaces in a user's name
@@ -80,11 +81,12 @@ def cache_dir() -> Path:
 def lock_dir() -> Path:
     """The folder of the locks by which measurements on a GPU take turns; it need not exist yet.
 
-    Users and containers that share a GPU take turns only if they share this folder. The default does not follow
+    Users and containers that share a GPU take turns only if they share this folder. The default, `OWN_LOCKS`, is this
+    user's alone, under a name that everybody knows: whoever uses it asks whose it is. It does not follow
     `TMPDIR` or `XDG_RUNTIME_DIR`, which differ from job to job and from login to login of one user.
     """
     named = os.environ.get("TRITON_OPS_LOCK_DIR", "").strip()
-    return Path(named).expanduser() if named else _OWN_LOCKS
+    return Path(named).expanduser() if named else OWN_LOCKS
 
 
 def colours() -> bool:
@@ -172,9 +174,9 @@ def name_triton_programs(path: str) -> None:
         os.environ[name] = path
 
 
-def set_disk_cache(folder: str) -> None:
-    """Have Triton keep what it compiles in `folder`, in this process and in those that it starts."""
-    os.environ["TRITON_CACHE_DIR"] = folder
+def set_folder(variable: str, folder: str) -> None:
+    """Have a variable name a folder, for this process and for those that it starts."""
+    os.environ[variable] = folder
 
 
 def environment() -> frozenset[tuple[str, str]]:
@@ -206,16 +208,26 @@ def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = 
         changes: Variables by name.
         family: The mark by which the process and all that it starts are told; it has the marks of the processes above
             it too.
-        temporary: A folder for the process's temporary files; None takes that of this process. What `torch.compile`
-            keeps between processes stays where it is.
+        temporary: A folder for the process's temporary files; None takes that of this process.
     """
     marked = {**os.environ, FAMILY: f"{os.environ.get(FAMILY, '')} {family}".strip()}
     if torchs_ptxas() is not None:  # what is compiled there is kept as compiled by Triton's own
         del marked["TRITON_PTXAS_PATH"]
-    if temporary is None:
-        return {**marked, **changes}
-    inductor = str(inductor_cache_dir())
-    return {**marked, "TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": inductor, **changes}
+    return {**marked, **({} if temporary is None else {"TMPDIR": str(temporary)}), **changes}
+
+
+def triton_cache_dir() -> Path:
+    """Where Triton keeps what it has compiled, as the environment says; a program may have told Triton otherwise."""
+    home = os.environ.get("TRITON_HOME") or os.path.expanduser("~/")  # noqa: PTH111 - without a home folder it stays
+    return Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
+
+
+def code_folders() -> dict[str, tuple[Path, str]]:
+    """The variables that name folders of compiled code, each with the folder that holds now and a short name."""
+    return {
+        "TRITON_CACHE_DIR": (triton_cache_dir(), "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": (inductor_cache_dir(), "inductor"),
+    }
 
 
 def inductor_cache_dir() -> Path:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -238,6 +240,18 @@ def test_compilers_have_folders_and_logs_of_their_own(compared, tmp_path, monkey
     compared(fake, ["eager", "freezing"], warm=True)
     assert fake.started[1].environment["TORCHINDUCTOR_FREEZING"] == "1"
     assert "TORCHINDUCTOR_CACHE_DIR" not in fake.started[1].environment
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
+def test_no_compiler_is_given_a_folder_that_another_user_has_made(compared, tmp_path, caplog):
+    (tmp_path / "compile-modes").mkdir()
+    os.chown(tmp_path / "compile-modes", 65534, 65534)
+    fake = machine()
+    compared(fake, ["eager", "default"])
+    folders = {Path(each.environment["TORCHINDUCTOR_CACHE_DIR"]) for each in fake.started if each.environment}
+    assert folders
+    assert not any(each.is_relative_to(tmp_path) or each.exists() for each in folders)
+    assert "keeps no compiled code" in caplog.text
 
 
 def test_what_was_left_to_python_is_said_of_a_mode_and_not_of_eager(compared):

@@ -53,12 +53,13 @@ def test_misses_are_tuned_in_the_order_of_their_cost_and_taken_off_the_list(tmp_
     unknown = replace(keys(8), kernel="nowhere:kernel")
     note(tmp_path, (keys(8), 1, 0.1), (keys(64), 3, 0.1), (elsewhere, 1, 9.0), (unknown, 1, 8.0))
 
-    assert main(["tune", "--from-misses", "--json"]) == 0
+    assert main(["tune", "--from-misses", "--kernels", "missed_work", "--json"]) == 6
     served = json.loads(capsys.readouterr().out)
     assert [each["key"]["problem"] for each in served] == [{"n": 8}, {"n": 8}, {"n": 64}, {"n": 8}]
     assert [each["stored"] for each in served] == [False, False, True, True]
     assert "MOS 6502" in served[0]["reason"]
-    assert "no module nowhere" in served[1]["reason"]
+    assert "nowhere:kernel is not loaded; loaded are missed_work:add_up" in served[1]["reason"]
+    assert [each["outcome"] for each in served] == ["not tuned", "not loaded", "tuned", "tuned"]
     assert {miss.key.id for miss in read_misses(tmp_path / "cache")} == {elsewhere.id, unknown.id}
 
     assert main(["show", "--json"]) == 0
@@ -73,9 +74,9 @@ def test_a_target_and_a_number_restrict_what_is_tuned(tmp_path, keys, capsys):
 
 
 def test_where_nothing_can_be_tuned_the_exit_code_says_so(tmp_path, keys, capsys):
-    note(tmp_path, (replace(keys(8), kernel="nowhere:kernel"), 1, None))
+    note(tmp_path, (replace(keys(8), device={**keys(8).device, "name": "MOS 6502"}), 1, None))
     assert main(["tune", "--from-misses"]) == 1
-    assert "not tuned: there is no module nowhere" in " ".join(capsys.readouterr().out.split())
+    assert "not tuned: it is of MOS 6502" in " ".join(capsys.readouterr().out.split())
 
 
 def test_misses_of_the_cpu_are_tuned_beside_the_gpus_of_a_run(tmp_path, keys, capsys, monkeypatch):
@@ -104,6 +105,8 @@ def test_misses_are_listed_and_cleared(tmp_path, keys, capsys):
     [
         (["tune"], "Missing argument 'TARGET'"),
         (["tune", "x:y", "--most", "3"], "--most is for --from-misses"),
+        (["tune", "x:y", "--kernels", "z.py"], "--kernels is for --problems and --from-misses"),
+        (["tune", "--all", "--kernels", "z.py"], "--kernels and --all do not go together"),
         (["tune", "--from-misses", "--shape", "3"], "--shape and --from-misses"),
         (["tune", "--from-misses", "--most", "0"], "--most is 0"),
     ],

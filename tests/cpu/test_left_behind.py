@@ -13,9 +13,10 @@ from shlex import quote
 
 import pytest
 
-from triton_ops import settings, tune
+from triton_ops import tune
 from triton_ops._files import TemporaryFolder, make_temporary, remove_temporary
 from triton_ops._files.temporary import sweep_temporary
+from triton_ops.processes.child import environment
 from triton_ops.task.effort import Patience
 
 PROJECT = Path(__file__).parents[2]
@@ -242,12 +243,28 @@ def test_without_a_place_for_temporary_files_there_is_no_folder(tmp_path, monkey
     folder.remove()
 
 
+def test_a_folder_that_another_user_made_first_is_not_a_childs(temporary):
+    """Its name stands among the arguments of the child, which everybody can read."""
+    taken = temporary / "triton-ops-run-3333333333333333"
+    taken.mkdir(mode=0o777)
+    program = (
+        "from pathlib import Path; from triton_ops.processes.child import Leftovers, guarded; import os, tempfile\n"
+        f"guarded(Leftovers(None, Path({str(taken)!r}))); print(tempfile.gettempdir(), os.environ['TMPDIR'])"
+    )
+    environment_of_child = {**os.environ, "PYTHONPATH": str(PROJECT / "src"), "TMPDIR": str(taken)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment_of_child, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(temporary)] * 2
+
+
 def test_what_torch_compiles_is_kept_where_it_was(tmp_path, monkeypatch):
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     directories = pytest.importorskip("torch._inductor.runtime.cache_dir_utils")
-    found = settings.for_child({"A": "1"}, "mark", tmp_path)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = environment({"A": "1"}, "mark", tmp_path)
     assert (found["A"], found["TMPDIR"]) == ("1", str(tmp_path))
     assert found["TORCHINDUCTOR_CACHE_DIR"] == directories.default_cache_dir()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/named")
-    assert settings.for_child({}, "mark", tmp_path)["TORCHINDUCTOR_CACHE_DIR"] == "/named"
-    assert "TMPDIR" not in set(settings.for_child({}, "mark")) - set(os.environ)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "named"))
+    assert environment({}, "mark", tmp_path)["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "named")
+    assert "TMPDIR" not in set(environment({}, "mark")) - set(os.environ)

@@ -201,7 +201,8 @@ def assert_no_trial_twice(folder):
 
 def test_a_killed_run_is_gone_on_with_and_repeats_no_finished_trial(work, tmp_path):
     Path("list.txt").write_text("".join(f"many_work.py:slow shape={n}\n" for n in (1, 2)))
-    command = [sys.executable, "-m", "triton_ops", "tune", "--problems", "list.txt", "--cache-dir", "kept", "--isolate"]
+    command = [sys.executable, "-m", "triton_ops", "tune", "--problems", "list.txt", "--kernels", "many_work.py"]
+    command += ["--cache-dir", "kept", "--isolate"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     until = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < until and trials_in(tmp_path / "kept") < 6:
@@ -224,12 +225,12 @@ def test_a_list_in_a_file_is_tuned_and_told_as_a_table_and_as_json(work, cli):
         "# of one model\nmany_work.py:add_up shape=8 weight=3\n\n"
         '{"target": "many_work.py:add_up", "shape": [16], "space": {"step": [2]}}  \nmany_work.py:fails # never\n'
     )
-    ran = cli("tune", "--problems", "list.txt")
+    ran = cli("tune", "--problems", "list.txt", "--kernels", "many_work.py")
     assert ran.code == 1
     assert "3 problems in" in ran.err
     assert "2 tuned, 1 failed" in ran.err
     assert [line.split()[0] for line in ran.out.splitlines()[1:]] == ["tuned", "tuned", "failed"]
-    ran = cli("tune", "--problems", "list.txt", "--json")
+    ran = cli("tune", "--problems", "list.txt", "--kernels", "many_work.py", "--json")
     document = json.loads(ran.out)
     assert [each["status"] for each in document["problems"]] == ["known", "known", "failed"]
     assert document["problems"][1]["result"]["best_config"] == {"step": 2}
@@ -247,7 +248,7 @@ def test_a_list_in_a_file_is_tuned_and_told_as_a_table_and_as_json(work, cli):
         ("many_work.py:add_up weight=inf", "weight is 'inf'"),
         ("many_work.py:add_up space=3", "write the whole line as a JSON object"),
         ("many_work.py:add_up 64", "'64' is not name=value"),
-        ("many_work.py:nothing", "has no 'nothing'"),
+        ("many_work.py:nothing", "many_work.py:nothing is not loaded"),
         ("softmax problem=zz", "no problem called zz"),
         ("softmax problem=odd shape=3x3", "has its shape and dtype"),
         ("softmax device=cuda:x", "cuda:x"),
@@ -263,8 +264,9 @@ def test_a_list_in_a_file_is_tuned_and_told_as_a_table_and_as_json(work, cli):
 )
 def test_a_line_that_is_no_problem_is_one_line_with_its_number_and_nothing_is_run(work, cli, line, said):
     Path("list.txt").write_text(f"many_work.py:add_up\n\n{line}\n")
-    ran = cli("tune", "--problems", "list.txt")
-    assert (ran.code, ran.out) == (2 if "cuda" not in line else 3, "")
+    ran = cli("tune", "--problems", "list.txt", "--kernels", "many_work.py")
+    code = 3 if "cuda" in line else 6 if ":nothing" in line else 2
+    assert (ran.code, ran.out) == (code, "")
     assert "list.txt, line 3: " in ran.err
     assert said in ran.err
     assert len(ran.err.splitlines()) == 1

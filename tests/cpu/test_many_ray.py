@@ -20,7 +20,6 @@ import pytest
 
 from triton_ops import DeviceError, SettingsError, TargetError, TuneProblem, tune_many
 from triton_ops.cache import Key
-from triton_ops.cli.target import load_object
 from triton_ops.history.misses import Harvest, read_misses
 from triton_ops.history.recall import store_in
 from triton_ops.history.run_log import Tried, read_run
@@ -97,7 +96,7 @@ def test_an_engine_and_gpus_of_this_machine_do_not_go_together(cli):
 def test_without_ray_the_next_step_is_said(work, monkeypatch, cli):
     monkeypatch.setitem(sys.modules, "ray", None)
     Path("list.txt").write_text("ray_work.py:slow shape=3\n")
-    ran = cli("tune", "--problems", "list.txt", "--engine", "ray")
+    ran = cli("tune", "--problems", "list.txt", "--kernels", "ray_work.py", "--engine", "ray")
     assert (ran.out, len(ran.err.splitlines())) == ("", 1)
     assert ran.code != 0
     assert "pip install 'triton-ops[ray]'" in ran.err
@@ -214,7 +213,7 @@ def test_misses_are_tuned_by_actors_and_taken_off_the_list(engine, work, tmp_pat
     harvest.note(replace(keys[0], kernel="nowhere:kernel"), None)
     harvest.flush()
     options = Options(plan=effort_of(), cache_dir=folder)
-    served, run = tune_misses(read_misses(folder), Targets([], load_object), options, cluster=engine)
+    served, run = tune_misses(read_misses(folder), Targets([work.slow]), options, cluster=engine)
     assert run.totals == {"tuned": 2}, [each.error for each in run.outcomes]
     assert {each.device.partition(":")[0] for each in run.outcomes} == {socket.gethostname()}
     assert {each.miss.key.id: (each.stored, each.reason) for each in served if each.result} == {

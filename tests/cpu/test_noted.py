@@ -75,7 +75,7 @@ def tuned_from_its_miss(name, folder):
         harvest.note(call.key, None, call.noted)
     harvest.flush()
     (miss,) = read_misses(Path(folder))
-    ((served,), _) = tune_misses([miss], Targets([], load_object), Options(plan=effort_of("quick"), cache_dir=folder))
+    ((served,), _) = tune_misses([miss], Targets([kernel]), Options(plan=effort_of("quick"), cache_dir=folder))
     record = store_in(folder).get(call.key.id)
     return {
         "count": miss.count, "reason": served.reason, "stored": served.stored, "left": len(read_misses(Path(folder))),
@@ -114,7 +114,7 @@ def with_another_list(folder):
     kernel.configs = [*before, triton.Config({"BLOCK": 512}, num_warps=4)]
     try:
         options = Options(plan=effort_of(), cache_dir=folder)
-        ((served,), _) = tune_misses(read_misses(Path(folder)), Targets([], load_object), options)
+        ((served,), _) = tune_misses(read_misses(Path(folder)), Targets([kernel]), options)
     finally:
         kernel.configs = before
     return served.stored, [(dict(trial.config)["BLOCK"], trial.error) for trial in served.result.failures]
@@ -136,7 +136,7 @@ def locked(name, folder, n=100, **changes):
 
 
 def verdicts(lock, **options):
-    return list(verify(lock, Targets([], load_object), probe("cpu"), trials=4, **options))
+    return list(verify(lock, Targets(), probe("cpu"), trials=4, **options))
 
 
 @steady()

@@ -60,6 +60,7 @@ NAMES = {
         "KernelTypeError",
         "LockfileError",
         "MissingDependencyError",
+        "NotLoadedError",
         "NumericalOverflowError",
         "ProfileError",
         "RecordingError",

@@ -14,7 +14,7 @@ from triton_ops.buckets import Range
 from triton_ops.cache import Key, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, write_lockfile
 from triton_ops.cache.key import device_facts
 from triton_ops.cli.app import main
-from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
+from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, TargetError
 from triton_ops.hardware import probe, spec_named
 from triton_ops.kernels import load
 from triton_ops.problem import Problem
@@ -101,7 +101,7 @@ def test_what_can_be_said_without_a_launch():
     assert changed.outcome == "unreachable"
     assert "source changed since" in changed.reason
     unknown = only(lock_for(replace(right, key=replace(right.key, kernel="no:where"))), wait)
-    assert unknown.outcome == "unreachable"
+    assert (unknown.outcome, unknown.failed) == ("not loaded", False)
     elsewhere = replace(right, key=replace(right.key, device={**right.key.device, "name": "MOS 6502"}))
     assert "its device is not here" in only(lock_for(elsewhere), wait, here=probe("cpu")).reason
 
@@ -270,7 +270,7 @@ def test_what_has_nothing_to_compile_is_ready():
 def test_targets_are_found_by_name_and_nothing_is_imported_for_a_file():
     assert Targets().find("softmax").name == "softmax"
     assert Targets([wait]).find(wait.name) is wait
-    with pytest.raises(TargetError, match="not among the modules that are imported"):
+    with pytest.raises(NotLoadedError, match="antigravity:fly is not loaded"):
         Targets().find("antigravity:fly")
     assert "antigravity" not in sys.modules
     with pytest.raises(TargetError, match="two targets are called"):
@@ -346,6 +346,7 @@ def test_the_command_tells_each_entry_and_exits_by_the_worst(tmp_path, capsys, m
         (["verify", "lock.json", "--neighbours", "-1"], 2, "--neighbours is -1"),
         (["verify", "lock.json", "--static", "--kernel", "nothing"], 2, "has no entry of nothing"),
         (["verify", "lock.json", "--device", "cpu"], 3, "no entry could be measured"),
+        (["verify", "lock.json", "--kernels", "string"], 2, "string declares no kernel"),
     ],
 )
 def test_what_cannot_be_verified_is_told(tmp_path, capsys, monkeypatch, words, code, said):

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
+from triton_ops import settings
+from triton_ops._files import locks
 from triton_ops.evaluation.station import StationFacts
 from triton_ops.evaluation.turns import TakesTurns
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import DeviceSpec, Turns, state, turn_key
+from triton_ops.hardware import DeviceSpec, Turns, state, turn, turn_key
 
 KEY = "GPU-7"
+NOBODY = 65534
 CHILD = """
 import sys, time
 from triton_ops.hardware.turn import Turns
@@ -135,6 +141,80 @@ def test_a_folder_that_cannot_be_made_is_said_and_nothing_is_locked(tmp_path, mo
     with caplog.at_level(logging.WARNING, "triton_ops"), Turns("cuda").turn(KEY):
         pass
     assert "measurements take no turns" in caplog.text
+
+
+def folder_of_another_user(place, _):
+    place.mkdir(mode=0o755)
+    (place / f".{KEY}.lock").touch()
+    (place / f".{KEY}.lock").chmod(0o666)
+    for path in (place, place / f".{KEY}.lock"):
+        os.chown(path, NOBODY, NOBODY)
+
+
+def closed_folder_of_another_user(place, _):
+    place.mkdir(mode=0o700)
+    os.chown(place, NOBODY, NOBODY)
+
+
+def link_of_another_user(place, victim):
+    place.symlink_to(victim)
+    os.chown(place, NOBODY, NOBODY, follow_symlinks=False)
+
+
+def folder_of_everybody(place, _):
+    place.mkdir()
+    place.chmod(0o1777)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "plant", [folder_of_another_user, closed_folder_of_another_user, link_of_another_user, folder_of_everybody]
+)
+def test_a_lock_folder_that_another_user_has_made_costs_one_warning_and_no_wait(tmp_path, monkeypatch, caplog, plant):
+    victim, place = tmp_path / "victim", tmp_path / "triton-ops-0"
+    victim.mkdir()
+    plant(place, victim)
+    monkeypatch.setattr(settings, "OWN_LOCKS", place)
+    monkeypatch.delenv("TRITON_OPS_LOCK_DIR")
+    lock = place / f".{KEY}.lock"
+    with lock.open() if lock.exists() else nullcontext() as held:
+        if held is not None:
+            fcntl.flock(held, fcntl.LOCK_EX)
+        turns = Turns("cuda")
+        for _ in range(3):
+            with turns.turn(KEY):
+                pass
+    assert ["measurements take no turns" in each.getMessage() for each in caplog.records] == [True]
+    assert (turns.waited_s, list(victim.iterdir())) == (0.0, [])
+
+
+def test_the_lock_folder_of_this_user_is_its_own(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(settings, "OWN_LOCKS", tmp_path / "triton-ops-0")
+    monkeypatch.delenv("TRITON_OPS_LOCK_DIR")
+    with Turns("cuda").turn(KEY):
+        assert (tmp_path / "triton-ops-0" / f".{KEY}.lock").is_file()
+    assert stat.S_IMODE((tmp_path / "triton-ops-0").stat().st_mode) == 0o700
+    assert not caplog.records
+
+
+@pytest.mark.timeout(30)
+def test_a_lock_that_is_never_given_back_is_waited_for_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(locks, "SHARED_WAIT_S", 0.2)
+    monkeypatch.setattr(turn, "_given_up", set())
+    place = tmp_path / "locks"
+    folder_of_everybody(place, None)
+    lock = place / f".{KEY}.lock"
+    lock.touch()
+    lock.chmod(0o666)
+    turns = Turns("cuda")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for _ in range(3):
+            with turns.turn(KEY):
+                pass
+    assert [each.getMessage() for each in caplog.records if "cannot be locked" in each.getMessage()]
+    assert turn._given_up == {KEY}
 
 
 def test_a_station_takes_a_turn_for_each_question():

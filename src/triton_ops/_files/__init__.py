@@ -15,6 +15,7 @@ from triton_ops._files.named import write_named as write_named
 from triton_ops._files.opening import folder_within as folder_within
 from triton_ops._files.opening import is_file as is_file
 from triton_ops._files.opening import is_folder as is_folder
+from triton_ops._files.private import code_folder as code_folder
 from triton_ops._files.private import private_folder as private_folder
 from triton_ops._files.reading import holds as holds
 from triton_ops._files.reading import last_line as last_line

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import grp
+import logging
 import os
 import pwd
 import stat
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
+import platformdirs
+
+from triton_ops._files.temporary import own_temporary_folder
+from triton_ops.exceptions import CacheError
+
 _MOST_LINKS = 40  # as many as Linux follows
+_log = logging.getLogger("triton_ops")
 
 
 def private_folder(path: Path) -> Path:
@@ -24,17 +33,77 @@ def private_folder(path: Path) -> Path:
     Raises:
         OSError: The folder cannot be made, or another user could write on the way.
     """
+    here = _judged(path)
+    if here.lstat().st_uid != os.getuid() or here.lstat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "another user could write it", str(here))
+    return here
+
+
+def code_folder(path: Path, name: str) -> Path:
+    """The folder of a cache that executes what it holds: `path`, unless another user could put something there.
+
+    Another folder of this user's takes its place then, which is said once. Unlike a private folder, `path` may be
+    written by a group without other members, since other programs make it.
+
+    Args:
+        path: The folder that the user or a program has chosen; it is made if another user could make it first.
+        name: The name of its substitute, in this user's folder of caches.
+
+    Raises:
+        CacheError: Neither that nor the folder for temporary files is this user's alone.
+    """
+    try:
+        full = path.absolute()
+        nearest = next(each for each in (full, *full.parents) if os.path.lexists(each))
+        if nearest != full and not _open_to_others(_judged(nearest).lstat(), sticky=False):
+            return path
+        if _open_to_others(_judged(full).lstat(), sticky=False):
+            raise PermissionError(errno.EPERM, "another user could write it", str(full))
+        return path
+    except OSError as error:
+        substitute = _substitute(name)
+        _tell_once(f"{error.filename or path}: {error.strerror}", str(path), str(substitute))
+        return substitute
+
+
+def _substitute(name: str) -> Path:
+    try:
+        return private_folder(Path(platformdirs.user_cache_dir("triton-ops-code")).absolute() / name)
+    except (OSError, RuntimeError):  # no home folder, or another user's
+        with contextlib.suppress(OSError):
+            return private_folder(_own_temporary() / name)
+    raise CacheError(
+        "there is no folder for compiled code that only this user can write: neither in the home folder nor in TMPDIR",
+        hint="name one with XDG_CACHE_HOME or TMPDIR",
+    )
+
+
+@lru_cache(maxsize=1)
+def _own_temporary() -> Path:
+    return own_temporary_folder()
+
+
+@lru_cache(maxsize=64)
+def _tell_once(why: str, path: str, substitute: str) -> None:
+    _log.warning("%s: no code is loaded from %s, and %s is used instead", why, path, substitute)
+
+
+def _judged(path: Path) -> Path:
+    """The folder at a path, links followed, which is made if it is missing.
+
+    Raises:
+        OSError: It cannot be made, or another user could put another folder in its place.
+    """
     here = Path(path.anchor)
     for here in _way(path):
         try:
             found = here.lstat()
         except FileNotFoundError:
-            here.mkdir(mode=0o700)
+            with contextlib.suppress(FileExistsError):  # another process of this user is quicker, or another user
+                here.mkdir(mode=0o700)
             found = here.lstat()
         if found.st_uid not in (0, os.getuid()) or (stat.S_ISDIR(found.st_mode) and _open_to_others(found)):
             raise PermissionError(errno.EPERM, "another user could write or replace it", str(here))
-    if here.lstat().st_uid != os.getuid() or here.lstat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(errno.EPERM, "another user could write it", str(here))
     return here
 
 
@@ -63,9 +132,9 @@ def _way(path: Path) -> Iterator[Path]:
         yield here
 
 
-def _open_to_others(found: os.stat_result) -> bool:
-    """Whether somebody else may rename or remove what is this user's in a folder."""
-    if found.st_mode & stat.S_ISVTX:
+def _open_to_others(found: os.stat_result, *, sticky: bool = True) -> bool:
+    """Whether somebody else may rename or remove what is this user's in a folder; add to it, without `sticky`."""
+    if sticky and found.st_mode & stat.S_ISVTX:
         return False
     by_group = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
     return bool(by_group or found.st_mode & stat.S_IWOTH)

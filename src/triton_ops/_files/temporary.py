@@ -53,22 +53,25 @@ class TemporaryFolder:
             remove_temporary(path)
 
 
-def make_temporary(path: Path) -> None:
+def make_temporary(path: Path) -> bool:
     """In a child, make the folder of a `TemporaryFolder`, and hold its lock as long as this process lives.
 
-    On a full disk there is none, and Python's own choice of a folder takes its place.
+    Gives whether it was made: the disk may be full, and another user, who can read the names that processes are
+    started with, may have made it first.
     """
-    with contextlib.suppress(OSError):
+    try:
         path.mkdir(mode=0o700)
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):  # the file system has no locks for folders
         _held_here.append(_held(path))
+    return True
 
 
 def own_temporary_folder() -> Path:
     """A folder of this process's own, removed by later processes, for one that is ended by a kill."""
     found = TemporaryFolder().path
-    if found is not None:
-        make_temporary(found)
-    return found if found is not None and found.is_dir() else Path(tempfile.mkdtemp(prefix="triton-ops-"))
+    return found if found is not None and make_temporary(found) else Path(tempfile.mkdtemp(prefix="triton-ops-"))
 
 
 def remove_temporary(path: Path) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_ops._files import atomic_write, ensure_folder, read_file
+from triton_ops._files import atomic_write, code_folder, ensure_folder, read_file
 from triton_ops._optional import require
 from triton_ops.backend.compiled import one_of
 
@@ -49,11 +49,11 @@ class Entry:
 
 
 def disk_cache() -> Path | None:
-    """The folder in which Triton looks for entries, in this process; None where it would not look, or not take them."""
+    """The folder in which the processes of this package look for entries; None where Triton would not look for any."""
     knobs = require("triton.knobs", "compiling")
     if knobs.cache.manager_class is not None or knobs.compilation.always_compile:
         return None
-    return Path(knobs.cache.dir)
+    return code_folder(Path(knobs.cache.dir), "triton")
 
 
 def has_entry(folder: Path, key: str) -> bool:

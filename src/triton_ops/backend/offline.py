@@ -17,8 +17,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from triton_ops._files import code_folder
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments, Compilable
 from triton_ops.backend.stand_in import StandIn as StandIn
@@ -313,5 +315,5 @@ def compiler_environment() -> dict[str, str]:
     To be set before it imports torch or Triton.
     """
     hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    cache = require("triton.knobs", "compiling").cache
-    return {**dict.fromkeys(hidden, ""), "TRITON_CACHE_DIR": str(cache.dir), "OMP_NUM_THREADS": "1"}
+    kept = code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton")
+    return {**dict.fromkeys(hidden, ""), "TRITON_CACHE_DIR": str(kept), "OMP_NUM_THREADS": "1"}

@@ -29,11 +29,13 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import settings
+from triton_ops._files import code_folder
 from triton_ops._sealed import storable
 from triton_ops.exceptions import (
     CacheError,
     DeviceError,
     MissingDependencyError,
+    NotLoadedError,
     RunLogError,
     TritonKernelError,
     TuningFailedError,
@@ -41,6 +43,7 @@ from triton_ops.exceptions import (
 from triton_ops.space import Config
 
 CHECK_FAILED = 5
+NOT_LOADED = 6
 INTERNAL_ERROR = 70
 _BOLD = re.compile(r"(\x1b\[[01]m)")
 _CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -144,7 +147,13 @@ def messages() -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_data_on_stdout() -> Iterator[None]:
-    """Inside the block, the output of a target, a compiler or their processes goes to stderr."""
+    """Inside the block, the output of a target, a compiler or their processes goes to stderr.
+
+    From its beginning Triton and torch load no compiled code in this process that another user could have written.
+    """
+    for variable, (folder, name) in settings.code_folders().items():
+        if (own := code_folder(folder, name)) != folder:
+            settings.set_folder(variable, str(own))
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected
@@ -164,6 +173,8 @@ def exit_code(error: BaseException) -> int:
         return 3
     if isinstance(error, (CacheError, RunLogError)):
         return 4
+    if isinstance(error, NotLoadedError):
+        return NOT_LOADED
     known = isinstance(error, (TritonKernelError, _USAGE_ERROR)) or _folder_is_gone(error)
     return 2 if known else INTERNAL_ERROR
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import typer
 
-from triton_ops.cli.console import bold, only_data_on_stdout, say, say_json, tell, width
+from triton_ops.cli.console import NOT_LOADED, bold, only_data_on_stdout, say, say_json, tell, width
 from triton_ops.cli.interrupts import INTERRUPTED
 from triton_ops.cli.layout import table
 from triton_ops.cli.misses import miss_json
-from triton_ops.cli.target import load_object
+from triton_ops.cli.target import load_kernels, load_object
 from triton_ops.exceptions import SettingsError
 from triton_ops.history.misses import read_misses
 from triton_ops.many.cluster.engine import RayEngine
@@ -35,9 +35,12 @@ def tune_from_misses(
     budget_s: float | None,
     cluster: RayEngine | None = None,
     *,
+    kernels: Sequence[str] = (),
     as_json: bool,
 ) -> int:
-    """Tune the misses of a cache folder, and return the exit code: 1 if there are some and none was tuned.
+    """Tune the misses of a cache folder, and return the exit code.
+
+    It is 6 if a kernel that a miss names is not loaded, and 1 if there are misses and none was tuned.
 
     Args:
         targets: The TARGETs whose misses are tuned; none for all.
@@ -46,6 +49,7 @@ def tune_from_misses(
         tolerance: How far a right result may be from the expected one.
         budget_s: The limit of seconds of the run; None is no limit.
         cluster: Measures on the GPUs of a cluster instead.
+        kernels: KERNELs of further misses, which are loaded and restrict nothing.
         as_json: Whether one JSON document is printed.
 
     Raises:
@@ -58,9 +62,10 @@ def tune_from_misses(
     with only_data_on_stdout():
         given = [load_object(target) for target in targets]
         names = [as_target(each).name for each in given]
+        given += load_kernels(kernels).values()
         found = [miss for miss in read_misses(folder) if not names or miss.key.kernel in names]
         served, run = tune_misses(
-            found[:most], Targets(given, load_object), options, tolerance=tolerance, budget_s=budget_s, cluster=cluster
+            found[:most], Targets(given), options, tolerance=tolerance, budget_s=budget_s, cluster=cluster
         )
     if as_json:
         say_json([_as_json(each) for each in served])
@@ -72,19 +77,28 @@ def tune_from_misses(
     if run.stopped == "interrupted":
         tell("interrupted: the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED)
+    if not all(each.loaded for each in served):
+        return NOT_LOADED
     return _NONE_TUNED if served and not any(each.result for each in served) else 0
 
 
 def _as_json(served: Served) -> dict[str, Any]:
     result = None if served.result is None else result_json(served.result)
-    return {**miss_json(served.miss), "result": result, "stored": served.stored, "reason": served.reason}
+    facts = {"outcome": _outcome(served), "stored": served.stored, "reason": served.reason}
+    return {**miss_json(served.miss), "result": result, **facts}
+
+
+def _outcome(served: Served) -> str:
+    if not served.loaded:
+        return "not loaded"
+    return "not tuned" if served.result is None else "tuned"
 
 
 def _row(served: Served) -> list[str]:
     key, result = served.miss.key, served.result
     head = [str(served.miss.count), key.kernel, key.label or "-"]
     if result is None:
-        return [*head, "-", "-", f"not tuned: {served.reason}"]
+        return [*head, "-", "-", f"{_outcome(served)}: {served.reason}"]
     gain = "unproven" if result.unproven else "-" if result.gain is None else f"{result.gain:.2f}x"
     said = str(Config(result.best_config)) + (f"; {served.reason}" if served.reason else "")
     return [*head, f"{result.metrics.latency_ms:.4g}", gain, said]

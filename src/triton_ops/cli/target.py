@@ -2,6 +2,8 @@
 
 A shipped kernel's name, `package.module:object`, or `path/file.py:object`, where the object is an `Operation` or a
 plain callable. Looking it up imports the module, as Python would.
+
+KERNELS: the same, or only a module or a file, which stands for all kernels that it declares.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,21 +19,35 @@ from typing import Any
 from triton_ops import kernels, settings
 from triton_ops._hashing import fingerprint
 from triton_ops.backend import HasOperation, Operation
-from triton_ops.exceptions import TargetError, TritonKernelError
+from triton_ops.exceptions import NotLoadedError, TargetError, TritonKernelError
+from triton_ops.serving.targets import is_declared
 
 _FORMS = "TARGET is a shipped kernel's name, package.module:object, or path/file.py:object"
 
 
-def load_target(text: str) -> Operation | Callable[..., Any]:
+def load_target(text: str, among: Mapping[str, Any] | None = None) -> Operation | Callable[..., Any]:
     """The operation or callable that TARGET names.
 
+    Args:
+        text: The TARGET.
+        among: Where a file holds the TARGET, the objects that it may name beside shipped kernels, by the TARGET of
+            each. None imports what is named, since somebody typed it.
+
     Raises:
+        NotLoadedError: It is not among these objects.
         TargetError: It does not exist, cannot be imported, or is neither an operation nor callable.
     """
     place, colon, name = text.rpartition(":")
     if not colon:
         return _shipped(text)
-    return _usable(text, name, _loaded(text, place, name))
+    if among is None:
+        return _usable(text, name, _loaded(text, place, name))
+    if text not in among:
+        raise NotLoadedError(
+            f"{text} is not loaded; loaded are {', '.join(among) or 'shipped kernels alone'}",
+            hint="a file loads no code: name it, if you trust it, with --kernels as well",
+        )
+    return _usable(text, name, among[text])
 
 
 def load_object(text: str) -> Any:
@@ -42,6 +58,29 @@ def load_object(text: str) -> Any:
     """
     place, colon, name = text.rpartition(":")
     return _loaded(text, place, name) if colon else _shipped(text)
+
+
+def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
+    """The objects that KERNELS name, by the TARGET of each; those of a file or module are the ones that it declares.
+
+    Raises:
+        TargetError: One does not exist, cannot be imported, or declares no kernel.
+    """
+    objects: dict[str, Any] = {}
+    for text in dict.fromkeys(texts):
+        if ":" in text or text in kernels.names():
+            objects[text] = load_object(text)
+            continue
+        module = _from_file(Path(text)) if text.endswith(".py") else _from_module(text)
+        declared = {id(value): (name, value) for name, value in vars(module).items() if is_declared(value)}
+        if not declared:
+            raise TargetError(
+                f"{text} declares no kernel: no operation, no chooser, and no function under a decorator for kernels",
+                hint=f"name a function by itself: {text}:NAME",
+            )
+        earlier = [id(value) for value in objects.values()]  # a file may import what another one declares
+        objects |= {f"{text}:{name}": value for place, (name, value) in declared.items() if place not in earlier}
+    return objects
 
 
 def operations_in(path: Path) -> list[Operation]:

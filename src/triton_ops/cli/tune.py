@@ -54,7 +54,9 @@ from triton_ops.tolerance import as_tolerance
 from triton_ops.trial import Trial, TuningResult
 
 _LISTS = "--problems, --all and --from-misses"
-_LISTS_OF = {"--most": "--from-misses", "--each-s": _LISTS, "--engine": _LISTS}
+_LISTS_OF = {
+    "--most": "--from-misses", "--kernels": "--problems and --from-misses", "--each-s": _LISTS, "--engine": _LISTS,
+}  # fmt: skip
 _SHOWN = 10
 _SHOWN_FAILED = 5
 _WORTH_TELLING_S = 0.1
@@ -119,6 +121,10 @@ def tune_command(
     from_misses: Annotated[
         bool, typer.Option("--from-misses", help="Tune what `triton-ops misses` lists; TARGET restricts it.")
     ] = False,
+    kernels: Annotated[
+        list[str] | None,
+        typer.Option("--kernels", metavar="KERNELS", help="For a list, a file, module or TARGET to load; repeat it."),
+    ] = None,
     most: Annotated[int | None, typer.Option("--most", metavar="N", help="With --from-misses, at most N.")] = None,
     gpus: Annotated[
         str | None, typer.Option("--gpus", metavar="LIST", help="The GPUs that measure: all, or 0,2.")
@@ -162,9 +168,12 @@ def tune_command(
             most=most,
             tolerance=tolerance,
             cluster=cluster,
+            kernels=tuple(kernels or ()),
         )
         return tune_listed(wanted, options, checked_budget(budget_s), only_for_one, as_json=as_json)
-    target = _one_target(targets, {"--most": most, "--each-s": each_s, "--engine": engine})
+    target = _one_target(
+        targets, {"--most": most, "--kernels": kernels or None, "--each-s": each_s, "--engine": engine}
+    )
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
     as_tolerance(tolerance)

@@ -17,7 +17,7 @@ from triton_ops.cli.interrupts import INTERRUPTED
 from triton_ops.cli.layout import table
 from triton_ops.cli.problem import operation_of
 from triton_ops.cli.record_selection import folder_of
-from triton_ops.cli.target import load_target
+from triton_ops.cli.target import load_kernels, load_target
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.hardware import probe
 from triton_ops.many.cluster.engine import RayEngine
@@ -53,6 +53,7 @@ class Wanted:
         most: How many misses are tuned at most; None is no limit.
         tolerance: How far a right result may be from the expected one.
         cluster: The GPUs of a cluster, where the problems are measured; None measures on this machine.
+        kernels: What the lines of a file and the misses may name beside shipped kernels.
     """
 
     lists: tuple[str, ...]
@@ -63,6 +64,7 @@ class Wanted:
     most: int | None = None
     tolerance: float | None = None
     cluster: RayEngine | None = None
+    kernels: tuple[str, ...] = ()
 
 
 def tune_listed(
@@ -93,11 +95,14 @@ def tune_listed(
         return tune_from_misses(
             wanted.targets, wanted.most, replace(options, cache_dir=folder), wanted.tolerance, budget_s,
             wanted.cluster,
+            kernels=wanted.kernels,
             as_json=as_json,
         )  # fmt: skip
-    _refuse({**only_for_one, **({"TARGET": wanted.targets or None} if first == "--problems" else {})}, first)
+    strange = "TARGET" if first == "--problems" else "--kernels"
+    _refuse({**only_for_one, strange: (wanted.targets if first == "--problems" else wanted.kernels) or None}, first)
     with only_data_on_stdout():
-        jobs = [_job(line, wanted, options) for line in _lines(wanted)]
+        among = load_kernels(wanted.kernels) if first == "--problems" else None
+        jobs = [_job(line, wanted, options, among) for line in _lines(wanted)]
         found = run_jobs(jobs, options, budget_s=budget_s, cluster=wanted.cluster)
     show(found, as_json=as_json)
     if found.stopped == "interrupted":
@@ -135,15 +140,15 @@ def _lines(wanted: Wanted) -> list[Line]:
     return found
 
 
-def _job(line: Line, wanted: Wanted, options: Options) -> Job:
+def _job(line: Line, wanted: Wanted, options: Options, among: Mapping[str, Any] | None) -> Job:
     try:
-        return job_of(_problem(line, wanted), options)
+        return job_of(_problem(line, wanted, among), options)
     except TritonKernelError as error:
         raise error.about(line.where) from error
 
 
-def _problem(line: Line, wanted: Wanted) -> TuneProblem:
-    found = load_target(line.target)
+def _problem(line: Line, wanted: Wanted, among: Mapping[str, Any] | None) -> TuneProblem:
+    found = load_target(line.target, among)
     shape, dtype = line.shape, line.dtype
     if line.problem is not None:
         named = found.problems if isinstance(found, Operation) else {}

@@ -11,9 +11,20 @@ import typer
 
 from triton_ops.cache import read_lockfile
 from triton_ops.cache.lockfile import DEFAULT_NAME
-from triton_ops.cli.console import CHECK_FAILED, Device, Json, Verbose, bold, only_data_on_stdout, say, say_json, width
+from triton_ops.cli.console import (
+    CHECK_FAILED,
+    NOT_LOADED,
+    Device,
+    Json,
+    Verbose,
+    bold,
+    only_data_on_stdout,
+    say,
+    say_json,
+    width,
+)
 from triton_ops.cli.layout import table
-from triton_ops.cli.target import load_object
+from triton_ops.cli.target import load_kernels
 from triton_ops.cli.terminal import stderr
 from triton_ops.exceptions import DeviceError, SettingsError
 from triton_ops.hardware import probe
@@ -29,9 +40,9 @@ _NOTHING = "no entry could be measured: none is of a device that is here"
 
 def verify_command(
     lockfile: Annotated[Path, typer.Argument(metavar="LOCKFILE", help="The lockfile.")] = Path(DEFAULT_NAME),
-    target: Annotated[
+    kernels: Annotated[
         list[str] | None,
-        typer.Option("--target", metavar="TARGET", help="A kernel that the file names; repeat it."),
+        typer.Option("--kernels", "--target", metavar="KERNELS", help="A file, module or TARGET to load; repeat it."),
     ] = None,
     kernel: Annotated[str | None, typer.Option("--kernel", metavar="NAME", help="Only entries of this kernel.")] = None,
     static: Annotated[
@@ -57,12 +68,12 @@ def verify_command(
         raise SettingsError(f"--held-out is {held_out}; it must be 0 or more", hint="leave it out for none")
     lock = read_lockfile(lockfile)
     with only_data_on_stdout():
-        given = [load_object(each) for each in target or []]
+        targets = Targets(load_kernels(kernels or ()).values())
         here = None if static else probe(device)
         options: dict[str, Any] = {"seed": seed, "listener": ProgressBar(stderr())}
         found = list(
             verify(
-                lock, Targets(given, load_object), here, device=device, kernel=kernel,
+                lock, targets, here, device=device, kernel=kernel,
                 most_neighbours=most_neighbours, held_out=held_out, **options,
             )
         )  # fmt: skip
@@ -74,6 +85,8 @@ def verify_command(
         say(*_report(found, width()))
     if any(each.failed for each in found):
         return CHECK_FAILED
+    if any(each.outcome == "not loaded" for each in found):
+        return NOT_LOADED
     if not static and found and all(each.outcome == "not measured" for each in found):
         raise DeviceError(_NOTHING, hint="run it where the device is, or with --static")
     return 0

@@ -20,7 +20,7 @@ from triton_ops.compile_modes.report import CompileReport, ModeResult
 from triton_ops.compile_modes.request import Request
 from triton_ops.compile_modes.rounds import Entrant, RemoteTimer, confirmed, raced, screened
 from triton_ops.compile_modes.rows import alias_row, failed_row, row_of
-from triton_ops.compile_modes.run_folder import RunFolder, key_of, one_at_a_time
+from triton_ops.compile_modes.run_folder import RunFolder, key_of, run_folder
 from triton_ops.exceptions import TuningFailedError
 from triton_ops.hardware import CpuLoad, DeviceSpec, Turns, probe, turn_key
 from triton_ops.inductor.backends import wrong_lists
@@ -133,8 +133,7 @@ class Comparing:
         self._turns = Turns(found.device_name, self._request.wait)
         key = key_of(found.facts, self._device, self._request.manner, self._request.warm)
         root = self._request.cache_dir or settings.cache_dir()
-        self._held.enter_context(one_at_a_time(root, key))
-        self._folder = RunFolder(root, key, resume=self._request.resume)
+        self._folder = self._held.enter_context(run_folder(root, key, resume=self._request.resume))
         entrant = Entrant(process, found)
         self._entrants.append(entrant)
         with self._turn():

@@ -83,7 +83,7 @@ class ModeProcess:
     def load(self, packed: bytes, manner: Manner) -> Loaded | Failed:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         limits = self.limits.by_step
-        self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, environment=self.environment)
+        self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, changes=self.environment)
         found = self._asked(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
         if not isinstance(found, (Loaded, Failed)):
             found = Failed(Status.CRASH, "its process answered something else")

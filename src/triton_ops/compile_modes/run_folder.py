@@ -2,6 +2,9 @@
 
 It is `compile-modes/<key>` in the folder of records. The key is made of the workload's shapes, the device, torch's
 version, and how calls are made. When the comparison ends, the folder is removed with all that compilers have put there.
+
+torch unpickles and loads what lies there, and anybody can compute the key. The folder is therefore this user's alone,
+whoever may write the folder of records; where it cannot be, it is a temporary one, and nothing is gone on with.
 """
 
 from __future__ import annotations
@@ -17,11 +20,20 @@ from typing import Any
 
 import msgspec
 
-from triton_ops._files import AppendedFile, ensure_folder, folder_within, locked, whole_lines
+from triton_ops._files import (
+    AppendedFile,
+    ensure_folder,
+    locked,
+    own_temporary_folder,
+    private_folder,
+    remove_temporary,
+    whole_lines,
+)
 from triton_ops._hashing import fingerprint
 from triton_ops._optional import require
 from triton_ops._sealed import DamagedError, parsed, unsealed
 from triton_ops.compile_modes.questions import Loaded, Manner
+from triton_ops.exceptions import CacheError
 from triton_ops.hardware import DeviceSpec
 from triton_ops.inductor.modes import CompileMode
 
@@ -36,22 +48,21 @@ class RunFolder:
     """The files of one comparison.
 
     Args:
-        cache_dir: The folder of this package's files.
-        key: What tells this comparison from others.
+        path: The folder, which need not exist.
         resume: Whether finished modes of an interrupted run count.
 
     Attributes:
         path: The folder.
+
+    Raises:
+        CacheError: Another user could write the folder, or put another one in its place.
     """
 
-    def __init__(self, cache_dir: Path, key: str, *, resume: bool = True) -> None:
-        root = ensure_folder(cache_dir)
-        self.path = root / _NAME / key
-        with contextlib.suppress(OSError):
-            folder_within(root, self.path)
+    def __init__(self, path: Path, *, resume: bool = True) -> None:
+        self.path = _judged(path, "--cache-dir")
         if not resume:
             self.remove()
-        self._file = AppendedFile(self.path / "modes.jsonl", _LOSS, root)
+        self._file = AppendedFile(self.path / "modes.jsonl", _LOSS)
         self._found = dict(self._read())
 
     def finished(self, mode: CompileMode) -> tuple[Loaded, list[str]] | None:
@@ -65,13 +76,16 @@ class RunFolder:
         self._found[_identity(mode)] = (loaded, lines)
 
     def of(self, mode: CompileMode) -> Path:
-        """The folder of what a mode's compiler makes."""
-        return self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}"
+        """The folder of what a mode's compiler makes, judged anew.
+
+        Raises:
+            CacheError: Another user could write it by now.
+        """
+        return _judged(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}", "--cache-dir")
 
     def remove(self) -> None:
         """Remove the folder; it holds only what this comparison and its compilers have put there."""
-        if self.path.is_dir() and not self.path.is_symlink() and self.path.parent.name == _NAME:
-            shutil.rmtree(self.path, ignore_errors=True)  # follows no link
+        shutil.rmtree(self.path, ignore_errors=True)  # follows no link
 
     def _read(self) -> Iterator[tuple[str, tuple[Loaded, list[str]]]]:
         try:
@@ -84,11 +98,51 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def one_at_a_time(cache_dir: Path, key: str) -> Iterator[None]:
-    """Hold the lock of a comparison: a second one with the same key waits, since both would use one folder."""
-    above = ensure_folder(ensure_folder(cache_dir) / _NAME)
-    with locked(above, f"{key}.lock", waiting=lambda: _log.warning("another process compares this model; waiting")):
-        yield
+def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder]:
+    """The folder of a comparison, with its lock: a second comparison with the same key waits, since both would use one.
+
+    Args:
+        cache_dir: The folder of this package's files.
+        key: What tells this comparison from others.
+        resume: Whether finished modes of an interrupted run count.
+
+    Raises:
+        CacheError: The folder cannot be made, or there is no folder that only this user can write.
+    """
+    try:
+        path = private_folder((ensure_folder(cache_dir) / _NAME / key).absolute())
+    except OSError as error:
+        _log.warning("%s keeps no compiled code (%s): %s", error.filename, error.strerror, _LOSS)
+        with _temporary_folder() as place:
+            yield RunFolder(place)
+        return
+    wait = "another process compares this model; waiting"
+    with locked(path.parent, f"{path.name}.lock", waiting=lambda: _log.warning(wait)):
+        yield RunFolder(path, resume=resume)
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    place = own_temporary_folder()
+    try:
+        yield _judged(place, "TMPDIR")
+    finally:
+        remove_temporary(place)
+
+
+def _judged(path: Path, named_by: str) -> Path:
+    """A folder for compiled code, which is made if it is missing.
+
+    Raises:
+        CacheError: Another user could write it, or it cannot be made.
+    """
+    try:
+        return private_folder(path)
+    except OSError as error:
+        raise CacheError(
+            f"{error.filename or path} is not used for compiled code: {error.strerror}",
+            hint=f"name another folder with {named_by}",
+        ) from error
 
 
 def key_of(facts: str, device: DeviceSpec, manner: Manner, warm: bool) -> str:

@@ -150,7 +150,7 @@ def serve(connection: ChildsEnd) -> None:
     start: Start = connection.receive()
     start.surroundings.take()
     if start.disk_cache is not None:
-        settings.set_disk_cache(start.disk_cache)
+        settings.set_folder("TRITON_CACHE_DIR", start.disk_cache)
     try:
         ahead = start.packed.load()
     except TritonKernelError as error:

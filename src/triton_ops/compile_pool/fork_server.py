@@ -19,13 +19,12 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from triton_ops import settings
 from triton_ops._files import TemporaryFolder
 from triton_ops.backend.offline import compiler_environment
 from triton_ops.hardware import Target
 from triton_ops.processes.awake_clock import AwakeClock
 from triton_ops.processes.channel import Channel
-from triton_ops.processes.child import OUTSIDE, Leftovers, command
+from triton_ops.processes.child import OUTSIDE, Leftovers, command, environment
 from triton_ops.processes.descriptors import file_without_a_name, socket_pair
 from triton_ops.processes.family import end_family, new_mark
 
@@ -70,7 +69,7 @@ class ForkServer:
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,
                     pass_fds=(theirs.fileno(),),
-                    env=settings.for_child(compiler_environment(), self._family, self._temporary.path),
+                    env=environment(compiler_environment(), self._family, self._temporary.path),
                     start_new_session=True,
                 )  # fmt: skip
             undo.pop_all()

@@ -3,6 +3,9 @@
 A turn is a lock on a file that is named after the GPU. It is held for one measurement, a trial or a comparison, and not
 for a whole tune, so that several processes that tune on one GPU get on side by side. The operating system ends the turn
 of a process that dies. Work on a CPU takes no turns.
+
+Where another user has made the folder first, or has held a lock for longer than any measurement, there are no turns:
+a warning says so once.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from triton_ops import _proc, settings
-from triton_ops._files import ensure_folder, locked
+from triton_ops._files import ensure_folder, locked, private_folder
 from triton_ops._optional import require
 from triton_ops.exceptions import CacheError, DeviceError
 from triton_ops.hardware.spec import DeviceSpec
@@ -26,6 +31,7 @@ _log = logging.getLogger("triton_ops")
 _POLL_S = 0.005  # a trial takes tens of milliseconds
 _WORTH_A_LINE_S = 1.0
 _mine = threading.local()
+_given_up: set[str] = set()
 
 
 def turn_key(device: DeviceSpec, device_name: str) -> str:
@@ -65,18 +71,20 @@ class Turns:
         """Hold the turn of the device with this key inside the block; without effect for an empty key.
 
         A thread that has the turn already keeps it. Where no file can be locked, a warning says so, and the
-        measurement goes on.
+        measurement goes on; this process asks for no turn under that key again.
 
         Raises:
             DeviceError: Another process measures, and `wait` is false.
         """
         held: set[str] = _mine.__dict__.setdefault("keys", set())
-        folder = None if not key or key in held else _folder()
+        folder = None if not key or key in held | _given_up else _folder()
         if folder is None:
             yield
             return
         begun = time.monotonic()
-        with locked(folder, f"{key}.lock", poll_s=_POLL_S, waiting=self._waits):
+        with locked(folder, f"{key}.lock", poll_s=_POLL_S, waiting=self._waits) as is_locked:
+            if not is_locked:
+                _given_up.add(key)
             self._took(time.monotonic() - begun)
             held.add(key)
             try:
@@ -119,10 +127,18 @@ def takes_turns(pid: int) -> bool:
     return any(os.path.dirname(path) == folder for path in _proc.open_files(pid))  # noqa: PTH120
 
 
-def _folder() -> Any:
-    """The folder of the locks; None, and a warning, where it cannot be made."""
+def _folder() -> Path | None:
+    """The folder of the locks; None, and a warning, where it cannot be made or is another user's."""
+    place = settings.lock_dir()
     try:
-        return ensure_folder(settings.lock_dir())
+        return private_folder(place) if place == settings.OWN_LOCKS else ensure_folder(place)
     except CacheError as error:
-        _log.warning("measurements take no turns: %s", error.message)
-        return None
+        _tell_once(error.message)
+    except OSError as error:
+        _tell_once(f"{error.filename or place}: {error.strerror}; TRITON_OPS_LOCK_DIR names another folder")
+    return None
+
+
+@lru_cache(maxsize=64)
+def _tell_once(why: str) -> None:
+    _log.warning("measurements take no turns: %s", why)

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from triton_ops import settings
-from triton_ops.processes.child import Leftovers, command, die_with
+from triton_ops.processes.child import Leftovers, command, die_with, environment
 from triton_ops.processes.family import end_family, new_mark
 
 
@@ -31,11 +30,10 @@ def asked(
     """
     mark = new_mark()
     words = command(module, os.getpid(), leftovers=Leftovers(mark))
-    environment = settings.for_child(changes, mark)
     try:
         return subprocess.run(
-            words, input=pickle.dumps(request), capture_output=True, env=environment, timeout=limit_s, check=False,
-            start_new_session=True,
+            words, input=pickle.dumps(request), capture_output=True, env=environment(changes, mark), timeout=limit_s,
+            check=False, start_new_session=True,
         )  # fmt: skip
     finally:
         end_family(mark)

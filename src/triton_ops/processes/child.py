@@ -17,14 +17,14 @@ import signal
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops._files import make_temporary, remove_temporary
+from triton_ops._files import code_folder, make_temporary, remove_temporary
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.bytecode import folder
@@ -93,6 +93,19 @@ def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> lis
         "temporary": None if leftovers.temporary is None else str(leftovers.temporary),
     }
     return [sys.executable, "-W", "ignore", "-c", _PROGRAM.format(module), json.dumps(manner), *map(str, words)]
+
+
+def environment(changes: Mapping[str, str], family: str, temporary: Path | None = None) -> dict[str, str]:
+    """The environment for a new process, in which Triton and torch load no code that another user could have written.
+
+    Args:
+        changes: Variables by name; a folder of compiled code among them has been judged.
+        family: As of `settings.for_child`.
+        temporary: As of `settings.for_child`. What `torch.compile` keeps between processes stays where it is.
+    """
+    folders = settings.code_folders().items()
+    judged = {name: str(code_folder(*folder)) for name, folder in folders if name not in changes}
+    return settings.for_child({**judged, **changes}, family, temporary)
 
 
 def import_heavy(packages: Iterable[str], purpose: str) -> None:
@@ -216,8 +229,8 @@ def guarded(leftovers: Leftovers) -> None:
     if guard != 0:
         _marks.extend([] if leftovers.family is None else [leftovers.family])
         _guards.extend([] if guard is None else [guard])
-        if leftovers.temporary is not None:
-            make_temporary(leftovers.temporary)  # when the guard is there, which removes it
+        if leftovers.temporary is not None and not make_temporary(leftovers.temporary):  # by now the guard removes it
+            settings.set_folder("TMPDIR", str(leftovers.temporary.parent))
         return
     try:
         os.setpgid(0, 0)

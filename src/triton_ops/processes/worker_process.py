@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from triton_ops import settings
 from triton_ops._files import TemporaryFolder
 from triton_ops.processes.awake_clock import AwakeClock
 from triton_ops.processes.channel import Channel, GarbledError
-from triton_ops.processes.child import OUTSIDE, Leftovers, command
+from triton_ops.processes.child import OUTSIDE, Leftovers, command, environment
 from triton_ops.processes.descriptors import file_in_memory, pipe
 from triton_ops.processes.family import end_family, new_mark
 from triton_ops.processes.starter import started_to_last
@@ -77,7 +76,7 @@ class WorkerProcess:
         imports: Packages that the worker imports before the first question, since the imports take seconds.
         device: The GPU that the worker readies meanwhile, `cuda` or `cuda:N`; no other device is readied.
         program: The module whose `main` the worker runs.
-        environment: Further environment variables of the worker.
+        changes: Further environment variables of the worker.
 
     Raises:
         DeviceError: No process can be started here.
@@ -89,7 +88,7 @@ class WorkerProcess:
         device: str = "",
         *,
         program: str = "triton_ops.evaluation.worker",
-        environment: Mapping[str, str] = _NOTHING,
+        changes: Mapping[str, str] = _NOTHING,
     ) -> None:
         here, there = _pipes()
         lines_out, lines_in = pipe()
@@ -100,7 +99,7 @@ class WorkerProcess:
         try:
             leftovers = Leftovers(self._family, self._temporary.path)
             words = command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
-            inherited = settings.for_child({**_changes(device), **environment}, self._family, self._temporary.path)
+            inherited = environment({**_changes(device), **changes}, self._family, self._temporary.path)
             self._process = started_to_last(
                 lambda: subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in, pass_fds=shared,

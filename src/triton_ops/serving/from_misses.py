@@ -10,7 +10,7 @@ from typing import Any
 
 from triton_ops.backend import pack
 from triton_ops.buckets import unkeyed
-from triton_ops.exceptions import DeviceError, TritonKernelError
+from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
 from triton_ops.hardware import current_gpu, gpu_missing, probe
 from triton_ops.history.misses import Miss, costs, forget_misses
 from triton_ops.history.recall import cache_folder, store_in
@@ -32,12 +32,14 @@ class Served:
         result: The result of its tune; None if it was not tuned.
         reason: Why it was not tuned, or in what its record's key differs from what was missed; empty otherwise.
         stored: Whether there is a record now; the miss is off the list then.
+        loaded: Whether its kernel is; False where only the file names it.
     """
 
     miss: Miss
     result: TuningResult | None = None
     reason: str = ""
     stored: bool = False
+    loaded: bool = True
 
 
 def tune_misses(
@@ -77,7 +79,7 @@ def tune_misses(
             if cluster is not None:
                 pack(work.tuned)  # each is sent when its turn comes
         except TritonKernelError as error:
-            served[miss.key.id] = Served(miss=miss, reason=str(error))
+            served[miss.key.id] = Served(miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError))
             continue
         jobs[miss.key.id] = Job(
             name=miss.key.id, label=f"{miss.key.kernel} {miss.key.label}".rstrip(), kernel=miss.key.kernel,

@@ -68,8 +68,8 @@ def prepare(
 
     Args:
         lockfile: The lockfile, or its path.
-        targets: The kernels that it names: operations, decorated kernels, functions. Shipped kernels, and what stands
-            under its name in a module that is imported already, need not be given.
+        targets: The kernels that it names: operations, decorated kernels, functions. Shipped kernels, and operations
+            and decorated kernels of modules that are imported already, need not be given; nothing is imported.
         device: `cuda` or `cuda:N`; None is the current GPU, else the CPU. A process that uses several GPUs prepares
             each: programs are loaded per GPU, and the second time they are found in the disk cache.
         alias: The device's alias in the lockfile, where only Triton's disk cache is filled, as in the build of an image

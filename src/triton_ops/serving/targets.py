@@ -1,63 +1,84 @@
-"""The kernels that records and lockfiles name, found again as objects that can be tuned, checked and compiled."""
+"""The kernels that records and lockfiles name, found again as objects that can be tuned, checked and compiled.
+
+What a file names is no reason to run code: its names only choose among the kernels that the caller has given, those
+that this package ships, and those that a module of this process has declared.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from inspect import getattr_static
 from typing import Any
 
 from triton_ops import kernels
-from triton_ops.backend import HasOperation, Kernel, Operation, as_kernel
-from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.backend import FunctionKernel, HasOperation, Kernel, Operation, as_kernel
+from triton_ops.exceptions import KernelTypeError, NotLoadedError, TargetError, TritonKernelError
 from triton_ops.problem import from_plain
 from triton_ops.tensors import TensorSpec
 
 Target = Operation | Kernel
 DECORATED = "triton_ops.dispatch.noted"
+_NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
+_OF_A_PROGRAM = "a script or notebook has defined it, and no other program can: define it in a module"
 
 
 class Targets:
-    """Kernels by the names that they have in records.
+    """Kernels by the names that they have in records; nothing is imported or called to find one.
 
     Args:
         given: Operations, kernels, functions, decorated kernels, Triton's own too, and objects that have an operation;
-            they are found before all others.
-        load: From a name that is neither among these nor that of a shipped kernel to the object; it raises a
-            `TargetError` for one that it does not find. None looks in modules that are imported already, and imports
-            none: what a file names is no reason to run code.
+            they are found before all others, which are shipped kernels, and kernels that a module of this process holds
+            under the name: see `is_declared`.
     """
 
-    def __init__(self, given: Iterable[Any] = (), load: Callable[[str], Any] | None = None) -> None:
-        self._known: dict[str, Target] = {}
-        self._objects: dict[str, Any] = {}
-        self._load = load or _imported
+    def __init__(self, given: Iterable[Any] = ()) -> None:
+        self._known: dict[str, tuple[Target, Any]] = {}
         for each in given:
             target = as_target(each)
             if target.name in self._known:
                 raise TargetError(f"two targets are called {target.name}", hint="give one of them")
-            self._known[target.name], self._objects[target.name] = target, each
+            self._known[target.name] = target, each
+        self._given = tuple(self._known)
 
     def decorated(self, name: str) -> Any:
-        """The object of that name as it stands in its module, such as a decorated kernel.
+        """The object of that name as it was given or stands in its module, such as a decorated kernel.
 
         Raises:
-            TargetError: There is none.
+            NotLoadedError: There is none.
         """
-        return self._objects[name] if name in self._objects else self._load(name)
+        self.find(name)
+        return self._known[name][1]
 
     def find(self, name: str) -> Target:
         """The operation or the kernel that records call `name`.
 
         Raises:
-            TargetError: There is none, or the object of that name is called otherwise.
+            NotLoadedError: There is none.
         """
         if name not in self._known:
-            found = kernels.load(name) if name in kernels.names() else as_target(self._load(name))
-            if found.name != name:
-                raise TargetError(f"what {name} names is called {found.name}", hint="give the operation as a target")
-            self._known[name] = found
-        return self._known[name]
+            found = kernels.load(name) if name in kernels.names() else _declared(name)
+            if found is None or as_target(found).name != name:
+                raise NotLoadedError(
+                    f"{name} is not loaded; loaded are {', '.join(self._given) or 'shipped kernels alone'}",
+                    hint=_OF_A_PROGRAM if name.startswith("__main__:") else _NAME_IT,
+                )
+            self._known[name] = as_target(found), found
+        return self._known[name][0]
+
+
+def is_declared(given: Any) -> bool:
+    """Whether an object was declared as a kernel: an operation, a chooser, a kernel of this package, or decorated.
+
+    A function is none: whoever names its module has not said that it may be called with what a file holds.
+    """
+    if {"triton", "triton_ops"}.isdisjoint(str(kind.__module__).partition(".")[0] for kind in type(given).__mro__):
+        return False
+    try:
+        return not isinstance(as_target(given), FunctionKernel)
+    except TritonKernelError:  # such as a kernel of Triton's without a decorator
+        return False
 
 
 def as_target(given: Any) -> Target:
@@ -102,11 +123,15 @@ def made_on(specs: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, A
     }
 
 
-def _imported(name: str) -> Any:
-    module, colon, path = name.partition(":")
-    found: Any = sys.modules.get(module) if colon else None
-    for part in path.split(".") if found is not None else ():
-        found = getattr(found, part, None)
-    if found is None:
-        raise TargetError(f"{name} is not among the modules that are imported", hint="give the operation as a target")
-    return found
+def _declared(name: str) -> Any:
+    """What was declared as a kernel and stands under its name in a module of this process; None if nothing is.
+
+    Neither a module nor a class is asked in a way that lets it answer with code of its own, such as a late import.
+    """
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for depth, part in enumerate(path.split(".")):
+        if found is None or (depth and not issubclass(type(found), type)):
+            return None
+        found = getattr_static(found, part, None)
+    return found if is_declared(found) else None

@@ -12,6 +12,7 @@ from triton_ops.cache.key import device_facts
 from triton_ops.compile_pool.pool import TIMEOUT_S
 from triton_ops.exceptions import (
     KernelTypeError,
+    NotLoadedError,
     ShapeMismatchError,
     SpaceError,
     TargetError,
@@ -27,7 +28,7 @@ from triton_ops.serving.targets import Targets
 from triton_ops.space import Config
 from triton_ops.trial import Trial, TuningResult
 
-Outcome = Literal["ok", "unreachable", "invalid", "slower", "not measured"]
+Outcome = Literal["ok", "unreachable", "invalid", "slower", "not loaded", "not measured"]
 FAILURES = ("unreachable", "invalid", "slower")
 _NEIGHBOURS = 8
 
@@ -39,8 +40,9 @@ class Verdict:
     Attributes:
         entry: The entry.
         outcome: `ok`; `unreachable`: no launch can find it; `invalid`: its config is refused, does not compile, fails
-            or computes the wrong thing; `slower`: than the default or a neighbour, beyond noise; `not measured`: all
-            that can be checked without its device is right.
+            or computes the wrong thing; `slower`: than the default or a neighbour, beyond noise; `not loaded`: only
+            the file names its kernel, so that nothing was checked; `not measured`: all that can be checked without its
+            device is right.
         reason: Why, in one sentence; empty for `ok`.
         result: The result of the measurement; None if nothing was measured.
         at: The extents that differ from the entry's own problem, such as `M=20`, where it was measured elsewhere in its
@@ -130,7 +132,8 @@ def _checked(
 ) -> tuple[Bound | Verdict, list[Program]]:
     """The verdict of an entry that cannot be right; else the entry with the programs that must compile."""
     if isinstance(found, TritonKernelError):
-        return Verdict(entry=entry, outcome="unreachable", reason=str(found)), []
+        missing: Outcome = "not loaded" if isinstance(found, NotLoadedError) else "unreachable"
+        return Verdict(entry=entry, outcome=missing, reason=str(found)), []
     reason = found.why_invalid(lock)
     if reason is not None:
         outcome: Outcome = "unreachable" if reason.startswith(UNREACHABLE) else "invalid"

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from inspect import getattr_static
 from typing import Any, TypeAlias
 
 from triton_ops._hashing import canonical_json
@@ -73,7 +74,7 @@ def member_named(text: Any) -> Member | None:
         return _dtype_named(module, text)
     kind: Any = sys.modules.get(module)
     for part in class_name.split("."):
-        kind = getattr(kind, part, None)
+        kind = getattr_static(kind, part, None)  # a module could answer with an import
     return kind.__members__.get(name) if isinstance(kind, type) and issubclass(kind, Enum) else None
 
 
