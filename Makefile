@@ -16,6 +16,7 @@ VENV := .venv
 STAMP := $(VENV)/.installed
 DEMO := .venv-demo
 DEMO_STAMP := $(DEMO)/.installed
+NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
 
 ifeq ($(strip $(PY)),)
 RUN := $(VENV)/bin/python
@@ -49,7 +50,7 @@ $(STAMP): WHAT := --group dev --editable '.[gpu,docs]'
 $(DEMO_STAMP): WHAT := --editable .
 $(STAMP) $(DEMO_STAMP): %/.installed: pyproject.toml constraints.txt
 	@set -e; begun=$$(date +%s); echo "installing into $*: $(WHAT)"; \
-	test -x $*/bin/python || $(PYTHON) -m venv $*; \
+	test -x $*/bin/python || { $(PYTHON) -c $(NEW_ENOUGH); $(PYTHON) -m venv $*; }; \
 	$*/bin/python -m pip install -qq --constraint constraints.txt pip; \
 	$*/bin/python -m pip install -qq $(PIP_FLAGS) --no-compile --constraint constraints.txt \
 		--build-constraint constraints.txt $(WHAT); \
