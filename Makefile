@@ -50,7 +50,7 @@ $(STAMP): WHAT := --group dev --editable '.[gpu,docs]'
 $(DEMO_STAMP): WHAT := --editable .
 $(STAMP) $(DEMO_STAMP): %/.installed: pyproject.toml constraints.txt
 	@set -e; begun=$$(date +%s); echo "installing into $*: $(WHAT)"; \
-	test -x $*/bin/python || { $(PYTHON) -c $(NEW_ENOUGH); $(PYTHON) -m venv $*; }; \
+	$*/bin/python -m pip --version >/dev/null 2>&1 || { $(PYTHON) -c $(NEW_ENOUGH); $(PYTHON) -m venv $*; }; \
 	$*/bin/python -m pip install -qq --constraint constraints.txt pip; \
 	$*/bin/python -m pip install -qq $(PIP_FLAGS) --no-compile --constraint constraints.txt \
 		--build-constraint constraints.txt $(WHAT); \
