@@ -1,4 +1,4 @@
-# Every target makes its own environment in .venv from a fresh clone: `make test` is enough.
+# Every target makes what it needs from a fresh clone: in .venv, or in .venv-demo what `demo` needs, without torch.
 #
 #   make test PYTHON=python3.12     another Python for .venv
 #   make gpu-test PY=python3        no .venv: the named interpreter, which has torch, Triton and the test tools already
@@ -14,16 +14,23 @@ unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 STAMP := $(VENV)/.installed
+DEMO := .venv-demo
+DEMO_STAMP := $(DEMO)/.installed
+NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
 
 ifeq ($(strip $(PY)),)
 RUN := $(VENV)/bin/python
 OTHER := $(RUN)
 READY := $(STAMP)
+RUN_DEMO := $(DEMO)/bin/python
+DEMO_READY := $(DEMO_STAMP)
 SIDE_BY_SIDE := -n auto --dist worksteal
 else
 RUN := PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(PY)
 OTHER := $(PY)
 READY :=
+RUN_DEMO := $(RUN)
+DEMO_READY :=
 SIDE_BY_SIDE :=
 endif
 
@@ -35,20 +42,23 @@ help:  ## This list
 
 install: $(READY)  ## Make .venv, if it is not there or older than what it is made from
 
-# One stamp for the whole environment, so that nothing is installed twice. pip is brought up to a version that knows
-# --group first. Bytecode is made here, with all CPUs, and not bound to the times of the sources: a copy of .venv has
+# One stamp for each environment, so that nothing is installed twice. pip is brought up to a version that knows --group
+# first. Bytecode is made here, with all CPUs, and not bound to the times of the sources: a copy of an environment has
 # other times, and every process would compile a thousand modules of torch again. Some packages hold templates that end
 # in .py and are no Python, so what compileall answers is not asked.
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install -qq --constraint constraints.txt pip
-	$(VENV)/bin/python -m pip install -qq $(PIP_FLAGS) --no-compile --constraint constraints.txt \
-		--build-constraint constraints.txt --group dev --editable '.[gpu,docs]'
-	-$(VENV)/bin/python -m compileall -qq -j 0 --invalidation-mode unchecked-hash $(VENV)/lib
-	touch $@
+$(STAMP): WHAT := --group dev --editable '.[gpu,docs]'
+$(DEMO_STAMP): WHAT := --editable .
+$(STAMP) $(DEMO_STAMP): %/.installed: pyproject.toml constraints.txt
+	@set -e; begun=$$(date +%s); echo "installing into $*: $(WHAT)"; \
+	$*/bin/python -m pip --version >/dev/null 2>&1 || { $(PYTHON) -c $(NEW_ENOUGH); $(PYTHON) -m venv $*; }; \
+	$*/bin/python -m pip install -qq --constraint constraints.txt pip; \
+	$*/bin/python -m pip install -qq $(PIP_FLAGS) --no-compile --constraint constraints.txt \
+		--build-constraint constraints.txt $(WHAT); \
+	$*/bin/python -m compileall -qq -j 0 --invalidation-mode unchecked-hash $*/lib || true; \
+	touch $@; echo "installed in $$(($$(date +%s) - begun)) s; $* holds $$(du -sm $* | cut -f1) MiB"
 
-demo: $(READY)  ## Tune a kernel and show what was found; needs no GPU
-	$(RUN) examples/demo.py
+demo: $(DEMO_READY)  ## Tune a function of NumPy's, and show what was found; needs neither torch nor a GPU
+	$(RUN_DEMO) examples/demo.py
 
 test: $(READY)  ## Every test that needs no GPU; the documents are part of `check`
 	$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not gpu" --ignore=tests/docs
@@ -113,5 +123,5 @@ import-time: $(READY)  ## What `import triton_ops` costs
 	$(RUN) benchmarks/import_time.py
 
 clean:  ## Remove everything that these targets make
-	rm -rf $(VENV) .triton build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) .triton build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,7 @@ from enum import Enum
 from types import NoneType
 from typing import Any, Protocol
 
-from triton_ops._optional import require
+from triton_ops._optional import available, require
 from triton_ops.backend import is_tensor
 from triton_ops.evaluation.criteria import Difference, Precision
 from triton_ops.evaluation.dense import dense, kind_of, same_bits_of
@@ -159,7 +159,7 @@ def _whole(low: Any, golden: Any) -> bool:
 def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
     """The values in a result that are no containers, each with what stands in its place in another result, or None.
 
-    Arrays are given as tensors, where torch has their dtype.
+    Arrays are given as tensors, where torch is there and has their dtype.
     """
     if isinstance(low, Mapping):
         for name, each in low.items():
@@ -187,7 +187,7 @@ def same_bits(found: Any, other: Any) -> bool:
 def _same_leaf(found: Any, other: Any) -> bool:
     if is_tensor(found):
         return is_tensor(other) and same_bits_of(found, other)
-    if _is_array(found):  # of a dtype that torch lacks
+    if _is_array(found):  # of a dtype that torch lacks, or there is no torch
         return _between_arrays(found, _Array(None, other)) is None
     return _between_objects(found, other) is None
 
@@ -249,15 +249,18 @@ def _judge(own: Any, golden: Any, manner: Manner, peers: Sequence[Any]) -> _Judg
 
 
 def _expected_array(low: Any, golden: Any, manner: Manner) -> _Array:
+    if low.dtype.kind in "fc" or low.dtype.name in _CODES:
+        require("torch", f"judging by how much numbers of {low.dtype} may differ (a `check` needs none)")
     own, wide = _as_tensor(low), None if golden is None else _as_tensor(golden)
     return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, manner, ()), low.copy())
 
 
 def _as_tensor(array: Any) -> Any:
-    """A NumPy array as a tensor; None where torch has no such dtype."""
-    torch = require("torch", "checking results")
+    """A NumPy array as a tensor; None where torch has no such dtype, or is not installed."""
+    if not available("torch"):
+        return None
     try:
-        return torch.as_tensor(array.copy())
+        return require("torch", "checking results").as_tensor(array.copy())
     except (TypeError, ValueError):
         return None
 
