@@ -49,5 +49,5 @@ def test_planted_faults_of_a_product_are_wrong_at_every_tile(tmp_path):
     from benchmarks.verdicts import MATMUL_TILES, normal, planted
 
     given = normal(product.materialise(product.problem((1024, 1024, 1000), "bfloat16"), "cuda").keyword)
-    found = planted("matmul", product, MATMUL_FAULTS, MATMUL_TILES[:2], given, str(tmp_path))
+    found = planted(product, MATMUL_FAULTS, MATMUL_TILES[:2], given, str(tmp_path))
     assert found["passed"], found["rows"]

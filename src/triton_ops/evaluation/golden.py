@@ -229,7 +229,7 @@ class Referee:
         arguments = given.arguments
         raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
         needed = _COPIES * sum(t.numel() * (8 if way.name == "float64" else 4) for t in raised)
-        free = min((free_bytes_of(str(t.device)) for t in arguments.tensors()), default=needed)
+        free = min((free_bytes_of(str(t.device)) for t in raised), default=0)
         if needed > _MEMORY_SHARE * free:
             raise MemoryError(f"its inputs and results would take {needed >> 20} MiB of {free >> 20} MiB")
         with without_tf32(torch):
