@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 Reference = Callable[..., torch.Tensor]
 
@@ -18,7 +18,7 @@ Reference = Callable[..., torch.Tensor]
 def gated_mlp(given: Mapping[str, Any]) -> Reference:
     """Both products are rounded before they are joined."""
     x, gate, up = given["x"], given["gate_weight"], given["up_weight"]
-    return lambda **_: F.silu(x @ gate.mT) * (x @ up.mT)
+    return lambda **_: functional.silu(x @ gate.mT) * (x @ up.mT)
 
 
 def attention_rounded(given: Mapping[str, Any]) -> Reference:

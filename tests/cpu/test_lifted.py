@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from tests.cpu.emulated import ATTENTION_FAULTS, MATMUL_FAULTS, attention, attention_inputs, flash, matmul
 from triton_ops import TuningFailedError, tune
@@ -42,13 +42,13 @@ def error(found, wanted):
 
 
 def rounded_mlp():
-    return F.silu(X @ G) * (X @ U)
+    return functional.silu(X @ G) * (X @ U)
 
 
 def mlp_in_place():
     out = torch.empty(16, 64, dtype=BF16)
     torch.mm(X, G, out=out)
-    F.silu(out, inplace=True)
+    functional.silu(out, inplace=True)
     out *= torch.matmul(X, U)
     return out
 
@@ -69,7 +69,7 @@ def attention_by_head():
 
 
 def fused_attention():
-    return F.scaled_dot_product_attention(Q, K, V, is_causal=True)
+    return functional.scaled_dot_product_attention(Q, K, V, is_causal=True)
 
 
 def rounded_norm():
@@ -93,7 +93,7 @@ def grouped():
 
 def gradient():
     leaf = X.float().detach().requires_grad_()
-    F.silu(leaf @ G.float()).sum().backward()
+    functional.silu(leaf @ G.float()).sum().backward()
     return leaf.grad.to(BF16)
 
 
@@ -106,14 +106,14 @@ def in_wide(reference):
     """What the reference of a name would give in float64."""
     x, g, u, q, k, v = (each.double() for each in (X, G, U, Q, K, V))
     leaf = x.clone().requires_grad_()
-    F.silu(leaf @ g).sum().backward()
+    functional.silu(leaf @ g).sum().backward()
     scale = x.abs().amax(-1, keepdim=True) / 127
-    mlp = F.silu(x @ g) * (x @ u)
+    mlp = functional.silu(x @ g) * (x @ u)
     attended = (q @ k.mT / math.sqrt(32)).masked_fill(HIDDEN, -math.inf).softmax(-1) @ v
     runs = zip((0, 4, 9), (4, 9, 16), EXPERTS.double(), strict=True)
     return {
         "rounded_mlp": mlp, "mlp_in_place": mlp, "rounded_attention": attended, "attention_by_head": attended,
-        "fused_attention": attended, "rounded_norm": F.layer_norm(x, (32,), W.double(), B.double()),
+        "fused_attention": attended, "rounded_norm": functional.layer_norm(x, (32,), W.double(), B.double()),
         "rounded_softmax": x.softmax(-1), "grouped": torch.cat([x[start:end] @ each for start, end, each in runs]),
         "gradient": leaf.grad, "quantised": (x / scale).round() * scale @ g,
     }[reference.__name__]  # fmt: skip
@@ -144,7 +144,7 @@ def linear(x):
 
 def under_autocast(x):
     with torch.autocast("cpu", BF16):
-        return F.linear(x[None], torch.eye(32))[0]
+        return functional.linear(x[None], torch.eye(32))[0]
 
 
 @pytest.mark.parametrize(
@@ -263,11 +263,11 @@ def test_what_has_no_float64_form_is_computed_as_it_is_and_its_cost_is_measured(
 def test_a_part_without_a_float64_form_refuses_no_correct_config_and_hides_no_fault(narrow, tmp_path):
     def mlp(x, *, step, fault):
         gate, up = (matmul(x, each, step, fault).float() for each in (G, U))
-        return (4 * F.silu(gate) * up).to(BF16)
+        return (4 * functional.silu(gate) * up).to(BF16)
 
     configs = [{"step": step, "fault": fault} for fault in ("", "last block dropped") for step in (8, 16)]
     result = tune(mlp, [X], space=configs, search="exhaustive", cache_dir=tmp_path,
-                  reference=lambda x: narrow(F.silu(x @ G)) * narrow(X @ U))  # fmt: skip
+                  reference=lambda x: narrow(functional.silu(x @ G)) * narrow(X @ U))  # fmt: skip
     assert {(t.config["fault"], str(t.status)) for t in result.trials} == {("", "ok"), ("last block dropped", "wrong")}
     assert result.verified == "the reference in float64 but for twice"
     assert any("is allowed for" in note for note in result.notes)
@@ -285,10 +285,10 @@ def test_what_a_kernel_writes_by_an_address_is_taken_from_there():
 
 
 def test_a_compiled_reference_is_lifted_as_it_was_before_compilation():
-    compiled = torch.compile(lambda x: F.silu(x @ G).half() * 3, backend="eager")
+    compiled = torch.compile(lambda x: functional.silu(x @ G).half() * 3, backend="eager")
     referee, found = answered(lambda x: compiled(x), x=X)
     assert (referee.used, referee.rounded) == ("float64", "")
-    assert error(found.golden[0], F.silu(X.double() @ G.double()) * 3) < 1e-12
+    assert error(found.golden[0], functional.silu(X.double() @ G.double()) * 3) < 1e-12
 
 
 def test_a_transform_of_functions_leaves_the_inputs_to_be_raised():
@@ -319,7 +319,7 @@ def test_no_correct_attention_is_refused_by_closed_over_references_and_faults_ar
 
     references = {
         "rounded at every step": lambda **_: attention(q, k, v), "with casts": with_casts,
-        "fused": lambda **_: F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0],
+        "fused": lambda **_: functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0],
     }  # fmt: skip
     for tile in (32, 64, 128):
         result = flash(q, k, v, tile)
@@ -342,7 +342,7 @@ def in_float32(name, step):
     x, q, k, v = (each.float() for each in (X, Q, K, V))
     if name == "gated MLP":
         gate, up = (sum(x[:, s : s + step] @ each.float()[s : s + step] for s in range(0, 32, step)) for each in (G, U))
-        return (F.silu(gate) * up).to(BF16)
+        return (functional.silu(gate) * up).to(BF16)
     if name == "attention":
         return torch.stack([flash(*each, step) for each in zip(q.bfloat16(), k.bfloat16(), v.bfloat16(), strict=True)])
     if name == "grouped product":
@@ -382,7 +382,9 @@ def test_a_reference_that_all_configs_miss_by_little_is_the_suspect(tmp_path):
     def scaled(x, *, turns):
         return sum(x * (1 / turns) for _ in range(turns))
 
-    with pytest.raises(TuningFailedError, match=r"^the reference is the suspect: all 3 configs that ran agree") as failed:
+    with pytest.raises(
+        TuningFailedError, match=r"^the reference is the suspect: all 3 configs that ran agree"
+    ) as failed:
         tune(scaled, [x], space={"turns": [1, 2, 3]}, reference=lambda x: x * (1 + 3e-5), cache_dir=tmp_path)
     assert "none of 3 configs of" in str(failed.value)
     assert "round once at the end" in str(failed.value)

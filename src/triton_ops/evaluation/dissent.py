@@ -60,7 +60,7 @@ class Dissent:
         )
 
     def of_reference(self) -> str:
-        """What is said if all configs agree with one another, and all are wrong by no more than the most; empty otherwise.
+        """What is said if all configs agree with one another, and none is wrong by more than the most; empty otherwise.
 
         A fault of a kernel is larger at most tiles, and another one at each.
         """

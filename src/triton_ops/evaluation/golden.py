@@ -74,7 +74,7 @@ class _Way:
 
 @dataclass(frozen=True, kw_only=True)
 class _Truth:
-    """A golden result, the way to it, what was computed in the tensors' own precision, and the reference's own error."""
+    """A golden result, the way to it, what of it is in the tensors' own precision, and the reference's own error."""
 
     golden: list[Any]
     way: _Way

@@ -16,6 +16,7 @@ end, whatever the reference writes.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops._optional import require
-from triton_ops.backend import Arguments, is_tensor
+from triton_ops.backend import Arguments, is_tensor, one_line
 from triton_ops.backend.containers import mapped, tensors_in
 from triton_ops.evaluation.criteria import UNITS
 from triton_ops.evaluation.parts import rebuilt
@@ -59,23 +60,21 @@ class Lifted:
 
     Attributes:
         rounded: The functions whose results were computed in the tensors' own precision, by name.
-        lifts: Whether any tensor has another dtype than the wide one beside it.
     """
 
     def __init__(self, name: str, *, change: Callable[[Any], Any] = lambda t: t, seed: int | None = None) -> None:
         torch = self._torch = require("torch", "checking results")
         real, complex_ = getattr(torch, name), torch.complex128 if name == "float64" else torch.complex64
         narrow = [torch.float16, torch.bfloat16, *([torch.float32] if name == "float64" else [])]
-        self._wider = {dtype: real for dtype in narrow} | {torch.complex32: complex_, torch.complex64: complex_}
+        self._wider = dict.fromkeys(narrow, real) | {torch.complex32: complex_, torch.complex64: complex_}
         self._change, self._seed, self._generators = change, seed, dict[Any, Any]()
         self._beside: Any = require("torch.utils.weak", "checking results").WeakTensorKeyDictionary()
         self._given: dict[tuple[Any, ...], _Given] = {}
         self._open: dict[Any, Any] = {}
         self._read_as_bits: dict[Any, Any] = {}
         self._free_bytes: dict[str, int] = {}
-        self._error: BaseException | None = None
+        self._failure = ""
         self.rounded: dict[str, None] = {}
-        self.lifts = False
 
     def run(self, reference: Callable[..., Any], arguments: Arguments) -> Any:
         """What the reference returns for arguments that it may write; `wide` has its numbers in higher precision.
@@ -90,15 +89,15 @@ class Lifted:
             with ExitStack() as stack:
                 if "torch._dynamo" in sys.modules:  # compiled code would be compiled again, for tensors of two kinds
                     stack.enter_context(self._torch.compiler.set_stance("force_eager"))
-                stack.enter_context(_intercepting(self._torch, self._call))
+                stack.enter_context(_mode_class()(self._call))
                 said = reference(*arguments.positional, **arguments.keyword)
         finally:
             with self._torch.no_grad():
                 for given in self._given.values():
                     if given.before is not None:
                         given.memory.copy_(given.before)
-        if self._error is not None:  # the reference has caught it
-            raise self._error
+        if self._failure:  # the reference has caught it
+            raise MemoryError(self._failure)
         return said
 
     def wide(self, value: Any) -> Any:
@@ -139,7 +138,7 @@ class Lifted:
                 before = [_version(each) for each in beside]
                 wide = self._called_wide(func, name, args, kwargs)
         except (MemoryError, self._torch.OutOfMemoryError) as error:
-            self._error = error
+            self._failure = one_line(error)
             raise
         except Exception:  # noqa: BLE001 - a function may refuse float64 by any error
             return self._in_own_precision(func, args, kwargs, tensors, name)
@@ -187,7 +186,8 @@ class Lifted:
             if (beside := self._beside.get(tensor)) is not None:
                 beside.data.copy_(tensor)
         for tensor in tensors_in((said,)):
-            self._beside[tensor] = self._widened(tensor)
+            if all(tensor is not each for each in written):
+                self._beside[tensor] = self._widened(tensor)
         if name and any(tensor.is_floating_point() or tensor.is_complex() for tensor in made):
             self.rounded[name] = None
         return said
@@ -210,17 +210,13 @@ class Lifted:
                 other = other.to(dtype)
             if _place(other) in wide_places and _place(result) not in places:
                 other = other.clone()  # a cast that has made a copy
-            self._put(result, _as_laid_out(self._torch, other, result))
+            self._beside[result] = _as_laid_out(self._torch, other, result)
         return said
 
     def _remade(self, wide: Any, dtype: Any) -> Any:
         made = wide.detach().to(dtype, copy=True)
-        self._put(made, wide)
+        self._beside[made] = wide
         return made
-
-    def _put(self, tensor: Any, wide: Any) -> None:
-        self._beside[tensor] = wide
-        self.lifts = self.lifts or wide.dtype != tensor.dtype
 
     def _of(self, tensor: Any, *, made_here: bool = False) -> Any:
         """The wide tensor beside one."""
@@ -230,7 +226,7 @@ class Lifted:
         if found is None:
             with self._recording():
                 found = self._widened(tensor, noisy=False) if made_here else self._of_given(tensor)
-            self._put(tensor, found)
+            self._beside[tensor] = found
         return found
 
     def _of_given(self, tensor: Any) -> Any:
@@ -296,7 +292,6 @@ class Lifted:
         """The numbers of a tensor in the wide dtype."""
         dtype = self._wider.get(tensor.dtype, tensor.dtype)
         wide = tensor.detach().to(dtype, copy=True)
-        self.lifts = self.lifts or dtype != tensor.dtype
         if noisy and dtype != tensor.dtype and self._seed is not None:
             wide = self._disturbed(wide, tensor.dtype)
         return wide.requires_grad_() if tensor.requires_grad else wide
@@ -321,14 +316,20 @@ class Lifted:
             yield
 
 
-def _intercepting(torch: Any, call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
-    """Inside, `call` gets each function of torch that is called, with its arguments."""
+@functools.cache  # a class lives on until garbage is collected, and with it what its methods close over
+def _mode_class() -> Any:
+    """The class of contexts inside which a function gets each function of torch that is called, with its arguments."""
+    base: Any = require("torch.overrides", "checking results").TorchFunctionMode
 
-    class Mode(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined]
+    class Mode(base):  # type: ignore[misc]
+        def __init__(self, call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+            super().__init__()
+            self._call = call
+
         def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return call(func, args, kwargs or {})
+            return self._call(func, args, kwargs or {})
 
-    return Mode()
+    return Mode
 
 
 def _name_of(func: Any) -> str:

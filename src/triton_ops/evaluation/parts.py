@@ -17,9 +17,7 @@ def as_list(result: Any) -> list[Any]:
 
 def kept(found: Any) -> Any:
     """A copy of a result, without its gradient graph, which later launches and the caller's code cannot change."""
-    return rebuilt(
-        found, lambda part: value_copy(Arguments((part,)).map(lambda tensor: tensor.detach()).positional[0])
-    )
+    return rebuilt(found, lambda part: value_copy(Arguments((part,)).map(lambda tensor: tensor.detach()).positional[0]))
 
 
 def rebuilt(found: Any, change: Callable[[Any], Any]) -> Any:

@@ -35,7 +35,7 @@ def _float_bytes(value: Any) -> int:
 def raised_arguments(
     arguments: Arguments, name: str, change: Callable[[Any], Any], *, tensors: bool = True
 ) -> Arguments:
-    """Copies of arguments, with floats of a higher precision in arrays, and, if `tensors`, in tensors after a change."""
+    """Copies of arguments, raised to a precision: floats in arrays, and, if `tensors`, in tensors after a change."""
     torch = require("torch", "checking results")
     complex_name = "complex128" if name == "float64" else "complex64"
 

@@ -214,9 +214,10 @@ def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), susp
     failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
     shown = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
     more = f"; and {len(failures) - _LISTED_FAILURES} more" if len(failures) > _LISTED_FAILURES else ""
+    first = f"{suspicion}; " if suspicion else ""
     what = "was right" if any(trial.status is Status.WRONG for trial in trials) else "ran"
     return TuningFailedError(
-        f"{suspicion}{'; ' if suspicion else ''}none of {len(failures)} configs of {task.problem} {what}: {shown}{more}",
+        f"{first}none of {len(failures)} configs of {task.problem} {what}: {shown}{more}",
         task.problem.label,
         len(failures),
         failures[-1][1] if failures else None,
