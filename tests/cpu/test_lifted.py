@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import weakref
 
 import pytest
 import torch
@@ -284,6 +285,14 @@ def test_what_a_kernel_writes_by_an_address_is_taken_from_there():
     assert error(found, 3 * X.double() @ G.double()) < 1e-6
 
 
+def test_a_result_that_was_computed_before_is_its_own_judge():
+    before = rounded_mlp()
+    for reference in (lambda **_: before, lambda x: before):
+        referee, found = answered(reference, x=X)
+        assert (referee.used, found.golden, found.precision.blur) == ("", [None], 2.0)
+        assert "it gives the same bits, as of results that were computed before" in referee.why_own
+
+
 def test_a_compiled_reference_is_lifted_as_it_was_before_compilation():
     compiled = torch.compile(lambda x: functional.silu(x @ G).half() * 3, backend="eager")
     referee, found = answered(lambda x: compiled(x), x=X)
@@ -295,6 +304,12 @@ def test_a_transform_of_functions_leaves_the_inputs_to_be_raised():
     referee, found = answered(lambda x: torch.vmap(lambda row: row.exp())(x), x=X)
     assert (referee.used, referee.rounded) == ("float64", "")
     assert torch.equal(found.golden[0], X.double().exp())
+
+
+def test_no_wide_tensor_is_held_when_a_run_is_over():
+    """What only the collector of garbage frees takes a GPU's memory until then."""
+    reference = weakref.ref(lifted(rounded_mlp)[1])
+    assert reference() is None
 
 
 def test_closed_over_tensors_that_would_take_the_memory_are_not_lifted(monkeypatch):

@@ -209,6 +209,8 @@ class Referee:
                 self.why_own = f"in {way.name} it returns another shape or number of results"
             elif (own := _own_error(low, found, precision)) > max(_USELESS, _UNLIKE * _f(low, precision)):
                 self.why_own = f"in {way.name} it gives another result, {own:.2g} apart"
+            elif own == 0 and not way.lifts and any(map(_not_wider, found, low)):
+                self.why_own = f"in {way.name} it gives the same bits, as of results that were computed before"
             elif rounded or (partial is not None and any(map(_not_wider, found, low))):
                 partial = partial or _Truth(golden=found, way=way, rounded=rounded, own=own)
             else:

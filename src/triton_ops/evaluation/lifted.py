@@ -101,12 +101,16 @@ class Lifted:
         return said
 
     def wide(self, value: Any) -> Any:
-        """A result of the run with the wide tensors in place of its tensors, also within containers."""
+        """A result of the run with the wide tensors in place of its tensors, also within containers.
+
+        Raises:
+            TypeError: No function of torch has made a tensor in it, such as one that is closed over and returned.
+        """
         return rebuilt(value, lambda part: mapped(part, self._result))
 
     def _result(self, tensor: Any) -> Any:
-        if tensor not in self._beside and _place(tensor) not in {key[0] for key in self._given}:
-            self.rounded["what no function of torch has computed"] = None
+        if tensor not in self._beside and tensor.dtype in self._wider:
+            raise TypeError("it returns a tensor that no function of torch has made of its arguments")
         return self._of(tensor)
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
