@@ -406,6 +406,25 @@ def test_a_reference_that_all_configs_miss_by_little_is_the_suspect(tmp_path):
     assert "tolerance=Tolerance(times=" in failed.value.hint
 
 
+def test_a_reference_whose_rounding_makes_another_result_is_the_suspect(tmp_path):
+    """The scale is rounded down, so that the largest code is 128, which int8 does not hold."""
+    x = torch.linspace(-1.375, 1.375, 64).bfloat16()[None]
+
+    def rounded(x):
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).round().to(torch.int8).to(BF16) * scale
+
+    def kernel(x, *, half):
+        wide = x.float()
+        scale = wide.abs().amax(-1, keepdim=True) / 127
+        return ((wide / scale).round() * (scale / half) * half).to(BF16)
+
+    with pytest.raises(
+        TuningFailedError, match=r"^the reference is the suspect: .* in float\d\d it gives another result"
+    ):
+        tune(kernel, [x], space={"half": [1, 2]}, reference=rounded, cache_dir=tmp_path)
+
+
 @pytest.mark.parametrize("off", [0.5, 3e-5])
 def test_configs_that_are_far_off_or_differ_from_one_another_do_not_accuse_the_reference(off, tmp_path):
     def scaled(x, *, n):

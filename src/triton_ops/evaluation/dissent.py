@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from triton_ops.evaluation.criteria import Difference, Precision
+from triton_ops.evaluation.criteria import LITTLE, Difference, Precision
 from triton_ops.evaluation.expected import Manner, difference, expected
 from triton_ops.evaluation.parts import kept
 from triton_ops.space import Config
@@ -66,8 +66,9 @@ class Dissent:
         """
         if len(self._against) < _FEWEST or self._against != self._ran:
             return ""
+        little = "by little, " if self._excess <= LITTLE else ""
         return (
             f"the reference is the suspect: all {len(self._ran)} configs that ran agree with one another and differ "
-            f"from it by little, at most by {self._excess:.2g} times what is allowed; let it compute in float32 or "
-            "wider, and round once at the end"
+            f"from it {little}at most by {self._excess:.2g} times what is allowed; let it compute in float32 or wider, "
+            "and round once at the end"
         )

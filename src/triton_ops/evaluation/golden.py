@@ -93,6 +93,7 @@ class Referee:
         used: The precision of the last golden result, with what has no form in it; empty if there was none.
         rounded: What of the last golden result was computed in the tensors' own precision, and what that costs, in
             words; empty if nothing was.
+        unstable: Whether rounding alone makes its result another one: the same steps give it in higher precision.
         why_own: Why there is no golden result, in words; empty if there is one, or if inputs have no higher precision.
     """
 
@@ -102,6 +103,7 @@ class Referee:
         self._way: _Way | None = None
         self._written: tuple[str, ...] = ()
         self.used = self.rounded = self.why_own = ""
+        self.unstable = False
 
     def answers(self, given: ArgumentSet, precision: Precision) -> Answers:
         """The reference's results for the arguments of a case, which are restored if the reference writes them.
@@ -209,6 +211,7 @@ class Referee:
                 self.why_own = f"in {way.name} it returns another shape or number of results"
             elif (own := _own_error(low, found, precision)) > max(_USELESS, _UNLIKE * _f(low, precision)):
                 self.why_own = f"in {way.name} it gives another result, {own:.2g} apart"
+                self.unstable = self.unstable or way.lifts
             elif own == 0 and not way.lifts and any(map(_not_wider, found, low)):
                 self.why_own = f"in {way.name} it gives the same bits, as of results that were computed before"
             elif rounded or (partial is not None and any(map(_not_wider, found, low))):

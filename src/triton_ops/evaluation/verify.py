@@ -97,11 +97,12 @@ class Verifier:
 
     def __post_init__(self) -> None:
         self.cases = [Case(self.subject.first, 0), *self.others]
-        self._dissent = Dissent(self.standard.precision, math.inf if self.reference is None else LITTLE)
         self._referee = None if self.reference is None else Referee(self.reference, self.kernel.outputs)
         if self._referee is not None:
             for case in [*self.cases, *([self.ragged] if self.ragged else [])]:
                 self._ask(self._referee, case)
+        doubted = self._referee is None or self._referee.unstable
+        self._dissent = Dissent(self.standard.precision, math.inf if doubted else LITTLE)
 
     def wrong(self, executable: Executable) -> Difference | None:
         """Launch an executable on every case; how it is wrong, or None if it is right.
@@ -165,7 +166,9 @@ class Verifier:
     @property
     def suspicion(self) -> str:
         """Why the reference rather than every config is wrong; empty without a reference, or if nothing says so."""
-        return "" if self._referee is None or not self.standard.by_rule else self._dissent.of_reference()
+        if self._referee is None or not self.standard.by_rule or not (said := self._dissent.of_reference()):
+            return ""
+        return f"{said}, since {self._referee.why_own}" if self._referee.unstable else said
 
     @property
     def notes(self) -> tuple[str, ...]:
