@@ -188,6 +188,7 @@ def by_bits_in_place():
     [
         to_float8, by_bits, by_bits_in_place, lambda: torch.round(X.float() * 3), lambda: (X * 4).trunc(),
         lambda: (X.float() * 8).to(torch.int8).to(BF16), lambda: X.float().mul(4).floor(), lambda: X.view(torch.int16),
+        lambda: torch.ops.aten.view.dtype(X, torch.int16) & -16,
         lambda: torch.quantize_per_tensor(X.float(), 0.125, 0, torch.qint8).dequantize(),
     ],
 )  # fmt: skip

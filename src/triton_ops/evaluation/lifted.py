@@ -337,10 +337,10 @@ def _mode_class() -> Any:
 
 
 def _name_of(func: Any) -> str:
-    """The name of a function of torch; of what reads an attribute the name of the attribute."""
+    """The name of a function of torch without that of an overload; of what reads an attribute the attribute's name."""
     name = str(getattr(func, "__name__", func))
     if name != "__get__":
-        return name
+        return name.partition(".")[0]
     read = func.__self__
     return str(getattr(read, "__name__", getattr(getattr(read, "fget", None), "__name__", name)))
 
