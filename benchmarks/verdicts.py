@@ -1,12 +1,14 @@
 """Verdicts on a GPU: no correct config may be called wrong, no planted fault right, and tunes must find the winner.
 
-    python -m benchmarks.verdicts --out benchmarks/results/nvidia-h100/verdicts.json      all parts, under 4 minutes
+    python -m benchmarks.verdicts --out benchmarks/results/nvidia-h100/verdicts.json      all parts
     python -m benchmarks.verdicts --part faults --out …                                   one part; others are kept
 
 attention   the whole space of a bfloat16 attention, [4, 32, 4096, 128] causal, against `scaled_dot_product_attention`:
             how many configs are wrong; then three default tunes, and their winners raced against the exhaustive one
 faults      nine faults in attention and four in a matrix product, at several tiles each
 correct     more than 60 variants of nine kernels in bfloat16, float16, float8 and float32
+closed      configs of five shipped kernels against references that close over their tensors and round between steps,
+            at most `--most` of each, 0 for all; then the faults of the part `faults` with such references
 
 Ends with exit code 1 if a correct config is wrong, a fault is right, or a winner is 1 % off.
 """
@@ -26,6 +28,7 @@ from typing import Any
 import torch
 from examples.softmax import softmax
 
+from benchmarks.closed_references import CLOSED, attention_with_casts, products
 from benchmarks.document import headed, save
 from benchmarks.verdict_kernels import (
     ATTENTION_FAULTS,
@@ -43,6 +46,7 @@ from triton_ops.progress.events import Silent
 from triton_ops.space import Config
 
 TUNES = 3
+MOST = 120  # configs of a kernel against a closed-over reference
 NEAR = 0.99  # of the exhaustive winner's speed
 RAN = (Status.OK, Status.WRONG)
 SHAPE = (4, 32, 4096, 128)
@@ -128,15 +132,42 @@ def share(winner: dict[str, Any] | None, best: dict[str, Any] | None, device: st
     return statistics.median(found.b.samples_ms) / statistics.median(found.a.samples_ms)
 
 
-def faults_part(cache: str, device: str) -> dict[str, Any]:
-    """Every fault at every tile, on normal inputs, and the same tiles without a fault."""
-    arguments = attention.materialise(attention.problem(FAULTY_SHAPE, "bfloat16"), device).keyword
-    found = [
-        planted("attention", attention, ATTENTION_FAULTS, ATTENTION_TILES, normal(arguments), cache),
-        planted("matmul", product, MATMUL_FAULTS, MATMUL_TILES,
-                normal(product.materialise(product.problem((1024, 1024, 1000), "bfloat16"), device).keyword), cache),
-    ]  # fmt: skip
+def faults_part(cache: str, device: str, closed: bool = False) -> dict[str, Any]:
+    """Every fault at every tile, on normal inputs, and the same tiles without a fault.
+
+    The reference is the operation's, or one that closes over the arguments.
+    """
+    found = []
+    for operation, shape, faults, tiles, close in (
+        (attention, FAULTY_SHAPE, ATTENTION_FAULTS, ATTENTION_TILES, attention_with_casts),
+        (product, (1024, 1024, 1000), MATMUL_FAULTS, MATMUL_TILES, products),
+    ):
+        given = normal(operation.materialise(operation.problem(shape, "bfloat16"), device).keyword)
+        reference = close(given) if closed else None
+        found.append(planted(operation, faults, tiles, given, cache, reference))
     return {"kernels": found, "passed": all(each["passed"] for each in found)}
+
+
+def closed_part(cache: str, device: str, most: int = MOST) -> dict[str, Any]:
+    """Configs of shipped kernels, and faults, against references that close over their tensors."""
+    rows = []
+    for name, shape, dtype, close in CLOSED:
+        operation = kernels.load(name)
+        space = operation.space_for(operation.problem(shape, dtype))
+        step = max(1, -(-space.size.valid // most)) if most else 1
+        chosen = list(dict.fromkeys([space.default_config, *list(space)[::step]]))
+        given = normal(operation.materialise(operation.problem(shape, dtype), device).keyword)
+        trials, result, seconds = tuned(
+            operation, f"{cache}/closed-{name}-{dtype}", kwargs=given, reference=close(given),
+            space=[dict(config) for config in chosen], search="exhaustive",
+        )  # fmt: skip
+        rows.append({**judged(name, dtype, trials, result, seconds), "configs": len(chosen)})
+    wrong = sum(len(row["wrong"]) for row in rows)
+    faults = faults_part(f"{cache}/closed-faults", device, closed=True)
+    return {
+        "rows": rows, "variants": sum(row["ran"] for row in rows), "wrong": wrong, "faults": faults,
+        "passed": wrong == 0 and all(row["ran"] for row in rows) and faults["passed"],
+    }  # fmt: skip
 
 
 def normal(arguments: Any) -> dict[str, Any]:
@@ -152,12 +183,13 @@ def normal(arguments: Any) -> dict[str, Any]:
 
 
 def planted(
-    name: str, operation: Operation, faults: Sequence[str], tiles: Sequence[dict[str, int]], given: dict, cache: str
-) -> dict[str, Any]:
+    operation: Operation, faults: Sequence[str], tiles: Sequence[dict[str, int]], given: dict, cache: str,
+    reference: Callable[..., Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """One tune over the tiles without fault and with each; the first config, which has none, is the default."""
     configs = [{**tile, "FAULT": fault} for fault in range(len(faults) + 1) for tile in tiles]
-    trials, _, seconds = tuned(operation, f"{cache}/{name}", kwargs=given, space=configs, effort="exhaustive",
-                               search="exhaustive")  # fmt: skip
+    trials, _, seconds = tuned(operation, f"{cache}/{operation.name}", kwargs=given, space=configs,
+                               reference=reference, effort="exhaustive", search="exhaustive")  # fmt: skip
     rows = []
     for fault, label in enumerate(("none", *faults)):
         mine = ran(trial for trial in trials if trial.config["FAULT"] == fault)
@@ -170,7 +202,7 @@ def planted(
             "example": next((trial.error for trial in mine if trial.error), ""),
         })  # fmt: skip
     good = rows[0]["wrong"] == 0 and rows[0]["tiles"] > 0 and all(row["wrong"] == row["tiles"] for row in rows[1:])
-    return {"kernel": name, "rows": rows, "seconds": seconds, "passed": good}
+    return {"kernel": operation.name, "rows": rows, "seconds": seconds, "passed": good}
 
 
 def correct_part(cache: str, device: str) -> dict[str, Any]:
@@ -187,23 +219,29 @@ def correct_part(cache: str, device: str) -> dict[str, Any]:
                 operation, f"{cache}/{operation.name}-{dtype}", shape=extents, dtype=dtype, device=device,
                 space=[dict(config) for config in chosen], search="exhaustive", isolate=False,
             )  # fmt: skip
-            rows.append({
-                "kernel": operation.name,
-                "dtype": dtype,
-                "ran": len(ran(trials)),
-                "wrong": [{"config": dict(t.config), "error": t.error} for t in trials if t.status is Status.WRONG],
-                "others": [f"{t.status}: {t.error}" for t in trials if t.status not in RAN],
-                "verified": "" if result is None else result.verified,
-                "notes": [] if result is None else list(result.notes),
-                "seconds": seconds,
-            })  # fmt: skip
-            print(f"{operation.name:14}{dtype:15} {rows[-1]['ran']} ran, {len(rows[-1]['wrong'])} wrong", flush=True)
+            rows.append(judged(operation.name, dtype, trials, result, seconds))
     wrong = sum(len(row["wrong"]) for row in rows)
     return {"rows": rows, "variants": sum(row["ran"] for row in rows), "wrong": wrong, "passed": wrong == 0}
 
 
-PARTS: dict[str, Callable[[str, str], dict[str, Any]]] = {
-    "attention": attention_part, "faults": faults_part, "correct": correct_part,
+def judged(name: str, dtype: str, trials: Sequence[Trial], result: Any, seconds: float) -> dict[str, Any]:
+    """How many variants of a kernel ran, and which were called wrong, though all are right."""
+    row = {
+        "kernel": name,
+        "dtype": dtype,
+        "ran": len(ran(trials)),
+        "wrong": [{"config": dict(t.config), "error": t.error} for t in trials if t.status is Status.WRONG],
+        "others": [f"{t.status}: {t.error}" for t in trials if t.status not in RAN],
+        "verified": "" if result is None else result.verified,
+        "notes": [] if result is None else list(result.notes),
+        "seconds": seconds,
+    }
+    print(f"{name:14}{dtype:15} {row['ran']} ran, {len(row['wrong'])} wrong, {seconds} s", flush=True)
+    return row
+
+
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "attention": attention_part, "faults": faults_part, "correct": correct_part, "closed": closed_part,
 }  # fmt: skip
 
 
@@ -215,8 +253,8 @@ def show(name: str, found: dict[str, Any]) -> None:
         print(f"  winner {found['winner']} {found['median_ms']} ms; {found['notes']}")
         for each in found["tunes"]:
             print(f"  tune {each}")
-    if name == "faults":
-        for kernel in found["kernels"]:
+    if name in ("faults", "closed"):
+        for kernel in found.get("faults", found)["kernels"]:
             for row in kernel["rows"]:
                 print(f"  {kernel['kernel']:10} {row['fault']:26} wrong {row['wrong']} of {row['tiles']}, "
                       f"least excess {row['least_excess']}")  # fmt: skip
@@ -229,6 +267,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=[*PARTS, "all"], default="all")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--most", type=int, default=MOST, help="configs of a kernel in the part closed; 0 for all")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
@@ -237,7 +276,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as cache:
         for name in chosen:
             start = time.monotonic()
-            content[name] = PARTS[name](cache, options.device)
+            more = {"most": options.most} if name == "closed" else {}
+            content[name] = PARTS[name](cache, options.device, **more)
             content[name]["seconds_of_part"] = round(time.monotonic() - start, 1)
             show(name, content[name])
             if options.out:

@@ -49,5 +49,38 @@ def test_planted_faults_of_a_product_are_wrong_at_every_tile(tmp_path):
     from benchmarks.verdicts import MATMUL_TILES, normal, planted
 
     given = normal(product.materialise(product.problem((1024, 1024, 1000), "bfloat16"), "cuda").keyword)
-    found = planted("matmul", product, MATMUL_FAULTS, MATMUL_TILES[:2], given, str(tmp_path))
+    found = planted(product, MATMUL_FAULTS, MATMUL_TILES[:2], given, str(tmp_path))
     assert found["passed"], found["rows"]
+
+
+def test_gated_mlps_are_right_against_a_reference_that_closes_over_its_tensors(tmp_path):
+    """The reference rounds both products; the kernel does not, and is nearer to the golden result."""
+    from benchmarks.closed_references import gated_mlp
+    from benchmarks.verdicts import normal
+
+    from triton_ops import kernels
+
+    operation = kernels.load("gated_mlp")
+    problem = operation.problem((512, 1024, 1024), "bfloat16")
+    given = normal(operation.materialise(problem, "cuda").keyword)
+    space = [dict(config) for config in list(operation.space_for(problem))[::80]]
+    result = tuned(operation, tmp_path, kwargs=given, space=space, reference=gated_mlp(given))
+    assert "wrong" not in result.totals
+    assert result.verified == "the reference in float64"
+
+
+def test_a_reference_that_launches_a_kernel_is_in_part_in_its_own_precision(tmp_path):
+    import torch
+    from benchmarks.verdict_kernels import gelu, gelu_kernel
+
+    given = gelu.materialise(gelu.problem((1 << 16,), "bfloat16"), "cuda").keyword
+    x = given["x"]
+
+    def reference(**_):
+        found = torch.empty_like(x)
+        gelu_kernel[(128,)](x, found, 1 << 16, BLOCK=512)
+        return found
+
+    result = tuned(gelu, tmp_path, kwargs=given, reference=reference)
+    assert set(result.totals) == {"ok"}
+    assert result.verified == "the reference in float64 but for a kernel that takes addresses"

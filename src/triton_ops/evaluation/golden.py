@@ -1,8 +1,12 @@
 """The golden result: the reference's on inputs of higher precision, beside its result in the precision asked for.
 
 The inputs are those of the case, already rounded to their dtype, so that both results answer the same question. float64
-is tried first, then float32 without TF32. A reference that cannot run in either, or gives something else there, is its
-own judge; the reason is kept for the caller. Nothing is timed here, and the device's memory is given back.
+is tried first, then float32 without TF32, each in two ways. First the reference runs as it is, and everything that it
+computes is computed in higher precision beside it, closed-over tensors included (`lifted.py`). Where parts of it have
+no such form, it is called with raised inputs. Where that is no better, the golden result is in part in the tensors' own
+precision; what that costs is measured by a second run with other rounding errors. A reference that gives something else
+in each way is its own judge; the reason is kept for the caller. Nothing is timed here, and the device's memory is given
+back.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops._optional import require
@@ -19,8 +23,10 @@ from triton_ops.evaluation.criteria import Precision
 from triton_ops.evaluation.dense import dense
 from triton_ops.evaluation.expected import Manner, difference, expected, leaf_pairs
 from triton_ops.evaluation.judges import Rounded
+from triton_ops.evaluation.lifted import Lifted
 from triton_ops.evaluation.own_check import Check, refusal
 from triton_ops.evaluation.parts import as_list, kept
+from triton_ops.evaluation.raised import cut, raised_arguments, raises_any, without_tf32
 from triton_ops.evaluation.subject import ArgumentSet, synchronize
 from triton_ops.exceptions import (
     DeviceError,
@@ -33,12 +39,12 @@ from triton_ops.exceptions import (
 from triton_ops.hardware.state import free_bytes_of
 
 _TRIED = ("float64", "float32")
+_SEED = 0  # of the rounding errors of a second run
 _COPIES = 3  # of the inputs and of the results: each as the reference has it, a copy, and what lies between
 _MEMORY_SHARE = 0.5  # of the free memory: what a golden result may take at least
 _UNLIKE = 4.0  # times what rounding costs: a reference that errs more is asked a second time
 _USELESS = 0.05  # a reference whose own error is larger than this share of its result is no yardstick
 _ROUNDED_BLUR, _OWN_BLUR = 1.5, 2.0
-_TF32_KEPT = ~((1 << 13) - 1)  # TF32 has 13 bits of fraction less than float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +55,31 @@ class Answers:
         low: Its results, in order, in the precision that is asked for.
         golden: Its results in higher precision; None for each where there is none.
         precision: In what precision results are computed, with the blur that follows from the golden results.
+        disturbed: The golden results with other rounding errors; empty where nothing was rounded on the way to them.
     """
 
     low: list[Any]
     golden: list[Any]
     precision: Precision
+    disturbed: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way to a golden result: in what precision, and whether all that is computed is lifted to it, or the inputs."""
+
+    name: str
+    lifts: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Truth:
+    """A golden result, the way to it, what of it is in the tensors' own precision, and the reference's own error."""
+
+    golden: list[Any]
+    way: _Way
+    rounded: tuple[str, ...] = ()
+    own: float = 0.0
 
 
 class Referee:
@@ -64,15 +90,20 @@ class Referee:
         outputs: The names of the arguments that a kernel writes; empty where results are returned.
 
     Attributes:
-        used: The precision of the last golden result; empty if there was none.
+        used: The precision of the last golden result, with what has no form in it; empty if there was none.
+        rounded: What of the last golden result was computed in the tensors' own precision, and what that costs, in
+            words; empty if nothing was.
+        unstable: Whether rounding alone makes its result another one: the same steps give it in higher precision.
         why_own: Why there is no golden result, in words; empty if there is one, or if inputs have no higher precision.
     """
 
     def __init__(self, reference: Callable[..., Any], outputs: Sequence[str] = ()) -> None:
         self._reference, self._outputs = reference, tuple(outputs)
-        self._tried = list(_TRIED)
+        self._ways = [_Way(name, lifts) for name in _TRIED for lifts in (True, False)]
+        self._way: _Way | None = None
         self._written: tuple[str, ...] = ()
-        self.used = self.why_own = ""
+        self.used = self.rounded = self.why_own = ""
+        self.unstable = False
 
     def answers(self, given: ArgumentSet, precision: Precision) -> Answers:
         """The reference's results for the arguments of a case, which are restored if the reference writes them.
@@ -82,8 +113,8 @@ class Referee:
             TargetError: It gives another result each time.
             Exception: Whatever the reference raises.
 
-        Cost: two calls of the reference, one of them in higher precision; a third where the two differ by more than
-        rounding, or where there is only one.
+        Cost: two calls of the reference, one of them in higher precision as well; a third where the two differ by more
+        than rounding, or where there is only one; two more where a part of it has no higher precision.
         """
         low = self._asked(given)
         with _comparing():
@@ -104,28 +135,44 @@ class Referee:
 
     def _answers(self, low: list[Any], given: ArgumentSet, precision: Precision) -> Answers:
         self._check_fit(low, given)
-        golden = self._golden(given, low)
+        truth = self._truth(given, low, precision)
         _give_back(given.arguments)
-        own = math.inf if golden is None else _own_error(low, golden, precision)
+        golden, own = (None, math.inf) if truth is None else (truth.golden, truth.own)
         if own > min(_USELESS, _UNLIKE * _f(low, precision)) or _others_differ(low, golden, precision):
             self._check_repeatable(low, given, precision)
-        if golden is not None and own > max(_USELESS, _UNLIKE * _f(low, precision)):
-            self.why_own = f"in {self.used} it gives another result, {own:.2g} apart"
-            golden = None
-        if golden is None:
-            self.used = ""
+        self._way, self.used, self.rounded = None if truth is None else truth.way, "", ""
+        if truth is None:
             blurred = replace(precision, blur=_OWN_BLUR)
             return Answers(low=low, golden=[None] * len(low), precision=blurred)
-        blur = _ROUNDED_BLUR if any(map(_not_wider, golden, low)) else 1.0
-        return Answers(low=low, golden=golden, precision=replace(precision, blur=blur))
+        self.used, self.why_own = truth.way.name, ""
+        disturbed = self._disturbed(truth, given, precision) if truth.rounded else []
+        blur = _ROUNDED_BLUR if disturbed or any(map(_not_wider, truth.golden, low)) else 1.0
+        blur = _OWN_BLUR if truth.rounded and not disturbed else blur
+        return Answers(
+            low=low, golden=truth.golden, precision=replace(precision, blur=blur), disturbed=disturbed,
+        )  # fmt: skip
 
     def cut_to_tf32(self, given: ArgumentSet) -> list[Any] | None:
         """The golden results for float32 inputs cut to the bits that TF32 keeps; None if there are none."""
         try:
-            found = self._raised(given, self.used, (), _cut) if self.used else None
+            found = self._found(self._way, given, (), cut)[0] if self._way else None
         except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: the rule does without
             found = None
         _give_back(given.arguments)
+        return found
+
+    def _disturbed(self, truth: _Truth, given: ArgumentSet, precision: Precision) -> list[Any]:
+        """The golden results of a second run whose roundings err otherwise; none where it fails."""
+        self.used = f"{truth.way.name} but for {_listed(truth.rounded)}"
+        try:
+            found, _ = self._found(truth.way, given, truth.golden, seed=_SEED)
+        except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: more rounding is allowed
+            found = []
+        _give_back(given.arguments)
+        if not _alike(found, truth.golden):
+            found = []
+        cost = f"costs {_own_error(found, truth.golden, precision):.2g} of the result" if found else "is not known"
+        self.rounded = f"{_listed(truth.rounded)} ran in the precision of the tensors, which {cost} and is allowed for"
         return found
 
     def _asked(self, given: ArgumentSet) -> list[Any]:
@@ -148,26 +195,36 @@ class Referee:
             )  # fmt: skip
         return found
 
-    def _golden(self, given: ArgumentSet, low: Sequence[Any]) -> list[Any] | None:
-        """The results in the first precision in which the reference runs; None if there is none."""
-        wanted = [name for name in self._tried if _raises_any(given.arguments, name)]
-        for name in wanted:
+    def _truth(self, given: ArgumentSet, low: Sequence[Any], precision: Precision) -> _Truth | None:
+        """The results in the first way that has no part in the tensors' own precision, else in the first way."""
+        partial: _Truth | None = None
+        for way in [way for way in self._ways if _applies(way, given.arguments, low)]:
+            if partial is not None and partial.way.name != way.name:
+                break
             try:
-                found = self._raised(given, name, low)
-            except (Exception, SystemExit) as error:  # noqa: BLE001, PERF203 - it may refuse a precision by any error
-                self.why_own = f"in {name} it fails with {one_line(error)}"
-                self._tried = [other for other in self._tried if other != name]
+                found, rounded = self._found(way, given, low)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it may refuse a precision by any error
+                self.why_own = f"in {way.name} it fails with {one_line(error)}"
+                self._ways.remove(way)
+                continue
+            if not _alike(found, low):
+                self.why_own = f"in {way.name} it returns another shape or number of results"
+            elif (own := _own_error(low, found, precision)) > max(_USELESS, _UNLIKE * _f(low, precision)):
+                self.why_own = f"in {way.name} it gives another result, {own:.2g} apart"
+                self.unstable = self.unstable or way.lifts
+            elif own == 0 and not way.lifts and any(map(_not_wider, found, low)):
+                self.why_own = f"in {way.name} it gives the same bits, as of results that were computed before"
+            elif rounded or (partial is not None and any(map(_not_wider, found, low))):
+                partial = partial or _Truth(golden=found, way=way, rounded=rounded, own=own)
             else:
-                if _alike(found, low):
-                    self.used, self.why_own = name, ""
-                    return found
-                self.why_own = f"in {name} it returns another shape or number of results"
-        return None
+                return _Truth(golden=found, way=way, own=own)
+        return partial
 
-    def _raised(
-        self, given: ArgumentSet, name: str, low: Sequence[Any], change: Callable[[Any], Any] = lambda t: t
-    ) -> list[Any]:
-        """The results on inputs raised to a precision.
+    def _found(
+        self, way: _Way, given: ArgumentSet, low: Sequence[Any],
+        change: Callable[[Any], Any] = lambda t: t, seed: int | None = None,
+    ) -> tuple[list[Any], tuple[str, ...]]:  # fmt: skip
+        """The results in one way, and what was computed in the tensors' own precision.
 
         Raises:
             MemoryError: The raised inputs, and results like `low`, alone would take half of the free memory.
@@ -176,17 +233,19 @@ class Referee:
         torch = require("torch", "checking results")
         arguments = given.arguments
         raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
-        needed = _COPIES * sum(t.numel() * (8 if name == "float64" else 4) for t in raised)
-        free = min((free_bytes_of(str(t.device)) for t in arguments.tensors()), default=needed)
+        needed = _COPIES * sum(t.numel() * (8 if way.name == "float64" else 4) for t in raised)
+        free = min((free_bytes_of(str(t.device)) for t in raised), default=0)
         if needed > _MEMORY_SHARE * free:
             raise MemoryError(f"its inputs and results would take {needed >> 20} MiB of {free >> 20} MiB")
-        with _without_tf32(torch):
-            wide = _raised_arguments(arguments, name, change)
-            said = self._reference(*wide.positional, **wide.keyword)
+        with without_tf32(torch):
+            wide = raised_arguments(arguments, way.name, change, tensors=not way.lifts)
+            run = Lifted(way.name, change=change, seed=seed) if way.lifts else None
+            said = run.run(self._reference, wide) if run else self._reference(*wide.positional, **wide.keyword)
             synchronize(arguments)
-        if said is None and self._written:
-            said = tuple(ArgumentSet(wide, self._outputs, protected=False).inputs(self._written).values())
-        return [kept(item) for item in as_list(said)]
+            if said is None and self._written:
+                said = tuple(ArgumentSet(wide, self._outputs, protected=False).inputs(self._written).values())
+            found = [kept(run.wide(item) if run else item) for item in as_list(said)]
+        return found, tuple(run.rounded) if run else ()
 
     def _check_repeatable(self, low: Sequence[Any], given: ArgumentSet, precision: Precision) -> None:
         again, manner = self._asked(given), Manner(precision=replace(precision, blur=_OWN_BLUR))
@@ -297,72 +356,13 @@ def _not_wider(golden: Any, low: Any) -> bool:
     return is_tensor(low) and low.dtype.is_floating_point and low.dtype.itemsize < 4 and golden.dtype == low.dtype
 
 
-def _raises_any(arguments: Arguments, name: str) -> bool:
-    """Whether some float is narrower than this precision, and none is wider."""
-    sizes = [size for value in (*arguments.tensors(), *_arrays(arguments)) if (size := _float_bytes(value))]
-    limit = 8 if name == "float64" else 4
-    return bool(sizes) and min(sizes) < limit and max(sizes) <= limit
+def _applies(way: _Way, arguments: Arguments, low: Sequence[Any]) -> bool:
+    """Whether a way may lead to results in higher precision than those that are there."""
+    if not way.lifts:
+        return raises_any(arguments, way.name)
+    either = arguments, Arguments(tuple(low))
+    return any(raises_any(Arguments(tuple(each.tensors())), way.name) for each in either)
 
 
-def _arrays(arguments: Arguments) -> Iterator[Any]:
-    values = [*arguments.positional, *arguments.keyword.values()]
-    yield from (value for value in values if hasattr(value, "astype") and hasattr(value, "dtype"))
-
-
-def _float_bytes(value: Any) -> int:
-    """Bytes of a floating-point element, or of a part of a complex one; 0 for other dtypes."""
-    name = str(value.dtype)
-    if "complex" in name:
-        return int(value.dtype.itemsize) // 2
-    return int(value.dtype.itemsize) if "float" in name else 0
-
-
-def _raised_arguments(arguments: Arguments, name: str, change: Callable[[Any], Any]) -> Arguments:
-    torch = require("torch", "checking results")
-    complex_name = "complex128" if name == "float64" else "complex64"
-
-    def tensor(value: Any) -> Any:
-        if not _float_bytes(value):
-            return value.clone()
-        wide = change(value.detach()).to(getattr(torch, complex_name if value.is_complex() else name), copy=True)
-        return wide.requires_grad_(value.requires_grad)
-
-    def array(value: Any) -> Any:
-        if not (hasattr(value, "astype") and hasattr(value, "dtype") and _float_bytes(value)):
-            return value.copy() if hasattr(value, "astype") else value
-        return value.astype(complex_name if "complex" in str(value.dtype) else name)
-
-    raised = arguments.map(tensor)
-    return Arguments(tuple(map(array, raised.positional)), {n: array(v) for n, v in raised.keyword.items()})
-
-
-def _cut(tensor: Any) -> Any:
-    """A float32 tensor cut to the bits that TF32 keeps; any other tensor as it is."""
-    torch = require("torch", "checking results")
-    if tensor.dtype is not torch.float32:
-        return tensor
-    return (tensor.contiguous().view(torch.int32) & _TF32_KEPT).view(torch.float32)
-
-
-@contextmanager
-def _without_tf32(torch: Any) -> Iterator[None]:
-    """Inside, products of float32 are computed in float32, also those that a reference makes by itself."""
-    before = [(holder, *_tf32_setting(holder)) for holder in (torch.backends.cuda.matmul, torch.backends.cudnn)]
-    try:
-        for holder, name, _, off in before:
-            setattr(holder, name, off)
-        yield
-    finally:
-        for holder, name, value, _ in before:
-            setattr(holder, name, value)
-
-
-def _tf32_setting(holder: Any) -> tuple[str, Any, Any]:
-    """Torch's setting of TF32: its name, its value, and its value for full precision.
-
-    Torch 2.9 has two names for it, and raises where the old one is read after the new one was set.
-    """
-    try:
-        return "allow_tf32", holder.allow_tf32, False
-    except RuntimeError:
-        return "fp32_precision", holder.fp32_precision, "ieee"
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -16,12 +17,17 @@ def as_list(result: Any) -> list[Any]:
 
 def kept(found: Any) -> Any:
     """A copy of a result, without its gradient graph, which later launches and the caller's code cannot change."""
-    if (parts := fields_of(found)) is not None:
-        made = copy.copy(found)
-        for name, value in parts.items():
-            object.__setattr__(made, name, kept(value))  # a frozen instance takes it in no other way
-        return made
-    return value_copy(Arguments((found,)).map(lambda tensor: tensor.detach()).positional[0])
+    return rebuilt(found, lambda part: value_copy(Arguments((part,)).map(lambda tensor: tensor.detach()).positional[0]))
+
+
+def rebuilt(found: Any, change: Callable[[Any], Any]) -> Any:
+    """A result after a change; an instance of a dataclass is made anew around its fields after the change."""
+    if (parts := fields_of(found)) is None:
+        return change(found)
+    made = copy.copy(found)
+    for name, value in parts.items():
+        object.__setattr__(made, name, rebuilt(value, change))  # a frozen instance takes it in no other way
+    return made
 
 
 def has_fields(value: Any) -> bool:

@@ -101,13 +101,14 @@ class ExpectedResults:
         manner = Manner(
             precision=replace(answers.precision, tf32=tf32), tolerance=self._standard.tolerance, exact=self._whole
         )
-        cut = (self._cut() if tf32 else None) or [None] * len(answers.low)
+        none = [None] * len(answers.low)
+        others = zip((self._cut() if tf32 else None) or none, answers.disturbed or none, strict=True)
         self._by_tf32[tf32] = [
-            expected(low, golden, dtype, manner, [other] if is_tensor(other) else [])
-            for low, golden, dtype, other in zip(answers.low, answers.golden, self._dtypes, cut, strict=True)
+            expected(low, golden, dtype, manner, [each for each in peers if is_tensor(each)])
+            for low, golden, dtype, peers in zip(answers.low, answers.golden, self._dtypes, others, strict=True)
         ]
         if not self._cuts(True):  # nothing more is made from them, and they may be large
-            self._answers = replace(answers, low=[None] * len(answers.low), golden=[None] * len(answers.low))
+            self._answers = replace(answers, low=none, golden=none, disturbed=[])
 
     def _cuts(self, tf32: bool) -> bool:
         """Whether a config that computes in TF32 is judged by a yardstick of its own."""

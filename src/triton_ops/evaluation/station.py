@@ -107,6 +107,7 @@ class StationFacts:
         lost: Why this station cannot use the device any more; None if it can.
         place: Where candidates run, in words.
         notes: Remarks for the caller, such as that inputs are restored before every launch.
+        suspicion: Why the reference rather than every config is wrong; empty if nothing says so.
         waited_s: Seconds in which nothing could be tried because nothing was compiled yet.
         turn_key: The name under which measurements on the device take turns; empty where they take none.
         apart: Whether configs are tried in another process.
@@ -118,6 +119,7 @@ class StationFacts:
     lost: str | None = None
     place: str = ""
     notes: tuple[str, ...] = ()
+    suspicion: str = ""
     waited_s: float = 0.0
     turn_key: str = ""
     apart: bool = False
@@ -192,7 +194,7 @@ class Inline:
         notes = (*restored, *(verifier.notes if verifier else ()))
         return StationFacts(
             mode=evaluator.shared_timer.mode, baseline=evaluator.baseline, against=against, lost=self._lost,
-            place=self._place, notes=notes, turn_key=self._turn_key,
+            place=self._place, notes=notes, suspicion=verifier.suspicion if verifier else "", turn_key=self._turn_key,
         )  # fmt: skip
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:

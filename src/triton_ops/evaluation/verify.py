@@ -10,13 +10,14 @@ is wrong. So is a compiled kernel without atomics that gives other bits when it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Arguments, Executable, Kernel, nothing_compiled
-from triton_ops.evaluation.criteria import Difference
+from triton_ops.evaluation.criteria import LITTLE, Difference
 from triton_ops.evaluation.dissent import Dissent
 from triton_ops.evaluation.expected import Manner, difference, expected, same_bits
 from triton_ops.evaluation.golden import Referee
@@ -96,11 +97,12 @@ class Verifier:
 
     def __post_init__(self) -> None:
         self.cases = [Case(self.subject.first, 0), *self.others]
-        self._dissent = Dissent(self.standard.precision)
         self._referee = None if self.reference is None else Referee(self.reference, self.kernel.outputs)
         if self._referee is not None:
             for case in [*self.cases, *([self.ragged] if self.ragged else [])]:
                 self._ask(self._referee, case)
+        doubted = self._referee is None or self._referee.unstable
+        self._dissent = Dissent(self.standard.precision, math.inf if doubted else LITTLE)
 
     def wrong(self, executable: Executable) -> Difference | None:
         """Launch an executable on every case; how it is wrong, or None if it is right.
@@ -162,10 +164,19 @@ class Verifier:
         return f"config ({self.base}), since there is no reference{failed}{self.standard.words}"
 
     @property
+    def suspicion(self) -> str:
+        """Why the reference rather than every config is wrong; empty without a reference, or if nothing says so."""
+        if self._referee is None or not self.standard.by_rule or not (said := self._dissent.of_reference()):
+            return ""
+        return f"{said}, since {self._referee.why_own}" if self._referee.unstable else said
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the verdicts: what the reference could not do, and what most configs say of the default."""
         why = "" if self._referee is None or not self.standard.by_rule else self._referee.why_own
         own = f"the reference is its own judge, with twice the rounding allowed: {why}" if why else ""
+        rounded = "" if self._referee is None or not self.standard.by_rule else self._referee.rounded
+        default = self._dissent.of_default(self.base) if self._referee is None else ""
         held = self.cases[0].expected
         opaque = (
             ""
@@ -174,7 +185,7 @@ class Verifier:
                 f"values of type {_and(held.opaque)} are not compared, since the type defines no equality: give a check"
             )
         )
-        return tuple(filter(None, (own, opaque, self._varies, self._dissent.note(self.base))))
+        return tuple(filter(None, (self.suspicion, own, rounded, opaque, self._varies, default)))
 
     def _wrong_at(self, case: Case, executable: Executable) -> Difference | None:
         if case.expected is not None:
@@ -192,8 +203,8 @@ class Verifier:
                     found = replace(other, text=f"in {name}, {other.text}") if other else None
             if found is None and case is self.cases[0]:
                 found = None if same else self._other_bits(executable, results)
-            elif case is self.cases[0] and self.reference is None:
-                self._dissent.differs(executable.config, results)
+            elif found is not None and case is self.cases[0]:
+                self._dissent.differs(executable.config, results, found)
             return found
 
     def _judged(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:

@@ -210,13 +210,18 @@ def timing(found: Measurement) -> Timing:
     return Timing(found.median_ms, found.p20_ms, found.p80_ms, len(found.samples_ms))
 
 
-def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = ()) -> TuningFailedError:
-    """The error for a tune in which no config ran, with the reason for every config; a doubt is its hint."""
+def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), suspicion: str = "") -> TuningFailedError:
+    """The error for a tune without a winner, with the reason for every config; a doubt is its hint.
+
+    Why the reference is the suspect, if it is, comes first.
+    """
     failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
     shown = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
     more = f"; and {len(failures) - _LISTED_FAILURES} more" if len(failures) > _LISTED_FAILURES else ""
+    first = f"{suspicion}; " if suspicion else ""
+    what = "was right" if any(trial.status is Status.WRONG for trial in trials) else "ran"
     return TuningFailedError(
-        f"none of {len(failures)} configs of {task.problem} ran: {shown}{more}",
+        f"{first}none of {len(failures)} configs of {task.problem} {what}: {shown}{more}",
         task.problem.label,
         len(failures),
         failures[-1][1] if failures else None,

@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import math
 
+from triton_ops.evaluation.criteria import LITTLE
 from triton_ops.space import Config
 from triton_ops.trial import Status, Trial
 
 _log = logging.getLogger("triton_ops")
 
-LITTLE = 10.0
-"""A result is wrong by little if its error is at most so many times what is allowed."""
 _SHARE = 0.25  # of the configs that ran
 _FEWEST = 4  # configs that ran, before a share of them means anything
 

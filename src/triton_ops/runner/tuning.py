@@ -302,8 +302,9 @@ class Tuning:
         if outcome.winner is None:
             if found.cut_short:
                 raise KeyboardInterrupt
-            log.ended("failed")
-            raise failed(request.task, outcome.trials, found.loop.doubts.notes)
+            suspicion = found.facts.suspicion
+            log.ended(f"failed: {suspicion}" if suspicion else "failed")
+            raise failed(request.task, outcome.trials, found.loop.doubts.notes, suspicion)
         return record_of(
             request.key,
             request.task,
