@@ -13,6 +13,7 @@ from pathlib import Path
 from triton_ops._files.left_behind import left_behind
 from triton_ops._files.opening import is_folder
 from triton_ops._files.syncing import sync
+from triton_ops._paths import expanded
 from triton_ops.exceptions import CacheError
 
 _PROBE = ".probe-"
@@ -26,15 +27,12 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
     Raises:
         CacheError: The path is a file, or the folder cannot be made.
     """
-    path = Path(folder).expanduser()
+    path = expanded(folder)
     if is_folder(path):
         return path
     check_home(path)
     try:
-        missing = [path, *(above for above in path.parents if not is_folder(above))]
-        path.mkdir(parents=True, exist_ok=True)
-        for made in missing:
-            sync_folder(made.parent)
+        make_folders(path)
     except (FileExistsError, NotADirectoryError) as error:
         raise CacheError(
             f"{path} cannot be a cache folder: it, or a part of it, is a file",
@@ -46,6 +44,19 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
             hint="name a folder that can be written, for example with TRITON_OPS_CACHE_DIR",
         ) from error
     return path
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder, and those above it that are missing, each with its name on disk.
+
+    Raises:
+        OSError: One of them is a file, or cannot be made.
+    """
+    missing = [path, *(above for above in path.parents if not is_folder(above))]
+    for folder in reversed(missing):  # `parents=True` calls itself for each: a thousand are too many
+        folder.mkdir(exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
 
 
 def check_home(folder: Path) -> None:

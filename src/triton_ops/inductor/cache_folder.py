@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_ops import settings
+from triton_ops._paths import expanded
 from triton_ops.exceptions import CacheError
 
 _CODE = "generated code"
@@ -131,7 +132,7 @@ def content_of(path: Path | None = None, older_s: float = 0.0, now_s: float | No
     Raises:
         CacheError: The path is no folder, or cannot be read.
     """
-    folder = (settings.inductor_cache_dir() if path is None else path).expanduser().absolute()
+    folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
     if not os.path.lexists(folder):
         return CacheContent(path=str(folder), exists=False)
     return _content(folder, _visits(folder, older_s, now_s))
