@@ -41,7 +41,8 @@ def without_conflicts(text: str) -> str:
         LockfileError: Another conflict is left.
     """
     outside, *rest = _MARK.split(text)
-    parts, conflict = [outside], []  # of an open conflict, from its mark on
+    parts = [outside]
+    conflict: list[str] = []  # what has come of one, from its first mark on
     for mark, after in zip(rest[::2], rest[1::2], strict=True):
         if conflict and mark.startswith(">"):
             parts += [_settled("".join(conflict[1:])), after]
