@@ -84,7 +84,7 @@ class Collection:
         write_named(ensure_folder(own) / _LIST, json.dumps(sealed({"comparison": comparison, "files": files})))
         for name in files:
             ensure_folder((own / name).parent)
-            write_named(own / name, (place / name).read_bytes())
+            write_named(own / name, read_named(place / name))
         return f"replaces what an earlier run collected in {own}: {', '.join(replaced)}" if replaced else ""
 
     def _own(self, mode: CompileMode) -> Path | None:
@@ -134,4 +134,4 @@ def _hash(path: Path) -> str:
     """A hash of a regular file's content; empty for anything else."""
     if path.is_symlink() or not path.is_file():
         return ""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_named(path)).hexdigest()
