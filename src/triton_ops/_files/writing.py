@@ -17,7 +17,7 @@ from triton_ops._paths import expanded
 from triton_ops.exceptions import CacheError
 
 _PROBE = ".probe-"
-_LEFT_BEHIND = re.compile(r"\.probe-\w+|\..+-[0-9a-f]{16}\.tmp")  # names of this module, and of no other program
+_TOKEN = "[0-9a-f]{16}"  # with it, a name is of this module, and of no other program
 _LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no writer any more
 
 
@@ -119,14 +119,16 @@ def atomic_write(path: Path, content: str | bytes, like: os.stat_result | None =
     sync_folder(path.parent)
 
 
-def sweep(folder: Path, now_s: float | None = None) -> None:
+def sweep(folder: Path, now_s: float | None = None, *, only: str = "") -> None:
     """Remove probes and half-written files that killed processes of this user left in `folder` over an hour ago.
 
     Args:
         folder: The folder; one that cannot be listed or written is left as it is.
         now_s: Seconds since 1970; None asks the clock.
+        only: The name of the one file whose half-written forms are meant, in a folder that is not this package's.
     """
-    for path in left_behind(folder, _LEFT_BEHIND, stat.S_ISREG, _LEFT_BEHIND_S, now_s):
+    names = rf"\.{re.escape(only)}-{_TOKEN}\.tmp" if only else rf"\.probe-{_TOKEN}|\..+-{_TOKEN}\.tmp"
+    for path in left_behind(folder, re.compile(names), stat.S_ISREG, _LEFT_BEHIND_S, now_s):
         with contextlib.suppress(OSError):  # another process removes it, or this user may not
             os.unlink(path)  # noqa: PTH108 - beside the other calls of `os`
 
