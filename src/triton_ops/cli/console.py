@@ -204,7 +204,8 @@ def tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:
 
 def _tell_trace(text: str) -> None:
     """Write the lines of a trace, which may hold what a candidate, a file or another machine has put into it."""
-    _write("".join(f"{escaped(line)}\n" for line in text.rstrip("\n").split("\n")))
+    lines = text.rstrip("\n").split("\n") if text else []
+    _write("".join(f"{escaped(line)}\n" for line in lines))
 
 
 def _text(error: Exception, code: int) -> str:
