@@ -139,14 +139,11 @@ ENDING = {
     "exits": ("import sys\nC = sys.exit(3)", "line 2 fails: SystemExit: 3"),
     "ends": ("import os\nC = os._exit(9)", "exited with code 9"),
     "kills": ("import os\nC = os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
-    "aborts": ("import os\nC = os.abort()", "was killed by SIGABRT"),
     "interrupts": ("def f(): raise KeyboardInterrupt\nC = f()", "line 2 fails: its process"),
     "forks": ("import os\nC = os.fork()", "front end refuses"),
     "closes": ("import os\nC = os.closerange(3, 99)", "during its line 2"),
-    "loops": ("def f():\n    while True: pass\nC = f()", "did not end within"),
-    "counts": ("C = 10 ** 10 ** 10", "line 1"),
+    "counts": ("C = 10 ** 10 ** 10", "did not end within"),
     "fills": ("C = 'a' * (5 << 30)", "line 1 fails: MemoryError"),
-    "recurses": ("import sys\nsys.setrecursionlimit(10**9)\nC = (f := lambda: f())()", "line 3 fails"),
     "import": ("from leaves import C", "line 1 fails"),
 }
 
