@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
 
 def gain_text(ratio: float, interval: tuple[float, float] | None) -> str:
     """A gain as text, such as `1.25x (1.22 to 1.28)`, with its 95 % interval where that is known."""
@@ -13,3 +17,12 @@ def counted(count: int, noun: str) -> str:
     """A number of things, such as `1 kernel` and `2,000 launches`."""
     ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def escaped(text: str) -> str:
+    """`text` without what a terminal would obey: control characters and changes of direction, shown as escapes.
+
+    Records, logs and messages come from candidates, other machines and people; one could retitle a window, or draw
+    lines that were never said.
+    """
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -40,6 +40,7 @@ from pathlib import Path
 
 import platformdirs
 
+from triton_ops._paths import expanded
 from triton_ops.exceptions import SettingsError
 
 OWN_LOCKS = Path(f"/tmp/triton-ops-{os.getuid() if hasattr(os, 'getuid') else 'locks'}")
@@ -71,7 +72,7 @@ def cache_dir() -> Path:
     """
     named = os.environ.get("TRITON_OPS_CACHE_DIR", "").strip()
     if named:
-        return Path(named).expanduser()
+        return expanded(named, "TRITON_OPS_CACHE_DIR")
     try:
         return Path(platformdirs.user_cache_dir("triton-ops"))
     except RuntimeError:  # it could not determine the home folder
@@ -86,7 +87,7 @@ def lock_dir() -> Path:
     `TMPDIR` or `XDG_RUNTIME_DIR`, which differ from job to job and from login to login of one user.
     """
     named = os.environ.get("TRITON_OPS_LOCK_DIR", "").strip()
-    return Path(named).expanduser() if named else OWN_LOCKS
+    return expanded(named, "TRITON_OPS_LOCK_DIR") if named else OWN_LOCKS
 
 
 def colours() -> bool:
@@ -287,19 +288,19 @@ def _one_of(allowed: Sequence[str], name: str, source: str) -> str:
 def lockfile() -> Path | None:
     """The lockfile that the environment names; None if it names none."""
     named = os.environ.get("TRITON_OPS_LOCKFILE", "").strip()
-    return Path(named).expanduser() if named else None
+    return expanded(named, "TRITON_OPS_LOCKFILE") if named else None
 
 
 def replay() -> Path | None:
     """The lockfile from which alone launches take their configs; None if the environment names none."""
     named = os.environ.get("TRITON_OPS_REPLAY", "").strip()
-    return Path(named).expanduser() if named else None
+    return expanded(named, "TRITON_OPS_REPLAY") if named else None
 
 
 def shared_dirs() -> tuple[Path, ...]:
     """Further folders of records, which are only read: those of a site, of an image, or of a package, in this order."""
     named = os.environ.get("TRITON_OPS_SHARED_DIRS", "").split(os.pathsep)
-    return tuple(Path(each.strip()).expanduser() for each in named if each.strip())
+    return tuple(expanded(each.strip(), "TRITON_OPS_SHARED_DIRS") for each in named if each.strip())
 
 
 def report() -> str:

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from triton_ops._ranges import Count, NotNegative, Seconds
-from triton_ops._text import gain_text
+from triton_ops._text import escaped, gain_text
 from triton_ops.resources import Resources
 from triton_ops.space import Config
 
@@ -360,6 +360,8 @@ class TuningResult:
 
     def _failure_lines(self) -> list[str]:
         failed = self.failures
-        lines = [f"Failed: ({trial.config}) {trial.status}: {trial.error}" for trial in failed[:_FAILURES_SHOWN]]
+        lines = [
+            f"Failed: ({trial.config}) {trial.status}: {escaped(trial.error)}" for trial in failed[:_FAILURES_SHOWN]
+        ]
         more = len(failed) - _FAILURES_SHOWN
         return [*lines, f"Failed: {more} more, in `failures`"] if more > 0 else lines

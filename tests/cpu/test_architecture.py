@@ -145,6 +145,7 @@ OPEN_THEMSELVES = {
     "triton_ops.backend.disassembler": "a file that nvdisasm reads by name",
     "triton_ops.serving.again": "a folder for one tune",
     "triton_ops.inductor.sources": "torch's own sources",
+    "triton_ops.inductor.cache_folder": "entries of a folder that is open, so that no link is followed",
     "triton_ops.compile_modes.counting": "the kernel's own files of a process",
     "triton_ops.replay.recorder": "a folder for one tune, and gzip in memory",
     "triton_ops.cli.console": "the null device",

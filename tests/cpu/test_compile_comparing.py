@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import Status
+from triton_ops import SettingsError, Status
 from triton_ops.compile_modes import comparing
 from triton_ops.compile_modes.comparing import Comparing
 from triton_ops.compile_modes.process import ModeLostError
@@ -36,6 +36,7 @@ class Machine:
         self.noise = random.Random(0)
         self.noise_of = {}
         self.started = []
+        self.traced, self.interrupted_in = "of this model", ""
         self.alive = self.most_alive = 0
 
     def ms(self, mode, number):
@@ -44,6 +45,14 @@ class Machine:
         if named is None:  # a variation: fast without graphs
             named = 1.0 if mode.options.get(CUDAGRAPHS) is False else 3.0
         return named * math.exp(self.noise.gauss(0, self.noise_of.get(mode.name, 0.001)))
+
+    def compile(self, mode, folder):
+        if folder is not None:
+            traces = Path(folder) / "torch_compile_debug" / f"run_{len(self.started)}"
+            traces.mkdir(parents=True)
+            (traces / "ir_post_fusion.txt").write_text(self.traced)
+        if mode.name == self.interrupted_in:
+            raise KeyboardInterrupt
 
 
 def process_of(machine):
@@ -58,6 +67,7 @@ def process_of(machine):
             if self.mode.name in machine.failing:
                 return Failed(*machine.failing[self.mode.name])
             self.alive = True
+            machine.compile(self.mode, self.environment.get("TORCH_COMPILE_DEBUG_DIR"))
             machine.alive += 1
             machine.most_alive = max(machine.most_alive, machine.alive)
             calls_s = (2.0, 0.1, 0.001) if not self.mode.eager else (0.001, 0.001, 0.001)
@@ -211,18 +221,85 @@ def test_modes_that_differ_in_graphs_alone_are_one_program_without_a_gpu(compare
     assert report.culprit is None
 
 
+def texts(folder):
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.txt")}
+
+
 def test_the_folder_of_a_mode_holds_the_run_that_was_collected_last(compared, tmp_path):
     kept = tmp_path / "kept" / "default"
-    (kept / "torch_compile_debug" / "run_1").mkdir(parents=True)
-    for name in ("log.txt", "mine.txt", "torch_compile_debug/run_1/ir_post_fusion.txt"):
-        (kept / name).write_text("earlier")
-    report, said = compared(machine(), ["eager", "default"], collect=tmp_path / "kept")
-    assert sorted(path.name for path in kept.iterdir()) == ["log.txt", "mine.txt"]
-    assert (kept / "log.txt").read_text() == ""
+    assert not any("replaces" in line for line in compared(machine(), collect=tmp_path / "kept")[1])
+    (kept / "mine.txt").write_text("mine")
+    (kept / "torch_compile_debug" / "empty").mkdir()
+    other = machine()
+    other.traced = "of another model"
+    report, said = compared(other, ["freezing", "default"], collect=tmp_path / "kept")
+    trace = "torch_compile_debug/run_2/ir_post_fusion.txt"
+    assert texts(kept) == {"log.txt": "", "mine.txt": "mine", trace: "of another model"}
+    assert (kept / "torch_compile_debug" / "empty").is_dir()
     note = f"default replaces what an earlier run collected in {kept}: log.txt, torch_compile_debug"
     assert note in report.notes
     assert note in said
-    assert not any("replaces" in line for line in compared(machine(), ["eager", "freezing"], collect=tmp_path / "k")[1])
+    assert len([*(tmp_path / "kept" / "max-autotune").rglob("ir_*")]) == 1, "modes that were not run keep theirs"
+
+
+@pytest.mark.parametrize("interrupted_in", ["reduce-overhead", "max-autotune"])
+def test_an_interrupted_comparison_that_goes_on_keeps_the_traces_of_finished_modes(compared, tmp_path, interrupted_in):
+    first = machine()
+    first.interrupted_in = interrupted_in
+    with pytest.raises(KeyboardInterrupt):
+        compared(first, collect=tmp_path / "kept")
+    done = texts(tmp_path / "kept")
+    assert "default/torch_compile_debug/run_2/ir_post_fusion.txt" in done
+    assert not (tmp_path / "kept" / interrupted_in).exists()
+    again = machine()
+    again.traced = "of the second run"
+    _, said = compared(again, collect=tmp_path / "kept")
+    found = texts(tmp_path / "kept")
+    assert {name: found[name] for name in done} == done
+    assert not any("replaces" in line for line in said)
+    assert [text for name, text in found.items() if name.startswith(f"{interrupted_in}/torch")] == ["of the second run"]
+
+
+def test_finished_modes_that_were_not_collected_are_compiled_again_to_be(compared, tmp_path):
+    first = machine()
+    first.interrupted_in = "max-autotune"
+    with pytest.raises(KeyboardInterrupt):
+        compared(first)
+    compared(machine(), collect=tmp_path / "kept")
+    assert len(list((tmp_path / "kept").rglob("ir_post_fusion.txt"))) == len(default_modes()) - 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["log.txt", "collected.json", "torch_compile_debug/notes.md", "torch_compile_debug/run_2/ir_post_fusion.txt"],
+)
+@pytest.mark.parametrize("collected", [True, False])
+def test_what_no_run_has_collected_is_not_removed(compared, tmp_path, name, collected):
+    kept = tmp_path / "kept" / "default"
+    if collected:
+        compared(machine(), collect=tmp_path / "kept")
+    (kept / name).parent.mkdir(parents=True, exist_ok=True)
+    (kept / name).write_text("mine")
+    before = {path: path.read_text() for path in kept.rglob("*") if path.is_file()}
+    fake = machine()
+    with pytest.raises(SettingsError, match="is not what a run has collected"):
+        compared(fake, collect=tmp_path / "kept")
+    assert fake.started == [], "before any work"
+    assert {path: path.read_text() for path in kept.rglob("*") if path.is_file()} == before
+
+
+def test_collecting_follows_no_link_to_what_it_would_remove(compared, tmp_path):
+    outside = tmp_path / "outside"
+    compared(machine(), collect=outside)
+    kept = tmp_path / "kept" / "default"
+    kept.mkdir(parents=True)
+    (kept / "collected.json").write_text((outside / "default" / "collected.json").read_text())
+    (kept / "log.txt").symlink_to(outside / "default" / "log.txt")
+    (kept / "torch_compile_debug").symlink_to(outside / "default" / "torch_compile_debug")
+    before = texts(outside)
+    with pytest.raises(SettingsError, match="is not what a run has collected"):
+        compared(machine(), ["freezing", "default"], collect=tmp_path / "kept")
+    assert texts(outside) == before
 
 
 def test_compilers_have_folders_and_logs_of_their_own(compared, tmp_path, monkeypatch):
@@ -233,7 +310,7 @@ def test_compilers_have_folders_and_logs_of_their_own(compared, tmp_path, monkey
     assert eager.environment == {}
     assert default.environment["TORCH_LOGS"] == "cudagraphs,perf_hints,recompiles"
     assert default.environment["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tmp_path / "compile-modes"))
-    assert default.environment["TORCH_COMPILE_DEBUG_DIR"] == str(tmp_path / "kept" / "default")
+    assert default.environment["TORCH_COMPILE_DEBUG_DIR"].startswith(str(tmp_path / "compile-modes"))
     assert "TORCH_COMPILE_DEBUG" not in {*fake.started[-2].environment}, "the process that confirms leaves no traces"
     assert (tmp_path / "kept" / "default" / "log.txt").is_file()
     fake = machine()

@@ -24,6 +24,7 @@ from triton_ops._files import (
     syncing,
     whole_lines,
     writable,
+    write_named,
 )
 from triton_ops.exceptions import CacheError
 
@@ -313,20 +314,38 @@ def test_a_lock_serialises_processes(tmp_path):
 
 
 def test_old_probes_and_half_written_files_are_swept_and_nothing_else(tmp_path):
-    left = [".probe-abc_1", ".probe-0123456789abcdef", ".record.json-0123456789abcdef.tmp"]
-    kept = ["record.json", ".lock", ".mine.tmp", ".record.json-0123456789abcdef", "probe-1", ".probe-a.b"]
+    left = [".probe-0123456789abcdef", ".record.json-0123456789abcdef.tmp"]
+    kept = [
+        "record.json",
+        ".lock",
+        ".mine.tmp",
+        ".record.json-0123456789abcdef",
+        "probe-1",
+        ".probe-a.b",
+        ".probe-mine",
+    ]
     for name in left + kept:
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))
-    (tmp_path / ".probe-new").touch()
-    (tmp_path / ".probe-folder").mkdir()
-    os.utime(tmp_path / ".probe-folder", (0, 0))
-    (tmp_path / ".probe-link").symlink_to(tmp_path / "record.json")
+    new, folder, link = (f".probe-{letter * 16}" for letter in "abc")
+    (tmp_path / new).touch()
+    (tmp_path / folder).mkdir()
+    os.utime(tmp_path / folder, (0, 0))
+    (tmp_path / link).symlink_to(tmp_path / "record.json")
     sweep(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {*kept, ".probe-new", ".probe-folder", ".probe-link"}
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, new, folder, link}
     sweep(tmp_path, now_s=time.time() + 7200)
-    assert not (tmp_path / ".probe-new").exists()
+    assert not (tmp_path / new).exists()
     sweep(tmp_path / "absent")
+
+
+def test_writing_a_file_that_a_user_names_sweeps_its_own_half_written_forms_alone(tmp_path):
+    kept = [".probe-0123456789abcdef", ".notes-0123456789abcdef.tmp", ".page.html-mine.tmp", "page.html"]
+    for name in (*kept, ".page.html-0123456789abcdef.tmp"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    write_named(tmp_path / "page.html", "new")
+    assert {path.name for path in tmp_path.iterdir()} == {*kept}
 
 
 @pytest.fixture

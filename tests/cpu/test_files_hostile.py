@@ -442,10 +442,11 @@ def test_a_lock_that_another_user_holds_in_a_folder_of_everybody_is_not_waited_f
 
 @root_only
 def test_a_sweep_leaves_the_files_of_other_users(shared):
-    as_nobody("(folder / '.probe-theirs').touch()", shared)
-    (shared / ".probe-mine").touch()
+    theirs, mine = f".probe-{'0' * 16}", f".probe-{'1' * 16}"
+    as_nobody(f"(folder / '{theirs}').touch()", shared)
+    (shared / mine).touch()
     _files.sweep(shared, now_s=4e9)
-    assert [path.name for path in shared.iterdir()] == [".probe-theirs"]
+    assert [path.name for path in shared.iterdir()] == [theirs]
 
 
 TUNED = """

@@ -116,6 +116,21 @@ def test_show_prints_no_escape_of_a_record(cli, tmp_path):
         assert "\nrecords: all fine" not in ran.out
 
 
+@pytest.mark.parametrize("some_run", [True, False])
+def test_tune_v_prints_no_escape_of_a_candidate_or_of_its_trace(cli, tmp_path, some_run):
+    bad = "\x1b]0;owned\x07\x1b[2J\x1b[1m\r\u202e\x9b"
+    path = tmp_path / "raising.py"
+    path.write_text(
+        f"def work(*, a):\n    if a > {int(some_run)}:\n        raise type({bad!r}, (Exception,), {{}})({bad!r})\n"
+    )
+    words = ["tune", f"{path}:work", "--space", "a=1,2", "--device", "cpu", "--cache-dir", tmp_path / "cache"]
+    for more in (["-v"], ["-v"], ["-v", "--json"], ["--force"]):  # the second takes its failures from what was kept
+        ran = cli(*words, *more)
+        assert ran.code == int(not some_run)
+        assert {*map(ord, ran.out + ran.err)}.isdisjoint({*range(10), *range(11, 32), *range(127, 160), 0x202E})
+        assert some_run or "owned" in ran.err
+
+
 LIMITS = {
     "f" * 32 + ".record.json": (4 << 20, lambda path: DirectoryStore(path.parent, RECORDS).get("f" * 32)),
     "calibration/a100.json": (64 << 10, lambda path: load_calibration(path.parents[1], "A100")),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -27,14 +29,48 @@ def graph(path):
     return read_graph(path.read_text(encoding="utf-8"))
 
 
+KEY = "q2f" + "a7" * 24
+CODE = f"2f/c2f{'a7' * 24}a"
+MADE = {
+    f"{CODE}.py": b"from torch._inductor.runtime import triton_helpers",
+    f"{CODE}.main.cpp": b"12345",
+    f"9a/{'0f' * 32}.best_config": b'{"XBLOCK": 8, "configs_hash": "1"}',
+    f"c{KEY}/c{KEY}.wrapper.cpp": b"12345",
+    f"aotautograd/a{KEY}/{KEY}": b"12345",
+    f"fxgraph/q2/fq2{KEY[2:]}/{KEY}": b"12345",
+    f"triton/0/{KEY.upper()}A/k.cubin": b"12345",
+    f"tmp1a2_b3cd/triton/{KEY.upper()}A/__grp__k.json": b"12345",
+    f"tmp1a2_b3cd/{CODE}.so": b"12345",
+    f"cache/{'0f' * 32}": b'{\n    "system": {}}',
+    f"locks/c{KEY}.lock": b"",
+    "dynamo/code_state_job.pkl": b"\x80\x04ctorch._dynamo.pgo\n",
+}
+FOREIGN = (
+    "main.py", "data.json", "model.so", "a.cpp", "g++.lock", "0" * 32, "tmp", "tmp1a2_b3cd/notes", "tmpfiles/x.py",
+    ".git/HEAD", "ui/x.ts", "db/0001.sql", "db/main.py", "ab/cabc.py", "cache/page.html", f"cache/{'1' * 64}",
+    f"ab/{Path(CODE).name}.py", f"2f/c2f{'b' * 49}.py", f"c{KEY}/model.pt2", f"c{KEY}/c{KEY}.wrapper.pt2",
+    f"c{KEY}/notes.md", f"{Path(CODE).name}.py", f"{'2' * 64}.best_config", f"2f/{'2' * 64}.best_config",
+    "triton/setup.py", "triton/0/notes.md", f"triton/0/{KEY.upper()}A/notes.md", f"triton/{KEY.upper()}A/k.cubin",
+    "fxgraph/x/y/graph", f"fxgraph/ab/f{KEY}/{KEY}", "aotautograd/mine", "locks/db.lock", "dynamo/code_state_a.pkl",
+    f"dynamo/{'0' * 64}/entry", "precompiled_headers/mine.h", "pgo/sizes.csv", "2f/sub/main.py",
+)  # fmt: skip
+
+
+def written(folder, files):
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def files_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+
+
 @pytest.fixture
 def cache(tmp_path):
     """A cache folder as Inductor leaves it, with one file that is not Inductor's."""
-    folder = tmp_path / "torchinductor_me"
-    for name in ("ab/cabc.py", "fxgraph/x/y/graph", "triton/0/k.cubin", "notes.txt"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"12345")
-    return folder
+    return written(tmp_path / "torchinductor_me", {**MADE, "notes.txt": b"mine"})
 
 
 def test_fused_nodes_hold_their_members_and_what_they_read_and_write():
@@ -156,15 +192,13 @@ def test_what_is_no_trace_is_told(tmp_path):
 
 def test_the_cache_folder_is_measured_without_a_change(cache):
     found = content_of(cache)
-    assert {part.name: (part.files, part.size_bytes) for part in found.parts} == {
-        "generated code": (1, 5), "fxgraph": (1, 5), "triton": (1, 5),
+    assert {part.name: part.files for part in found.parts} == {
+        "generated code": 5, "fxgraph": 1, "aotautograd": 1, "triton": 2, "cache": 1, "locks": 1, "dynamo": 1,
     }  # fmt: skip
-    assert (found.files, found.size_bytes, found.strange) == (3, 15, ("notes.txt",))
+    assert (found.files, found.size_bytes) == (len(MADE), sum(map(len, MADE.values())))
+    assert found.strange == ("notes.txt",)
     assert content_of(cache / "none").exists is False
-    packaged = cache / f"cs2f{'q' * 48}"
-    packaged.mkdir()
-    (packaged / "model.wrapper.cpp").write_bytes(b"12345")
-    assert content_of(cache).strange == ("notes.txt",), "a folder of AOTInductor's, named after a hash"
+    assert files_in(cache) == sorted([*MADE, "notes.txt"])
 
 
 def test_the_cache_folder_of_the_environment_is_the_default(cache, monkeypatch):
@@ -172,25 +206,50 @@ def test_the_cache_folder_of_the_environment_is_the_default(cache, monkeypatch):
     assert content_of().path == str(cache)
 
 
-def test_cleaning_removes_what_inductor_made_and_nothing_else(cache, tmp_path):
-    outside = tmp_path / "outside"
-    outside.write_text("kept")
-    (cache / "cd").symlink_to(outside)
-    removed = clean(cache)
-    assert removed.files == 4
+def test_cleaning_removes_what_inductor_made_and_its_folders_alone(cache):
+    assert clean(cache).files == len(MADE)
     assert [path.name for path in cache.iterdir()] == ["notes.txt"]
-    assert outside.read_text() == "kept", "a link is removed, and not followed"
     assert clean(cache / "none").files == 0
 
 
+def test_cleaning_leaves_what_is_not_provably_inductors(cache):
+    written(cache, dict.fromkeys(FOREIGN, b"mine"))
+    (cache / "empty").mkdir()
+    (cache / "ui" / "empty").mkdir()
+    for number in range(40):  # so that it is mostly a cache
+        written(cache, {f"{letters(number)}/c{letters(number)}{KEY[2:]}.so": b"12345"})
+    clean(cache)
+    assert files_in(cache) == sorted([*FOREIGN, "notes.txt"])
+    assert (cache / "empty").is_dir()
+    assert (cache / "ui" / "empty").is_dir()
+    assert content_of(cache).files == 0
+
+
+def letters(number):
+    return f"{chr(ord('a') + number % 26)}{2 + number // 26}"
+
+
+def test_cleaning_follows_no_link_and_keeps_it(cache, tmp_path):
+    outside = written(tmp_path / "outside", MADE)
+    (cache / "cd").symlink_to(outside / "2f")
+    (cache / "2f" / "sub").symlink_to(outside)
+    (cache / "aotautograd" / f"a{KEY[:-1]}b").symlink_to(outside / "aotautograd" / f"a{KEY}")
+    (cache / "locks" / f"f{KEY}.lock").symlink_to(outside / "locks" / f"c{KEY}.lock")
+    clean(cache)
+    assert files_in(outside) == sorted(MADE)
+    assert files_in(cache) == sorted(["2f/sub", f"aotautograd/a{KEY[:-1]}b", "cd", f"locks/f{KEY}.lock", "notes.txt"])
+
+
 def test_cleaning_by_age_leaves_what_is_young(cache):
-    os.utime(cache / "ab", (1, 1))
-    os.utime(cache / "ab" / "cabc.py", (1, 1))
-    assert clean(cache, older_s=3600).files == 1
-    assert content_of(cache).files == 2
+    for name in (f"{CODE}.py", f"{CODE}.main.cpp", f"locks/c{KEY}.lock", f"c{KEY}/c{KEY}.wrapper.cpp"):
+        os.utime(cache / name, (1, 1))
+    written(cache, {f"c{KEY}/c{KEY}.so": b"12345"})
+    assert content_of(cache, older_s=3600).files == 3
+    assert clean(cache, older_s=3600).files == 3
+    assert content_of(cache).files == len(MADE) + 1 - 3, "files of one folder belong together"
 
 
-def test_a_folder_that_is_no_cache_is_not_cleaned(tmp_path):
+def test_a_folder_that_is_no_cache_is_not_cleaned(tmp_path, monkeypatch):
     for name in ("a.txt", "b.txt", "ab"):
         (tmp_path / name).write_text("mine")
     with pytest.raises(CacheError, match="does not look like"):
@@ -201,6 +260,38 @@ def test_a_folder_that_is_no_cache_is_not_cleaned(tmp_path):
     with pytest.raises(CacheError, match="a link"):
         clean(tmp_path / "link")
     assert len(list(tmp_path.iterdir())) == 4
+    monkeypatch.chdir(written(tmp_path / "here", MADE))
+    with pytest.raises(CacheError, match="does not look like"):
+        clean(tmp_path / "here")
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_the_command_shows_what_it_would_remove_and_asks(cli, cache, monkeypatch, by_variable):
+    words = ["inductor", "cache", "--clean", *([] if by_variable else ["--folder", cache])]
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache if by_variable else cache / "none"))
+    ran = cli(*words)
+    assert (ran.code, len(files_in(cache))) == (2, len(MADE) + 1), "nobody can be asked"
+    assert "--yes removes them" in ran.err
+    assert f"{len(MADE)} files" in ran.out
+    with pseudo_terminal(monkeypatch, "n\n"):
+        ran = cli(*words)
+    assert (ran.code, len(files_in(cache))) == (0, len(MADE) + 1)
+    assert "nothing was removed" in ran.err
+    with pseudo_terminal(monkeypatch, "y\n"):
+        ran = cli(*words)
+    assert (ran.code, files_in(cache)) == (0, ["notes.txt"])
+    assert f"{len(MADE)} files removed" in ran.out
+
+
+@contextlib.contextmanager
+def pseudo_terminal(monkeypatch, answer):
+    """A terminal as stdin, on which a user has typed."""
+    master, slave = os.openpty()
+    os.write(master, answer.encode())
+    with os.fdopen(slave, encoding="utf-8") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", terminal)
+        yield
+    os.close(master)
 
 
 def test_the_commands_print_json(cli, cache, tmp_path):
@@ -208,7 +299,7 @@ def test_the_commands_print_json(cli, cache, tmp_path):
     ran = cli("inductor", "draw", FUSED, UNFUSED, "--out", drawing, "--json")
     assert json.loads(ran.out)["launches"] == [9, 11]
     assert ElementTree.parse(drawing).getroot().tag == f"{SVG}svg"
-    assert json.loads(cli("inductor", "cache", "--folder", cache, "--json").out)["files"] == 3
+    assert json.loads(cli("inductor", "cache", "--folder", cache, "--json").out)["files"] == len(MADE)
     assert json.loads(cli("inductor", "log", DATA / "inductor_log.txt", "--json").out)["recordings"] == 2
     listed = json.loads(cli("inductor", "options", "max_autotune", "--json").out)
     assert {"name", "variables", "default", "value", "set_by", "changed"} == set(listed["options"][0])
@@ -223,9 +314,9 @@ def test_the_commands_print_text(cli, cache, monkeypatch):
     assert "11" in cli("inductor", "draw", UNFUSED).out
     assert "addmm(256x1024, 256x1024, 1024x1024)" in cli("inductor", "log", DATA / "inductor_log.txt").out
     ran = cli("inductor", "cache", "--folder", cache)
-    assert "3 files" in ran.out
+    assert f"{len(MADE)} files" in ran.out
     assert "notes.txt" in ran.err
-    assert "3 files removed" in cli("inductor", "cache", "--folder", cache, "--clean").out
+    assert f"{len(MADE)} files removed" in cli("inductor", "cache", "--folder", cache, "--clean", "--yes").out
 
 
 def test_a_file_that_is_no_log_is_told_from_a_log_in_which_nothing_went_wrong(cli, tmp_path):

@@ -3,6 +3,7 @@
 
 import importlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -14,7 +15,7 @@ import pytest
 from triton_ops import kernels
 from triton_ops.cli.app import main
 from triton_ops.exceptions import DeviceError, TargetError
-from triton_ops.lint import LintReport, lint
+from triton_ops.lint import LintReport, apart, lint
 from triton_ops.lint.engine import readings_of
 from triton_ops.lint.rules.catalogue import RULES
 from triton_ops.lint.sarif import as_sarif
@@ -125,6 +126,96 @@ def test_what_a_kernel_needs_and_cannot_have_leaves_it_undecided_with_the_reason
     assert {one.kernel for one in report.undecided} == {"copy"}
 
 
+def needing(folder: Path, name: str, constant: str) -> Path:
+    """A file whose kernel has a pitfall, beside one that needs a constant."""
+    path = folder / f"{name}.py"
+    pitfall = KERNEL.format(comment="", rest="").replace("def copy", f"def copy_{name}")
+    needs = pitfall.partition("@triton.jit")[2].replace("(0, B)", "(0, B) + C").replace("def copy", "def needs")
+    path.write_text(f"{constant}\n{pitfall}\n\n@triton.jit{needs}")
+    return path
+
+
+ENDING = {
+    "exits": ("import sys\nC = sys.exit(3)", "line 2 fails: SystemExit: 3"),
+    "ends": ("import os\nC = os._exit(9)", "exited with code 9"),
+    "kills": ("import os\nC = os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
+    "interrupts": ("def f(): raise KeyboardInterrupt\nC = f()", "line 2 fails: its process"),
+    "forks": ("import os\nC = os.fork()", "front end refuses"),
+    "closes": ("import os\nC = os.closerange(3, 99)", "during its line 2"),
+    "counts": ("C = 10 ** 10 ** 10", "did not end within"),
+    "fills": ("C = 'a' * (5 << 30)", "line 1 fails: MemoryError"),
+    "import": ("from leaves import C", "line 1 fails"),
+}
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_a_constant_of_a_file_ends_and_hangs_no_lint(tmp_path, monkeypatch, name):
+    constant, why = ENDING[name]
+    monkeypatch.setattr(apart, "LIMIT_S", 8.0)
+    (tmp_path / "leaves.py").write_text("import os\n\ndef __getattr__(name):\n    os._exit(5)\n\nC = os._exit(4)\n")
+    report = lint(needing(tmp_path, "one", constant), rules=["missing-mask"])
+    assert [(one.rule, one.kernel) for one in report.findings] == [("missing-mask", "copy_one")]
+    assert [one.kernel for one in report.undecided] == ["needs_one"]
+    assert why in report.undecided[0].why
+
+
+DEEP = {
+    "sum": "C = 1" + " + 1" * 5000,
+    "nots": "C = " + "not " * 20_000 + "1",
+    "brackets": f"C = {'(' * 5000}{')' * 5000}",
+}
+
+
+def test_a_folder_is_read_past_every_file_that_cannot_be(cli, tmp_path):
+    needing(tmp_path, "first", "C = 0")
+    needing(tmp_path, "zlast", "C = 0")
+    for name, text in {**DEEP, "syntax": "def f(:", "nul": "\0", "unknown": "# coding: nonsense"}.items():
+        (tmp_path / f"{name}.py").write_text(f"{text}\nimport triton\n")
+    (tmp_path / "utf16.py").write_text("import triton\n", "utf-16")
+    (tmp_path / "dangling.py").symlink_to("nowhere.py")
+    os.mkfifo(tmp_path / "fifo.py")
+    (tmp_path / "folder.py").mkdir()
+    unread = {*DEEP, "syntax", "nul", "unknown", "utf16", "dangling", "fifo"}
+    for targets in ([tmp_path], sorted(tmp_path.glob("*.py"))):
+        ran = cli("lint", *targets, "--rule", "missing-mask", "--json")
+        said = json.loads(ran.out)
+        assert ran.code == 5
+        assert [one["kernel"] for one in said["findings"]] == ["copy_first", "copy_zlast"]
+        assert {Path(file).stem for file in said["unread"]} == unread
+    ran = cli("lint", tmp_path, "--rule", "missing-mask")
+    assert ran.code == 5
+    assert f"{len(unread)} files not read" in ran.out
+    assert all(f"{name}.py is not read" in ran.err for name in unread)
+
+
+def test_the_exit_code_says_that_a_file_was_not_read(cli, tmp_path):
+    (tmp_path / "good.py").write_text("import triton\n")
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    assert cli("lint", tmp_path).code == 2
+    assert cli("lint", tmp_path / "good.py", tmp_path / "bad.py").code == 2
+    assert cli("lint", tmp_path / "good.py").code == 0
+
+
+@pytest.mark.parametrize(
+    ("encoding", "head"),
+    [
+        ("utf-8-sig", ""),
+        ("latin-1", "# -*- coding: latin-1 -*-\n"),
+        ("shift-jis", "# vim: set fileencoding=shift-jis :\n"),
+    ],
+)
+def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path, encoding, head):
+    comment = "  # triton-ops: ignore[missing-mask] " + {"latin-1": "größer", "shift-jis": "漢字"}.get(encoding, "é漢")
+    path = written(tmp_path)
+    text = f"{head}{path.read_text()}"
+    path.write_text(text, encoding)
+    assert [one.rule for one in lint(path).findings] == ["missing-mask"]
+    path.write_text(text.replace("y + at, v)", f"y + at, v){comment}"), encoding)
+    report = lint(path)
+    assert report.findings == ()
+    assert [reason for _, reason in report.suppressed] == [comment.rpartition(" ")[2]]
+
+
 def test_a_comment_with_a_reason_answers_a_finding(tmp_path):
     path = written(tmp_path)
     path.write_text(
@@ -157,7 +248,7 @@ def test_json_has_the_documented_fields_and_findings_make_the_exit_code(tmp_path
     refused = "@triton.jit\ndef refused(x, n):\n    tl.store(x, tl.nothing(n))\n"
     assert main(["lint", str(written(tmp_path, rest=refused)), "--json"]) == 5
     said = json.loads(capsys.readouterr().out)
-    assert list(said) == ["findings", "undecided"]
+    assert list(said) == ["findings", "undecided", "unread"]
     fields = ["rule", "kernel", "file", "line", "symptom", "evidence", "fix", "level"]
     assert [list(one) for one in said["findings"]] == [fields]
     assert {tuple(one) for one in said["undecided"]} == {("rule", "kernel", "why")}

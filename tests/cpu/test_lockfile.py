@@ -13,6 +13,7 @@ from triton_ops._sealed import sealed
 from triton_ops.buckets import Range, extents_of, why_outside
 from triton_ops.cache import Key, LockedDevice, LockEntry, Lockfile, Measured, Origin, accept_edits, read_lockfile
 from triton_ops.cache.lock_changes import changes
+from triton_ops.cache.lock_text import without_conflicts
 from triton_ops.cache.lockfile import dumps, loads, merged, write_lockfile
 from triton_ops.exceptions import LockfileError
 from triton_ops.space import Config
@@ -298,6 +299,25 @@ def test_two_branches_that_add_entries_conflict_only_in_the_checksum_of_the_whol
     accepted, by_hand = accept_edits(path)
     assert accepted == lock(*kept, entry(64), entry(512))
     assert by_hand == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["<<<<<<< a\n" * 1_000_000, "<<<<<<< a\n=======\n" * 500_000, ">>>>>>> a\n" * 1_000_000 + "<<<<<<< a\n"]
+)
+def test_a_million_marks_of_conflicts_are_read_once(tmp_path, text):
+    (tmp_path / "lock.json").write_text(text)
+    with pytest.raises(LockfileError, match="conflicts in it"):
+        accept_edits(tmp_path / "lock.json")
+
+
+def test_conflicts_in_the_checksum_are_settled_and_what_is_around_them_stays():
+    seal = '  "checksum": "ab"\n'
+    conflict = f"<<<<<<< a\n{seal}||||||| base\n{seal}=======\n{seal}>>>>>>> b\n"
+    assert without_conflicts(f"one\n{conflict}two\n{conflict}three") == f"one\n{seal}two\n{seal}three"
+    for text in ("one\n>>>>>>> b\ntwo\n", f"one\n<<<<<<< a\n{seal}", "x <<<<<<< a\n >>>>>>> b\n", ""):
+        assert without_conflicts(text) == text
+    with pytest.raises(LockfileError, match="between entries"):
+        without_conflicts(f"<<<<<<< a\n{conflict}")
 
 
 def test_a_conflict_between_entries_is_left_to_a_person(tmp_path):

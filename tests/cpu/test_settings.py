@@ -1,13 +1,20 @@
 """Environment variables: read when asked for, explicit beats environment, errors name the variable."""
 
 import inspect
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from triton_ops import settings
+from triton_ops._files import ensure_folder
+from triton_ops.cache import read_lockfile
+from triton_ops.dispatch.ledger import _tell, read_report
 from triton_ops.exceptions import SettingsError
+from triton_ops.history.recall import cache_folder
+from triton_ops.inductor.cache_folder import content_of
 
 
 def test_cache_dir_is_read_when_asked_for(monkeypatch, tmp_path):
@@ -85,3 +92,36 @@ def test_a_misspelt_variable_is_told_with_the_one_that_is_meant(monkeypatch):
 def test_every_variable_that_is_read_is_known_by_name():
     read = set(re.findall(r'"(TRITON_OPS_[A-Z_]+)"', inspect.getsource(settings)))
     assert read == {f"TRITON_OPS_{name}" for name in settings._NAMES}
+
+
+@pytest.mark.parametrize("name", ["CACHE_DIR", "LOCK_DIR", "LOCKFILE", "REPLAY", "SHARED_DIRS"])
+def test_the_home_folder_of_nobody_is_a_typed_error_that_names_the_variable(monkeypatch, name):
+    monkeypatch.setenv(f"TRITON_OPS_{name}", "~nosuchuser/x")
+    with pytest.raises(SettingsError, match=f"TRITON_OPS_{name} is '~nosuchuser/x': ~nosuchuser has no home folder"):
+        getattr(settings, name.lower())()
+
+
+def test_paths_of_callers_with_the_home_folder_of_nobody_are_typed_errors(monkeypatch, caplog):
+    for call in (cache_folder, ensure_folder, read_lockfile, read_report, content_of):
+        with pytest.raises(SettingsError, match="~nosuchuser has no home folder here"):
+            call("~nosuchuser/x")
+    monkeypatch.setenv("TRITON_OPS_REPORT", "~nosuchuser/%p.json")
+    _tell(os.getpid())
+    assert "~nosuchuser has no home folder here" in caplog.text
+
+
+@pytest.mark.parametrize("part", ["a", "abcd"])
+def test_a_path_of_two_thousand_folders_is_made_or_a_typed_error(cli, tmp_path, monkeypatch, part):
+    target = tmp_path / "returned.py"
+    target.write_text("def returned(*, a):\n    return 0\n")
+    folder = tmp_path / "/".join([part] * 1900)
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(folder))
+    ran = cli("tune", f"{target}:returned", "--space", "a=1,2", "--device", "cpu")
+    shown = cli("show")
+    subprocess.run(["rm", "-rf", tmp_path / part], check=True)  # too deep for what removes the folders of tests
+    if len(str(folder)) < 4000:
+        assert (ran.code, shown.code) == (0, 0), ran.err
+        assert "returned" in shown.out
+    else:
+        assert (ran.code, shown.code) == (4, 4)
+        assert "File name too long" in ran.err + shown.err

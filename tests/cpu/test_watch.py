@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -54,11 +56,11 @@ def a_trial(n):
 
 
 @contextmanager
-def served(path):
+def served(path, clock=time.monotonic):
     """The address of a growing report that this process serves."""
     bound = socket.create_server(("127.0.0.1", 0))
     found = GrowingReport(path)
-    one = ReportServer(bound, TOKEN, found)
+    one = ReportServer(bound, TOKEN, found, clock)
     serving = threading.Thread(target=one.serve_forever, args=(0.01,), daemon=True)
     serving.start()
     try:
@@ -212,18 +214,66 @@ def test_half_written_and_damaged_logs_are_shown_as_far_as_they_are(log):
         assert asked(address)[0] == 200
 
 
-def test_connections_that_say_nothing_leave_room_and_a_flood_is_closed(log, monkeypatch):
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 3)
-    with served(log.path) as (address, _, one):
-        parts = urlsplit(address)
-        idle = [socket.create_connection((parts.hostname, parts.port), 60) for _ in range(2)]
+def connected(address, first=b""):
+    parts = urlsplit(address)
+    connection = socket.create_connection((parts.hostname, parts.port), 60)
+    connection.sendall(first)
+    return connection
+
+
+HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize("first", [b"", b"G", HEAD, f"GET /{TOKEN}/".encode()], ids=["none", "a byte", "head", "line"])
+def test_whoever_knows_the_token_is_answered_beside_any_number_of_strangers(log, monkeypatch, first):
+    monkeypatch.setattr(server, "MOST_STRANGERS", 3)
+    with served(log.path) as (address, _, _), contextlib.ExitStack() as held:
+        strangers = [held.enter_context(connected(address, first)) for _ in range(40)]
         assert asked(address)[0] == 200
-        idle += [socket.create_connection((parts.hostname, parts.port), 60) for _ in range(2)]
-        assert idle[-1].recv(1) == b""
-        for connection in idle:
-            connection.close()
-        one.drain(60)
+        assert strangers[0].recv(1) == b"", "the oldest has made room"
         assert asked(address)[0] == 200
+
+
+def test_a_stranger_has_seconds_for_a_request_however_it_spreads_its_bytes(log):
+    now_s = itertools.count(0.0, server.REQUEST_S / 4)  # at each look
+    with served(log.path, lambda: next(now_s)) as (address, _, _), connected(address, HEAD) as stranger:
+        stranger.settimeout(0.01)
+        while goes_on(stranger):
+            pass
+
+
+def goes_on(connection):
+    """Whether a connection takes one more byte."""
+    try:
+        connection.sendall(b"x")
+        return connection.recv(1) != b""
+    except TimeoutError:
+        return True
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+
+
+def test_a_page_that_waits_for_news_is_no_stranger(log, monkeypatch):
+    monkeypatch.setattr(server, "POLL_S", 60.0)
+    monkeypatch.setattr(server, "MOST_STRANGERS", 2)
+    now_s = [0.0]
+    with served(log.path, lambda: now_s[0]) as (address, found, _), contextlib.ExitStack() as held:
+        page = held.enter_context(connected(address, f"GET /{TOKEN}/run.json?seen=1 HTTP/1.1\r\n".encode()))
+        page.sendall(b"Host: localhost\r\n\r\n")
+        assert found.followed.wait(60)
+        strangers = [held.enter_context(connected(address)) for _ in range(9)]
+        assert strangers[0].recv(1) == b"", "all but the two newest have made room"
+        now_s[0] = server.REQUEST_S
+        assert [stranger.recv(1) for stranger in strangers] == [b""] * 9
+        found.end()
+        assert page.recv(12) == b"HTTP/1.0 200"
+
+
+def test_pages_beyond_the_limit_are_told_so(log, monkeypatch):
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 0)
+    with served(log.path) as (address, _, _):
+        status, _, text = asked(address)
+    assert (status, text) == (503, "Too many pages of this run are open.\n")
 
 
 def test_a_long_run_is_read_seldom(tmp_path):

@@ -94,6 +94,25 @@ def test_other_files_are_no_reports(text, tmp_path):
         ledger.read_report(tmp_path / "missing.json")
 
 
+ROW = {
+    "kernel": "k", "problem": "8", "device": "cpu", "rung": "record", "config": {"BM": 64}, "why": "measured",
+    "passed": ["lockfile: none"], "record": "f", "launches": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROW)
+@pytest.mark.parametrize("value", ["three", 3, 1.5, None, True, [1], {"a": []}, {"BM": [[[[[[]]]]]]}], ids=str)
+def test_a_report_with_values_of_other_types_is_a_typed_error(cli, tmp_path, name, value):
+    (tmp_path / "r.json").write_text(
+        json.dumps({"kind": ledger.KIND, "schema_version": 1, "launches": [{**ROW, name: value}]})
+    )
+    right = isinstance(value, type(ROW[name])) and (name, value) not in (("passed", [1]), ("launches", True))
+    for words in (["why", tmp_path / "r.json"], ["why", tmp_path / "r.json", "--json"]):
+        ran = cli(*words)
+        assert ran.code == 4 or (right and ran.code == 0), ran.err
+        assert (ran.code == 4) == ("is no report of launches of this version" in ran.err)
+
+
 def test_a_report_on_stderr(monkeypatch, capsys):
     monkeypatch.setenv("TRITON_OPS_REPORT", "1")
     ledger._tell(os.getpid())

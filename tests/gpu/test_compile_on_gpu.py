@@ -31,6 +31,7 @@ if gpu_missing() is None:
     from triton_ops import FP8Linear
     from triton_ops.dispatch import sources
     from triton_ops.history.recall import cache_folder, store_in
+    from triton_ops.inductor.cache_folder import clean, content_of
     from triton_ops.kernels.gated_mlp import fused_gated_mlp
     from triton_ops.kernels.layer_norm import layer_norm
     from triton_ops.kernels.matmul import matmul
@@ -76,6 +77,19 @@ def test_inductor_launches_the_winner_and_benchmarks_nothing():
     assert launches.benchmarked == 0
     assert code.count("'num_warps': 8") >= 1
     assert "'num_warps': 4" not in code
+
+
+def test_what_inductor_keeps_is_recognised_and_removed_and_nothing_else(tmp_path):
+    a, b = (torch.randn(256, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
+    compiled = torch.compile(lambda a, b: torch.softmax((a @ b).relu(), -1), mode="max-autotune-no-cudagraphs")
+    compiled(a, b).sum().backward()
+    folder = tmp_path / "inductor"
+    (folder / "notes.md").write_text("mine")
+    found = content_of(folder)
+    assert found.strange == ("notes.md",)
+    assert {"generated code", "fxgraph", "aotautograd"} <= {part.name for part in found.parts}
+    assert clean(folder).files == found.files > 5
+    assert [path.name for path in folder.iterdir()] == ["notes.md"]
 
 
 @pytest.mark.parametrize("kind", ["plain", "triton_op"])

@@ -29,5 +29,6 @@ from triton_ops._files.temporary import remove_temporary as remove_temporary
 from triton_ops._files.writing import atomic_write as atomic_write
 from triton_ops._files.writing import check_home as check_home
 from triton_ops._files.writing import ensure_folder as ensure_folder
+from triton_ops._files.writing import make_folders as make_folders
 from triton_ops._files.writing import sweep as sweep
 from triton_ops._files.writing import writable as writable

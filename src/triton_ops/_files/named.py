@@ -136,7 +136,7 @@ def _end_of_links(path: Path) -> Path:
 
 
 def _replace(target: Path, data: bytes, found: os.stat_result | None) -> None:
-    sweep(target.parent)
+    sweep(target.parent, only=target.name)
     atomic_write(target, data, like=found)
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from triton_ops._files.left_behind import left_behind
 from triton_ops._files.opening import is_folder
 from triton_ops._files.syncing import sync
+from triton_ops._paths import expanded
 from triton_ops.exceptions import CacheError
 
 _PROBE = ".probe-"
-_LEFT_BEHIND = re.compile(r"\.probe-\w+|\..+-[0-9a-f]{16}\.tmp")  # names of this module, and of no other program
+_TOKEN = "[0-9a-f]{16}"  # with it, a name is of this module, and of no other program
 _LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no writer any more
 
 
@@ -26,15 +27,12 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
     Raises:
         CacheError: The path is a file, or the folder cannot be made.
     """
-    path = Path(folder).expanduser()
+    path = expanded(folder)
     if is_folder(path):
         return path
     check_home(path)
     try:
-        missing = [path, *(above for above in path.parents if not is_folder(above))]
-        path.mkdir(parents=True, exist_ok=True)
-        for made in missing:
-            sync_folder(made.parent)
+        make_folders(path)
     except (FileExistsError, NotADirectoryError) as error:
         raise CacheError(
             f"{path} cannot be a cache folder: it, or a part of it, is a file",
@@ -46,6 +44,19 @@ def ensure_folder(folder: str | os.PathLike[str]) -> Path:
             hint="name a folder that can be written, for example with TRITON_OPS_CACHE_DIR",
         ) from error
     return path
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder, and those above it that are missing, each with its name on disk.
+
+    Raises:
+        OSError: One of them is a file, or cannot be made.
+    """
+    missing = [path, *(above for above in path.parents if not is_folder(above))]
+    for folder in reversed(missing):  # `parents=True` calls itself for each: a thousand are too many
+        folder.mkdir(exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
 
 
 def check_home(folder: Path) -> None:
@@ -108,14 +119,16 @@ def atomic_write(path: Path, content: str | bytes, like: os.stat_result | None =
     sync_folder(path.parent)
 
 
-def sweep(folder: Path, now_s: float | None = None) -> None:
+def sweep(folder: Path, now_s: float | None = None, *, only: str = "") -> None:
     """Remove probes and half-written files that killed processes of this user left in `folder` over an hour ago.
 
     Args:
         folder: The folder; one that cannot be listed or written is left as it is.
         now_s: Seconds since 1970; None asks the clock.
+        only: The name of the one file whose half-written forms are meant, in a folder that is not this package's.
     """
-    for path in left_behind(folder, _LEFT_BEHIND, stat.S_ISREG, _LEFT_BEHIND_S, now_s):
+    names = rf"\.{re.escape(only)}-{_TOKEN}\.tmp" if only else rf"\.probe-{_TOKEN}|\..+-{_TOKEN}\.tmp"
+    for path in left_behind(folder, re.compile(names), stat.S_ISREG, _LEFT_BEHIND_S, now_s):
         with contextlib.suppress(OSError):  # another process removes it, or this user may not
             os.unlink(path)  # noqa: PTH108 - beside the other calls of `os`
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops._optional import require
+from triton_ops._paths import expanded
 from triton_ops.backend.toolchain import version_told
 from triton_ops.exceptions import MissingDependencyError, SettingsError
 
@@ -131,10 +132,10 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
         if found is None:
             raise SettingsError("no ptxas is installed beside Triton's", hint="pip install nvidia-cuda-nvcc")
     else:
-        version = version_told(Path(path).expanduser())
+        version = version_told(expanded(path))
         if version is None:
             raise SettingsError(f"{path} does not tell the version of a ptxas", hint="name the program itself")
-        found = Assembler(str(Path(path).expanduser().absolute()), version, "named by the caller")
+        found = Assembler(str(expanded(path).absolute()), version, "named by the caller")
     settings.name_triton_programs(found.path)
     return found
 

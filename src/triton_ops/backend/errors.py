@@ -9,6 +9,7 @@ import traceback
 from itertools import dropwhile
 from pathlib import Path
 
+from triton_ops._text import escaped
 from triton_ops.exceptions import CacheError
 from triton_ops.trial import Status
 
@@ -106,5 +107,5 @@ def one_line(error: BaseException) -> str:
     while str(error).rstrip().endswith("^") and error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~")]
-    text = f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": ")
+    text = escaped(f"{type(error).__name__}: {' … '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}".rstrip(": "))
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

@@ -315,5 +315,7 @@ def compiler_environment() -> dict[str, str]:
     To be set before it imports torch or Triton.
     """
     hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    kept = code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton")
-    return {**dict.fromkeys(hidden, ""), "TRITON_CACHE_DIR": str(kept), "OMP_NUM_THREADS": "1"}
+    found = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
+    if "triton" in sys.modules:  # which may have been told of another folder than the environment names
+        found["TRITON_CACHE_DIR"] = str(code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton"))
+    return found

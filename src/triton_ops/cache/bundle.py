@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import _files
+from triton_ops._paths import expanded
 from triton_ops._sealed import DamagedError, sealed, unsealed
 from triton_ops.cache.record import Record
 from triton_ops.cache.store import RECORDS, Store, parse_object
@@ -60,7 +61,7 @@ def export_records(records: Iterable[Record], path: str | os.PathLike[str]) -> i
     # The records are turned into text and back, since the checksum must be that of what a reader will see.
     contents = [parse_object(RECORDS.dumps(by_id[record_id])) for record_id in sorted(by_id)]
     bundle = sealed({"kind": KIND, "schema_version": SCHEMA_VERSION, "records": contents})
-    target = Path(path).expanduser()
+    target = expanded(path)
     try:
         _files.write_named(target, json.dumps(bundle, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
@@ -88,7 +89,7 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
     replaced: list[str] = []
     skipped: dict[str, str] = {}
     devices: dict[str, str] = {}
-    for position, content in enumerate(_contents(Path(path).expanduser())):
+    for position, content in enumerate(_contents(expanded(path))):
         try:
             record = RECORDS.convert(content)
         except CacheError as error:

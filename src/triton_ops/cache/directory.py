@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Generic
 
 from triton_ops import _files
+from triton_ops._paths import expanded
 from triton_ops.cache.store import Codec, T
 from triton_ops.exceptions import CacheError
 
@@ -218,7 +219,7 @@ class DirectoryStore(Generic[T]):
     def _locked(self) -> Iterator[None]:
         if self.read_only:
             raise PermissionError(errno.EROFS, "it was opened for reading only")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        _files.make_folders(self.folder)
         with _files.locked(self.folder, wait_s=_LOCK_WAIT_S, poll_s=_POLL_S):
             yield
 
@@ -245,7 +246,7 @@ class DirectoryStore(Generic[T]):
 
 
 def _existing(folder: str | os.PathLike[str]) -> Path:
-    path = Path(folder).expanduser()
+    path = expanded(folder)
     if _files.is_file(path):
         raise CacheError(
             f"{path} cannot be a cache folder: it is a file",

@@ -14,7 +14,7 @@ _LINES = (
     ("kernel", "device", "label"), ("config",), ("default",), ("measured",), ("problem",), ("ranges",), ("ignored",),
     ("identity",), ("origin",), ("call",), (CHECKSUM,),
 )  # fmt: skip
-_CONFLICT = re.compile(r"^<<<<<<< [^\n]*\n(.*?)^>>>>>>> ?[^\n]*\n", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"^(<<<<<<< [^\n]*\n|>>>>>>> ?[^\n]*\n)", re.MULTILINE)
 _BETWEEN = re.compile(r"^(?:=======|\|\|\|\|\|\|\| [^\n]*|\|\|\|\|\|\|\|)\n", re.MULTILINE)
 _SEAL = re.compile(rf'\s*"{CHECKSUM}": "[0-9a-f]*"\s*')
 
@@ -40,11 +40,22 @@ def without_conflicts(text: str) -> str:
     Raises:
         LockfileError: Another conflict is left.
     """
-    return _CONFLICT.sub(_settled, text)
+    outside, *rest = _MARK.split(text)
+    parts = [outside]
+    conflict: list[str] = []  # what has come of one, from its first mark on
+    for mark, after in zip(rest[::2], rest[1::2], strict=True):
+        if conflict and mark.startswith(">"):
+            parts += [_settled("".join(conflict[1:])), after]
+            conflict = []
+        elif conflict or mark.startswith("<"):
+            conflict += [mark, after]
+        else:
+            parts += [mark, after]
+    return "".join([*parts, *conflict])
 
 
-def _settled(conflict: re.Match[str]) -> str:
-    sides = _BETWEEN.split(conflict[1])
+def _settled(conflict: str) -> str:
+    sides = _BETWEEN.split(conflict)
     if not all(_SEAL.fullmatch(side) for side in sides):
         raise LockfileError(
             "a merge left a conflict between entries",

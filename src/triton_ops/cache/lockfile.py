@@ -21,6 +21,7 @@ import msgspec
 
 from triton_ops import _files
 from triton_ops._hashing import canonical_json
+from triton_ops._paths import expanded
 from triton_ops._sealed import CHECKSUM, DamagedError, sealed, unambiguous, unsealed, with_defaults
 from triton_ops.cache.key import Key
 from triton_ops.cache.lock_entry import BY_HAND, LockedDevice, LockEntry
@@ -173,7 +174,7 @@ def read_lockfile(path: str | os.PathLike[str]) -> Lockfile:
     Raises:
         LockfileError: The file cannot be read, or is refused by `loads`; the message names it.
     """
-    where = Path(path).expanduser()
+    where = expanded(path)
     try:
         return loads(_text_in(where))
     except LockfileError as error:
@@ -186,7 +187,7 @@ def write_lockfile(lock: Lockfile, path: str | os.PathLike[str]) -> None:
     Raises:
         LockfileError: The file cannot be written.
     """
-    target = Path(path).expanduser()
+    target = expanded(path)
     try:
         _files.write_named(target, dumps(lock))
     except OSError as error:
@@ -203,7 +204,7 @@ def accept_edits(path: str | os.PathLike[str]) -> tuple[Lockfile, tuple[LockEntr
     Raises:
         LockfileError: The file cannot be read, has other conflicts, or is not well formed.
     """
-    where = Path(path).expanduser()
+    where = expanded(path)
     try:
         content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
         lock = _built(_resealed(content))

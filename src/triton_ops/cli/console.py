@@ -31,12 +31,14 @@ import typer
 from triton_ops import settings
 from triton_ops._files import code_folder
 from triton_ops._sealed import storable
+from triton_ops._text import escaped
 from triton_ops.exceptions import (
     CacheError,
     DeviceError,
     MissingDependencyError,
     NotLoadedError,
     RunLogError,
+    SettingsError,
     TritonKernelError,
     TuningFailedError,
 )
@@ -46,7 +48,6 @@ CHECK_FAILED = 5
 NOT_LOADED = 6
 INTERNAL_ERROR = 70
 _BOLD = re.compile(r"(\x1b\[[01]m)")
-_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
 
 
@@ -88,18 +89,10 @@ def say_json(content: Any) -> None:
 
 
 def printable(text: str) -> str:
-    """`text` without what a terminal would obey: control characters and changes of direction, shown as escapes.
-
-    Records come from other machines and people; one could retitle a window, or draw lines that were never said. The
-    start and the end of bold text, which this module writes, stay.
-    """
+    """`text` without what a terminal would obey, except for the start and the end of bold text."""
     parts = _BOLD.split(text)  # what is between two changes of weight, and the changes, in turn
-    parts[::2] = [_CONTROLS.sub(_shown, part) for part in parts[::2]]
+    parts[::2] = map(escaped, parts[::2])
     return "".join(parts)
-
-
-def _shown(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
 
 
 def bold(text: str) -> str:
@@ -116,7 +109,7 @@ def width() -> int | None:
 
 def tell(message: str, head: str = "", colour: str = "") -> None:
     """Write a message as one line on stderr after a coloured `head`; a progress bar stays below the line."""
-    text = printable(" ".join(message.split()))
+    text = escaped(" ".join(message.split()))
     _write(f"{_coloured(f'{head}: ', colour)}{text}\n" if head else f"{text}\n")
 
 
@@ -128,6 +121,17 @@ def _write(text: str) -> None:
 
 def _coloured(text: str, colour: str) -> str:
     return typer.style(text, fg=colour) if sys.stderr.isatty() and settings.colours() else text
+
+
+def agrees(question: str, hint: str) -> bool:
+    """Ask the user on the terminal.
+
+    Raises:
+        SettingsError: There is no terminal on which to ask; `hint` names the option that does without.
+    """
+    if not sys.stdin.isatty():
+        raise SettingsError(f"stdin is no terminal to ask on: {question}", hint=hint)
+    return typer.confirm(escaped(question), err=True)
 
 
 @contextlib.contextmanager
@@ -191,7 +195,7 @@ def report(error: Exception) -> int:
         told = zip(error.failures, error.traces, strict=True)
         tell_failures((str(Config(config)), reason, trace) for (config, reason), trace in told)
     elif _State.verbose and not isinstance(error, _USAGE_ERROR):
-        _write("".join(traceback.format_exception(error)))
+        _tell_trace("".join(traceback.format_exception(error)))
     tell(_text(error, code), "error", "red")
     return code
 
@@ -206,7 +210,13 @@ def tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:
     if _State.verbose:
         for config, reason, trace in failures:
             tell(f"({config}) {reason}")
-            _write(textwrap.indent(trace, "    "))
+            _tell_trace(textwrap.indent(trace, "    "))
+
+
+def _tell_trace(text: str) -> None:
+    """Write the lines of a trace, which may hold what a candidate, a file or another machine has put into it."""
+    lines = text.rstrip("\n").split("\n") if text else []
+    _write("".join(f"{escaped(line)}\n" for line in lines))
 
 
 def _text(error: Exception, code: int) -> str:

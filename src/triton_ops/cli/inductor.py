@@ -12,13 +12,13 @@ import typer
 from triton_ops import settings
 from triton_ops._files import read_named, write_named
 from triton_ops.benchmark.inductor_table import beside_own, product_of
-from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, width
+from triton_ops.cli.console import Json, Verbose, agrees, bold, say, say_json, tell, width
 from triton_ops.cli.layout import paragraph, table
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.expectation.rank import device_spec
 from triton_ops.hardware import probe
 from triton_ops.inductor.backends import LISTS, Kind, wrong_lists
-from triton_ops.inductor.cache_folder import CacheContent, clean, content_of
+from triton_ops.inductor.cache_folder import CacheContent, clean, cleanable, content_of
 from triton_ops.inductor.drawing import Picture, drawn
 from triton_ops.inductor.eligibility import Site, backend_choices
 from triton_ops.inductor.environment import wrong_names
@@ -111,30 +111,32 @@ def backends(
 @app.command("cache")
 def cache(
     folder: _Folder = None,
-    empty: Annotated[bool, typer.Option("--clean", help="Remove what Inductor has put there.")] = False,
+    empty: Annotated[bool, typer.Option("--clean", help="Remove what is provably Inductor's.")] = False,
     days: Annotated[
         float, typer.Option("--older-than", metavar="DAYS", help="With --clean, only what is older.")
     ] = 0.0,
+    agreed: Annotated[bool, typer.Option("--yes", help="With --clean, do not ask.")] = False,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Show Inductor's cache folder and what is in it, or clean it; files that are not Inductor's stay."""
     if days < 0 or (days and not empty):
         raise SettingsError(f"--older-than is {days:g}; it must be 0 or more days, and goes with --clean")
-    if empty:
-        removed = clean(folder, days * _S_PER_DAY)
-        if as_json:
-            say_json(asdict(removed))
-        else:
-            say(f"{removed.files} files removed, {_mib(removed.size_bytes)}, from {removed.path}")
-            _tell_strange(removed.strange)
-        return
-    found = content_of(folder)
-    if as_json:
-        say_json({**asdict(found), "files": found.files, "size_bytes": found.size_bytes})
-    else:
+    found = cleanable(folder, days * _S_PER_DAY) if empty else content_of(folder)
+    if not as_json:
         say(*_cache_lines(found))
         _tell_strange(found.strange)
+    if empty and found.files:
+        if not (agreed or agrees(f"remove these {found.files} files from {found.path}?", "--yes removes them")):
+            tell("nothing was removed")
+            return
+        shown, found = found, clean(folder, days * _S_PER_DAY)
+        if found.files < shown.files:
+            tell(f"{shown.files - found.files} files could not be removed", "warning", "yellow")
+    if as_json:
+        say_json({**asdict(found), "files": found.files, "size_bytes": found.size_bytes})
+    elif empty:
+        say(f"{found.files} files removed, {_mib(found.size_bytes)}, from {found.path}")
 
 
 @app.command("log")
@@ -235,6 +237,8 @@ def _nodes_json(nodes: Sequence[GraphNode]) -> list[dict[str, Any]]:
 def _cache_lines(found: CacheContent) -> list[str]:
     if not found.exists:
         return [f"{found.path} is not there: nothing was compiled yet"]
+    if not found.files:
+        return [f"{found.path}: no files of Inductor's"]
     rows = [[part.name, str(part.files), _mib(part.size_bytes), part.what] for part in found.parts]
     header, *lines = table(("part", "files", "size", "what"), rows, width(), ("files", "size"))
     return [f"{found.path}: {found.files} files, {_mib(found.size_bytes)}", bold(header), *lines]
@@ -242,7 +246,8 @@ def _cache_lines(found: CacheContent) -> list[str]:
 
 def _tell_strange(names: Sequence[str]) -> None:
     if names:
-        tell(f"not Inductor's, and never removed: {', '.join(names[:10])}")
+        more = f", and {len(names) - 10} more" if len(names) > 10 else ""
+        tell(f"not provably Inductor's, and never removed: {', '.join(names[:10])}{more}")
 
 
 def _text_of(file: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 from typing import Annotated, Any
@@ -25,11 +26,13 @@ from triton_ops.cli.console import (
     tell,
 )
 from triton_ops.cli.target import load_object, operations_in
+from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.lint.engine import lint
-from triton_ops.lint.findings import LintReport, Undecided
+from triton_ops.lint.findings import LintReport, Undecided, together
 from triton_ops.lint.sarif import as_sarif
 
 _SHOWN = 12
+_BAD_INPUT = 2
 
 
 def lint_command(
@@ -59,18 +62,32 @@ def lint_command(
 
     Each finding has its line, what users see, what decided, and what to change. What a rule cannot decide is said.
     Comments such as `# triton-ops: ignore[missing-mask] callers pad` answer findings of their line.
-    Exit code 5: there are findings.
+    Exit code 5: there are findings; 2: there are none, and a file could not be read.
     """
     with only_data_on_stdout():
-        asked = [one for text in targets for one in _targets(text, run)]
-        report = _together([lint(one, rules=rule, gpu=gpu, run=runs) for one, runs in asked])
+        reports = [_linted(text, rule, gpu, run) for text in targets]
+    report = together([one for one in reports if isinstance(one, LintReport)])
+    refused = {text: one for text, one in zip(targets, reports, strict=True) if not isinstance(one, LintReport)}
+    if len(refused) == len(targets):
+        raise next(iter(refused.values()))
+    report = replace(report, unread={**report.unread, **{text: error.message for text, error in refused.items()}})
     if sarif is not None:
         write_named(sarif, json.dumps(as_sarif(report, __version__), indent=2) + "\n")
     if as_json:
         say_json(report.as_json())
     else:
         _say(report)
-    return CHECK_FAILED if report.findings else 0
+    return CHECK_FAILED if report.findings else _BAD_INPUT if report.unread else 0
+
+
+def _linted(
+    text: str, rules: list[str] | None, gpu: str | None, run: bool
+) -> LintReport | TargetError | KernelTypeError:
+    """The report of what a text names, or why there is none."""
+    try:
+        return together([lint(one, rules=rules, gpu=gpu, run=runs) for one, runs in _targets(text, run)])
+    except (TargetError, KernelTypeError) as error:
+        return error
 
 
 def _targets(text: str, run: bool) -> list[tuple[Any, bool]]:
@@ -94,29 +111,18 @@ def _operation(found: Any) -> Any:
     return found.operation if isinstance(found, HasOperation) else found
 
 
-def _together(several: list[LintReport]) -> LintReport:
-    """Several reports as one; a finding that two targets have in common is in it once."""
-    if len(several) == 1:
-        return several[0]
-    kernels_of = {name: file for report in several for name, file in report.kernels.items()}
-    found = {(one.rule, one.file, one.line): one for report in reversed(several) for one in report.findings}
-    return LintReport(
-        tuple(sorted(found.values(), key=lambda one: (one.file, one.line, one.rule))),
-        tuple(dict.fromkeys(one for report in several for one in report.undecided)),
-        kernels_of,
-        tuple(dict.fromkeys(one for report in several for one in report.suppressed)),
-    )
-
-
 def _say(report: LintReport) -> None:
     for one in report.findings:
         say(bold(f"{_short(one.file)}:{one.line}: {one.rule}") + (f" in {one.kernel}" if one.kernel else ""))
         say(f"  symptom   {one.symptom}", f"  evidence  {one.evidence}", f"  fix       {one.fix}")
     _tell_undecided(report.undecided, None if is_verbose() else _SHOWN)
+    for file, why in report.unread.items():
+        tell(f"{_short(file)} is not read: {why}", "error", "red")
     count = len(report.findings)
     told = f"{counted(count, 'finding')} in {counted(len(report.kernels), 'kernel')}"
     answered = f", {len(report.suppressed)} answered by comments" if report.suppressed else ""
-    say(f"{told}{answered}, {len(report.undecided)} undecided")
+    unread = f", {counted(len(report.unread), 'file')} not read" if report.unread else ""
+    say(f"{told}{answered}, {len(report.undecided)} undecided{unread}")
 
 
 def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:

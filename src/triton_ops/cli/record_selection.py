@@ -11,6 +11,7 @@ import typer
 
 from triton_ops import settings
 from triton_ops._files import check_home, is_file
+from triton_ops._paths import expanded
 from triton_ops.cache import RECORDS, DirectoryStore, Record
 from triton_ops.cli.console import tell
 from triton_ops.exceptions import CacheError, SettingsError
@@ -29,7 +30,7 @@ def folder_of(cache_dir: str | None) -> Path:
     Raises:
         CacheError: The path, or one of its parents, is a file.
     """
-    folder = (settings.cache_dir() if cache_dir is None else Path(cache_dir).expanduser()).absolute()
+    folder = (settings.cache_dir() if cache_dir is None else expanded(cache_dir)).absolute()
     for path in (folder, *folder.parents):
         if is_file(path):
             raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")

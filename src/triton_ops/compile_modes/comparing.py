@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -61,6 +62,7 @@ class Comparing:
         self._rows: dict[str, ModeResult] = {}
         self._aliases: list[tuple[CompileMode, CompileMode]] = []
         self._folder: RunFolder | None = None
+        self._key = ""
         self._collection = Collection(request.collect)
         self._replaced: list[str] = []
         self._device: DeviceSpec = probe("cpu")
@@ -82,6 +84,7 @@ class Comparing:
         """Run the comparison to its end."""
         load = CpuLoad()
         self._warn_of_environment()
+        self._collection.check(self._request.modes)
         eager = self._open_eager()
         for mode in self._request.modes[1:]:
             self._try(mode, eager)
@@ -131,7 +134,7 @@ class Comparing:
         self._device = probe(found.device_name)
         self._timer = RemoteTimer(found.device_name)
         self._turns = Turns(found.device_name, self._request.wait)
-        key = key_of(found.facts, self._device, self._request.manner, self._request.warm)
+        key = self._key = key_of(found.facts, self._device, self._request.manner, self._request.warm)
         root = self._request.cache_dir or settings.cache_dir()
         self._folder = self._held.enter_context(run_folder(root, key, resume=self._request.resume))
         entrant = Entrant(process, found)
@@ -143,9 +146,6 @@ class Comparing:
 
     def _try(self, mode: CompileMode, eager: Entrant) -> None:
         """Load a mode and screen it beside eager; one that does not work ends as its row."""
-        if (replaced := self._collection.begin(mode)) != "":
-            self._replaced.append(f"{mode.name} {replaced}")
-            self._follow(self._replaced[-1])
         if (why := refusal(mode)) != "":
             self._keep(failed_row(mode, Status.CONSTRAINT, why))
             return
@@ -164,10 +164,16 @@ class Comparing:
 
     def _enter(self, mode: CompileMode, eager: Entrant) -> None:
         assert self._folder is not None
-        known = self._folder.finished(mode)
-        process = self._process(mode, self._folder.of(mode), traces=self._collection.variables(mode))
+        known = self._folder.finished(mode) if self._collection.holds(mode, self._key) else None
+        if known is None:
+            shutil.rmtree(self._folder.of(mode), ignore_errors=True)  # of a process that was interrupted
+        place = self._folder.of(mode)
+        variables = self._collection.variables(mode, place) if known is None else _NONE
+        process = self._process(mode, place, traces=variables)
         found = process.load(self._request.packed, self._request.manner)
-        self._collection.keep(mode, process.lines)
+        if known is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
+            self._replaced.append(f"{mode.name} {replaced}")
+            self._follow(self._replaced[-1])
         if isinstance(found, Failed):
             self._keep(failed_row(mode, found.status, found.reason, process.lines))
             return

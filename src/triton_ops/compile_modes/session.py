@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from triton_ops._paths import expanded
 from triton_ops.compile_modes.comparing import Comparing
 from triton_ops.compile_modes.report import CompileReport
 from triton_ops.compile_modes.request import made_request
@@ -89,7 +90,7 @@ def tune_compile(
         model, inputs, modes=modes, training=training, loss=loss, tolerance=tolerance, warmup=warmup, seconds=seconds,
         budget_s=budget_s, compile_s=compile_s, seed=seed, logs=logs, why=bool(why), warm=bool(warm),
         resume=bool(resume), collect=collect,
-        cache_dir=None if cache_dir is None else Path(cache_dir).expanduser(), wait=bool(wait),
+        cache_dir=None if cache_dir is None else expanded(cache_dir), wait=bool(wait),
     )  # fmt: skip
     with Comparing(request, follow) as comparing:
         return comparing.run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
 import sys
@@ -11,15 +10,19 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from triton_ops import _files, settings
 from triton_ops._hashing import canonical_json
+from triton_ops._paths import expanded
+from triton_ops._sealed import parsed
 from triton_ops._text import counted
 from triton_ops.dispatch.decision import RUNGS, Decision
-from triton_ops.exceptions import CacheError, SpaceError
+from triton_ops.exceptions import CacheError, SettingsError, SpaceError
 from triton_ops.space import Config
+from triton_ops.space.config import config_from_json
 
 KIND = "triton-ops report"
 SCHEMA_VERSION = 1
@@ -151,18 +154,15 @@ def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
     Raises:
         CacheError: The file cannot be read, or is no such report of this version.
     """
-    where = Path(path).expanduser()
+    where = expanded(path)
     try:
-        content = json.loads(_files.read_named(where))
+        content = parsed(_files.read_named(where))
         if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
             raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
-        return [
-            LaunchedConfig(**{**row, "config": Config.from_json(row["config"]), "passed": tuple(row["passed"])})
-            for row in content["launches"]
-        ]
+        return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=config_from_json)
     except OSError as error:
         raise CacheError(f"{where} cannot be read: {error.strerror or error}", hint="name a report") from error
-    except (ValueError, TypeError, KeyError, SpaceError) as error:
+    except (ValueError, KeyError, SpaceError, msgspec.ValidationError) as error:
         raise CacheError(
             f"{where} is no report of launches of this version: {error}",
             hint="TRITON_OPS_REPORT=FILE lets a process write one",
@@ -208,8 +208,8 @@ def _tell(process: int) -> None:
     if where == "1":
         sys.stderr.write(report_text() + "\n")
         return
-    path = Path(where.replace("%p", str(process))).expanduser()
+    path = where.replace("%p", str(process))
     try:
-        _files.write_named(path, canonical_json(report_json()) + "\n")
-    except OSError as error:
-        _log.warning("the report of launches cannot be written to %s: %s", path, error.strerror or error)
+        _files.write_named(expanded(path), canonical_json(report_json()) + "\n")
+    except (OSError, SettingsError) as error:
+        _log.warning("the report of launches cannot be written to %s: %s", path, getattr(error, "strerror", error))

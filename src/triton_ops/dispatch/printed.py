@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triton_ops._optional import require
+from triton_ops._text import escaped
 from triton_ops.dispatch.configs import to_triton
 from triton_ops.exceptions import SettingsError
 from triton_ops.progress.events import Listener, RunPlan, RunProgress
@@ -33,7 +34,7 @@ class Printed:
         """The config that was tried, and why it failed if it did."""
         sys.stdout.write(f"Autotuning kernel {self._kernel} with config {to_triton(trial.config)}\n")
         if not trial.ok:
-            sys.stdout.write(f"Autotuning failed with {trial.error}\n")
+            sys.stdout.write(f"Autotuning failed with {escaped(str(trial.error))}\n")
 
     def ended(self, result: TuningResult | None) -> None:
         """The winner."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from triton_ops._files import is_file
+from triton_ops._paths import expanded
 from triton_ops.exceptions import RunLogError
 from triton_ops.history.head import Head
 from triton_ops.history.run_log import read_head
@@ -23,7 +24,7 @@ def find_run(text: str, folder: Path) -> Path:
     Raises:
         RunLogError: No run is meant, or an id's start is that of several.
     """
-    path = Path(text).expanduser()
+    path = expanded(text)
     if is_file(path):
         return path
     if text.endswith(".jsonl") or not text.strip():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
+from triton_ops._paths import expanded
 from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.cache import RECORDS, Key, Record, Store, open_store, shared_folders
 from triton_ops.cache.key import Argument
@@ -134,7 +135,9 @@ def cache_folder(cache_dir: str | Path | None) -> str:
             f"cache_dir is {cache_dir!r}; it must be a folder's path, as text or as a Path",
             hint="leave it out to take TRITON_OPS_CACHE_DIR, else the user's cache folder",
         )
-    folder = os.path.expanduser(settings.cache_dir() if cache_dir is None else cache_dir)  # noqa: PTH111 - as above
+    folder = os.fspath(settings.cache_dir() if cache_dir is None else cache_dir)
+    if folder.startswith("~"):
+        folder = str(expanded(folder))
     try:
         return os.path.abspath(folder)  # noqa: PTH100 - as above
     except OSError as error:

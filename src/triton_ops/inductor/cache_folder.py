@@ -1,39 +1,72 @@
 """Inductor's cache folder: where it is, what is in it, and how it is emptied without touching anything else.
 
-Facts used, of torch 2.11 to 2.15: the folder is that of `TORCHINDUCTOR_CACHE_DIR`, else `torchinductor_USER` in the
-folder for temporary files. In it lie folders of two characters with generated code, those of AOTInductor, which are
-named after a hash (`c` and 51 characters of base 32), and those of `_PARTS`.
+A file is Inductor's if its name and its place are those that Inductor gives (`_PLACES`): most names are hashes, in
+folders that are named after them. Where that could be a user's choice, the content must be Inductor's too. All else
+stays: files in other places, links and what is behind them, files of other users, and other file systems.
+
+Facts used, of torch 2.11 to 2.15 (`torch/_inductor/codecache.py`, `cache.py` and `runtime/autotune_cache.py`,
+`torch/_dynamo/pgo.py` and `package.py`, `triton/runtime/cache.py`): the folder is that of `TORCHINDUCTOR_CACHE_DIR`,
+else `torchinductor_USER` in the folder for temporary files. A hash is 51 characters of base 32, after a letter for what
+it is of; generated code lies in a folder of the second and third character of its name. What is compiled without caches
+lies in a folder `tmpXXXXXXXX` of the same form.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
-import shutil
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from triton_ops import settings
+from triton_ops._paths import expanded
 from triton_ops.exceptions import CacheError
 
+_CODE = "generated code"
 _PARTS = {
+    _CODE: "kernels and graphs as programs, and their binaries",
     "aotautograd": "compiled graphs with their backward",
     "fxgraph": "compiled graphs",
     "triton": "Triton's binaries",
     "cache": "times of autotuned products",
     "locks": "locks",
     "precompiled_headers": "headers for C++",
-    "dynamo": "what Dynamo kept",
-    "pgo": "shapes that were seen",
+    "dynamo": "shapes that were seen, and what Dynamo kept",
 }
-_CODE = re.compile(r"[a-z0-9]{2}|c[a-z2-7]{51}")
-_LOOSE = re.compile(r"(?:.*\.(?:lock|best_config|cubin|so|o|cpp|py|h|gch|pkl|json)|tmp\w*|[0-9a-f]{32,})")
-_KEPT = "generated code"
+_C = "[a-z2-7]"
+_HASH = _C + "{51}"
+_HALF = r"\.\d+\.\d+\.tmp"  # of a process that was killed while it wrote
+_MADE = r"[._](?!(?:.*\.)?(?:py|pt2)$)[\w.-]+"  # not a package that AOTInductor has made for a user
+_BINARY = r"[\w.-]+\.(?:json|ttir|ttgir|llir|ptx|cubin|amdgcn|hsaco|spv|zebin|source|so)"
+_TMP = r"tmp[a-z0-9_]{8}"
+_PLACES = {  # what the content must hold, where name and place do not suffice, by the patterns of a path's parts
+    (f"({_C}{{2}})", rf"c\1{_C}{{49}}\.py"): b"torch._inductor",
+    (f"({_C}{{2}})", rf"c\1{_C}{{49}}{_MADE}"): b"",
+    ("[a-z0-9]{2}", r"[0-9a-f]{64}\.best_config"): b'"configs_hash"',
+    (f"c{_HASH}", f"c{_HASH}{_MADE}"): b"",
+    ("aotautograd", f"a{_HASH}", f"(?:{_HASH}|{_HALF})"): b"",
+    ("fxgraph", f"({_C}{{2}})", rf"f\1{_C}{{49}}", f"(?:{_HASH}|{_HALF})"): b"",
+    ("triton", r"\d+", "[A-Z2-7]{52}", _BINARY): b"",
+    (_TMP, "triton", "[A-Z2-7]{52}", _BINARY): b"",
+    ("cache", "[0-9a-f]{64}"): b'"system"',
+    ("cache", "inductor_on_disk_cache", "[0-9a-f]{32}"): b"",
+    ("cache", "inductor_on_disk_cache", "locks", r"[0-9a-f]{4}\.lock"): b"",
+    ("locks", rf"[a-z]{_HASH}\.lock"): b"",
+    ("precompiled_headers", rf"c{_HASH}\.h(?:\.[gp]ch)?"): b"",
+    ("precompiled_headers", "locks", rf"c{_HASH}\.lock"): b"",
+    ("dynamo", r"code_state_[^/]+\.pkl(?:\.tmp)?"): b"torch._dynamo",
+    ("dynamo", "[0-9a-f]{64}", f"(?:entry|{_HALF})"): b"torch._dynamo",
+}
+_FOLDERS = [re.compile("/".join(place[:end])) for place in _PLACES for end in range(1, len(place))]
+_FILES = [(re.compile("/".join(place)), needle) for place, needle in _PLACES.items()]
+_WITHOUT_CACHES = re.compile(f"^{_TMP}(?:/|$)")
+_HEAD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -48,13 +81,13 @@ class CachePart:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheContent:
-    """What is in the folder.
+    """What is in the folder, or what was removed from it.
 
     Attributes:
         path: The folder.
         exists: Whether it is there.
-        parts: Its content by kind, the largest first.
-        strange: Names in it that Inductor does not make; they are never removed.
+        parts: Inductor's files by kind, the largest first.
+        strange: Paths in it that are not provably Inductor's; they are never removed.
     """
 
     path: str
@@ -64,53 +97,49 @@ class CacheContent:
 
     @property
     def files(self) -> int:
-        """How many files there are."""
+        """How many of Inductor's files there are."""
         return sum(part.files for part in self.parts)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
+        """Bytes of Inductor's files."""
         return sum(part.size_bytes for part in self.parts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cleaned:
-    """What was removed from the folder."""
+@dataclass(frozen=True)
+class _Visit:
+    """An open folder of the cache: its path below the cache, its folders, Inductor's files, and what is strange."""
 
-    path: str
-    files: int
-    size_bytes: int
-    strange: tuple[str, ...] = ()
+    place: str
+    descriptor: int
+    folders: Sequence[str]
+    files: Mapping[str, os.stat_result]
+    strange: Sequence[str]
+
+    def below(self, name: str) -> str:
+        """The path of an entry below the cache."""
+        return f"{self.place}/{name}" if self.place else name
 
 
-def content_of(path: Path | None = None) -> CacheContent:
+def content_of(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
     """What is in Inductor's cache folder; nothing is changed.
 
     Args:
         path: The folder; None is the one that torch would use now.
+        older_s: Only what was last written so many seconds ago.
+        now_s: Seconds since 1970; None asks the clock.
 
     Raises:
         CacheError: The path is no folder, or cannot be read.
     """
-    folder = (settings.inductor_cache_dir() if path is None else path).expanduser().absolute()
+    folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
     if not os.path.lexists(folder):
         return CacheContent(path=str(folder), exists=False)
-    entries = _entries(folder)
-    sizes: dict[str, list[int]] = defaultdict(list)
-    for entry in entries:
-        if (part := _part_of(entry.name)) is not None:
-            sizes[part] += [size for _, size in _files(Path(entry.path))]
-    parts = [CachePart(name, _PARTS.get(name, name), len(found), sum(found)) for name, found in sizes.items()]
-    return CacheContent(
-        path=str(folder),
-        exists=True,
-        parts=tuple(sorted(parts, key=lambda part: -part.size_bytes)),
-        strange=tuple(sorted(entry.name for entry in entries if _part_of(entry.name) is None)),
-    )
+    return _content(folder, _visits(folder, older_s, now_s))
 
 
-def clean(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> Cleaned:
-    """Remove what Inductor has put into its cache folder; the folder itself, and what is not Inductor's, stay.
+def clean(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+    """Remove what is provably Inductor's from its cache folder, and return what that was; all else stays.
 
     Args:
         path: The folder; None is the one that torch would use now.
@@ -123,75 +152,135 @@ def clean(path: Path | None = None, older_s: float = 0.0, now_s: float | None = 
     Programs that compile at the same time compile again what they do not find; one that loads a file just then may
     fail.
     """
-    found = content_of(path)
-    folder = Path(found.path)
+    found = cleanable(path, older_s, now_s)
     if not found.exists:
-        return Cleaned(path=found.path, files=0, size_bytes=0)
-    _check_own(folder, found)
-    latest_s = (time.time() if now_s is None else now_s) - older_s
-    files = size_bytes = 0
-    for entry in _entries(folder):
-        if _part_of(entry.name) is None or _written_s(Path(entry.path)) > latest_s:
-            continue
-        held = [size for _, size in _files(Path(entry.path))]
-        _remove(Path(entry.path))
-        files, size_bytes = files + len(held), size_bytes + sum(held)
-    return Cleaned(path=found.path, files=files, size_bytes=size_bytes, strange=found.strange)
+        return found
+    removed: list[_Visit] = []
+    emptied: set[str] = set()
+    for visit in _visits(Path(found.path), older_s, now_s):
+        gone = {name: state for name, state in visit.files.items() if _gone(os.unlink, name, visit)}
+        within = [name for name in visit.folders if visit.below(name) in emptied and _gone(os.rmdir, name, visit)]
+        if gone or within:
+            emptied.add(visit.place)
+        removed.append(_Visit(visit.place, -1, (), gone, visit.strange))
+    return _content(Path(found.path), removed)
 
 
-def _check_own(folder: Path, found: CacheContent) -> None:
-    """Raise unless this is plainly a cache of Inductor's, of this user."""
+def cleanable(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+    """What `clean` would remove; nothing is changed. It raises what `clean` raises."""
+    found = content_of(path, older_s, now_s)
+    if not found.exists:
+        return found
+    folder = Path(found.path)
     state = folder.lstat()
-    known = len(_entries(folder)) - len(found.strange)
     if stat.S_ISLNK(state.st_mode) or state.st_uid != os.geteuid():
         raise CacheError(
             f"{folder} is a link, or another user's, and is not cleaned", hint="name the folder itself, as its owner"
         )
     users = (Path.home(), Path(settings.current_folder() or folder.anchor), Path(folder.anchor))
-    if folder in users or len(found.strange) > known:
+    strange = {name.partition("/")[0] for name in found.strange}
+    if folder in users or 2 * len(strange) > len(list(folder.iterdir())):
         raise CacheError(
             f"{folder} does not look like Inductor's cache: it holds {', '.join(found.strange[:5]) or 'your files'}",
             hint="name the folder of TORCHINDUCTOR_CACHE_DIR",
         )
+    return found
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _visits(folder: Path, older_s: float, now_s: float | None) -> Iterator[_Visit]:
+    """The folders in which files of Inductor's can be, each after those within it; no link is followed."""
+    latest_s = (time.time() if now_s is None else now_s) - older_s
     try:
-        with os.scandir(folder) as entries:
-            return list(entries)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise CacheError(f"{folder} cannot be read: {error.strerror or error}", hint="name a folder") from error
+    try:
+        yield from _within(descriptor, "", latest_s)
+    finally:
+        os.close(descriptor)
 
 
-def _part_of(name: str) -> str | None:
-    """The part of the cache to which an entry of the folder belongs; None for what Inductor does not make."""
-    if name in _PARTS:
-        return name
-    return _KEPT if _CODE.fullmatch(name) or _LOOSE.fullmatch(name) else None
+def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_Visit]:
+    folders: list[str] = []
+    files: dict[str, os.stat_result] = {}
+    strange: list[str] = []
+    visit = _Visit(place, descriptor, folders, files, strange)
+    for name in os.listdir(descriptor):
+        try:
+            state = os.lstat(name, dir_fd=descriptor)
+            if not _is_alike(state, os.fstat(descriptor)):
+                strange.append(visit.below(name))
+            elif stat.S_ISDIR(state.st_mode) and _can_hold(visit.below(name)):
+                with _opened(name, visit, os.O_DIRECTORY) as below:
+                    yield from _within(below, visit.below(name), latest_s)
+                folders.append(name)
+            elif stat.S_ISREG(state.st_mode) and _is_made(name, visit):
+                files[name] = state
+            else:
+                strange.append(visit.below(name))
+        except OSError as error:  # noqa: PERF203 - the next entry may be there, and readable
+            if error.errno != errno.ENOENT:  # it was removed meanwhile
+                strange.append(visit.below(name))
+    if any(state.st_mtime > latest_s for state in files.values()):
+        files.clear()  # files of one folder belong together
+    yield visit
 
 
-def _files(path: Path) -> Iterator[tuple[Path, int]]:
-    """The files at or below a path with their sizes; no link is followed."""
-    if path.is_symlink() or path.is_file():
-        yield path, path.lstat().st_size
-        return
-    for above, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(OSError):  # it was removed meanwhile
-                yield Path(above, name), Path(above, name).lstat().st_size
+def _is_alike(state: os.stat_result, above: os.stat_result) -> bool:
+    """Whether an entry has the owner of its folder, and lies on the same file system."""
+    return (state.st_uid, state.st_dev) == (above.st_uid, above.st_dev)
 
 
-def _written_s(path: Path) -> float:
-    """When the newest of what lies at or below a path was written, seconds since 1970."""
-    times = [path.lstat().st_mtime]
-    for file, _ in _files(path):
-        with contextlib.suppress(OSError):  # it was removed meanwhile
-            times.append(file.lstat().st_mtime)
-    return max(times)
+@contextlib.contextmanager
+def _opened(name: str, visit: _Visit, kind: int) -> Iterator[int]:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | kind
+    descriptor = os.open(name, flags, dir_fd=visit.descriptor)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)  # follows no link
-    else:
-        path.unlink(missing_ok=True)
+def _can_hold(path: str) -> bool:
+    """Whether files of Inductor's can lie in a folder with that path below the cache, or in one within it."""
+    return not _inner(path) or any(place.fullmatch(path) or place.fullmatch(_inner(path)) for place in _FOLDERS)
+
+
+def _inner(path: str) -> str:
+    """A path without the folder of what is compiled without caches."""
+    return _WITHOUT_CACHES.sub("", path, count=1)
+
+
+def _is_made(name: str, visit: _Visit) -> bool:
+    """Whether a file is provably Inductor's."""
+    path = visit.below(name)
+    needles = [needle for place, needle in _FILES if place.fullmatch(path) or place.fullmatch(_inner(path))]
+    if not any(needles):
+        return bool(needles)
+    with _opened(name, visit, 0) as descriptor:
+        return needles[0] in os.read(descriptor, _HEAD_BYTES)
+
+
+def _gone(remove: Callable[..., None], name: str, visit: _Visit) -> bool:
+    """Remove an entry of a visited folder; whether that was possible."""
+    try:
+        remove(name, dir_fd=visit.descriptor)
+    except OSError:  # a folder in which something is left, or a file that is not this user's to remove
+        return False
+    return True
+
+
+def _content(folder: Path, visits: Iterable[_Visit]) -> CacheContent:
+    sizes: dict[str, list[int]] = defaultdict(list)
+    strange: list[str] = []
+    for visit in visits:
+        part = _inner(visit.place).partition("/")[0]
+        sizes[part if part in _PARTS else _CODE] += [state.st_size for state in visit.files.values()]
+        strange += visit.strange
+    parts = [CachePart(name, _PARTS[name], len(each), sum(each)) for name, each in sizes.items() if each]
+    return CacheContent(
+        path=str(folder),
+        exists=True,
+        parts=tuple(sorted(parts, key=lambda part: -part.size_bytes)),
+        strange=tuple(sorted(strange)),
+    )

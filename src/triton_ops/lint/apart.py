@@ -1,14 +1,14 @@
-"""The lint in a process of its own, in which Triton does not interpret kernels.
+"""The lint in a process of its own: of files, whose code it runs in part, and of kernels that this process interprets.
 
-Under `TRITON_INTERPRET=1` Triton's own functions, such as `tl.sum`, are made to be interpreted when Triton is imported,
-and so are kernels when their module is. Such kernels have no types and no TTIR, in this process for good.
+What a file's kernels need of it is run, and may end or hang the process, which is then replaced by one that leaves out
+that step. Under `TRITON_INTERPRET=1` Triton's own functions, such as `tl.sum`, are made to be interpreted when Triton
+is imported, and so are kernels when their module is. Such kernels have no types and no TTIR, in this process for good.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops._optional import require
@@ -16,11 +16,17 @@ from triton_ops.backend import pack
 from triton_ops.backend.offline import compiler_environment
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
-from triton_ops.lint.question import asked
 from triton_ops.processes.child import Surroundings
+from triton_ops.processes.idle import IdleProcesses
+from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
 
+LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rule
+_WHOLE_S = 3600.0
+_MOST_LOST = 16
+_PROGRAM = "triton_ops.lint.apart_child"
 _INTERPRETED = "InterpretedFunction"
-_HINT = "start Python without TRITON_INTERPRET"
+_HINT = "start Python without TRITON_INTERPRET, and keep code that ends or hangs out of what kernels need"
+_readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +39,7 @@ class Request:
         gpu: As for `lint`.
         run: As for `lint`.
         surroundings: Of the process that asks.
+        lost: Steps that are left out, with the reason.
     """
 
     packed: bytes
@@ -40,6 +47,7 @@ class Request:
     gpu: str | None
     run: bool
     surroundings: Surroundings
+    lost: dict[str, str] = field(default_factory=dict)
 
 
 def is_interpreted(function: Any) -> bool:
@@ -53,26 +61,41 @@ def triton_interprets() -> bool:
 
 
 def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
-    """As `lint`, in a process of its own.
+    """As `lint`, in a process of its own, which waits a while for the next lint.
 
     Cost: as `lint`, and 1 to 2 s for the imports of a new process.
 
     Raises:
-        KernelTypeError: The target cannot be sent to another process, or is interpreted there too.
+        KernelTypeError: The target cannot be sent to another process, is interpreted there too, or ends every process.
         TritonKernelError: As `lint`.
     """
-    packed = pack(target).content
     request = Request(
-        packed=packed, rules=None if rules is None else tuple(rules), gpu=gpu, run=run, surroundings=Surroundings.here()
-    )
-    done = asked("triton_ops.lint.apart_child", request, {**compiler_environment(), "TRITON_INTERPRET": "0"})
+        packed=pack(target).content, rules=None if rules is None else tuple(rules), gpu=gpu, run=run,
+        surroundings=Surroundings.here(),
+    )  # fmt: skip
+    while True:
+        try:
+            found = _answer(request)
+        except (WorkerDiedError, WorkerHungError) as error:
+            if error.during in request.lost or len(request.lost) == _MOST_LOST:
+                raise KernelTypeError(f"no process can read it: {error}", hint=_HINT) from error
+            request = replace(request, lost={**request.lost, error.during: str(error)})
+            continue
+        if isinstance(found, TritonKernelError):
+            raise found
+        assert isinstance(found, LintReport)
+        return found
+
+
+def _answer(request: Request) -> Any:
+    reader = _readers.take(_PROGRAM)
+    if reader is None:
+        environment = {**compiler_environment(), "TRITON_INTERPRET": "0"}
+        reader = WorkerProcess(("triton",), program=_PROGRAM, environment=environment)
     try:
-        found = pickle.loads(done.stdout)
-    except Exception as error:
-        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
-        said = f"the process that reads the kernels ended with code {done.returncode}: {last[0][:200]}"
-        raise KernelTypeError(said, hint=_HINT) from error
-    if isinstance(found, TritonKernelError):
-        raise found
-    assert isinstance(found, LintReport)
+        found = reader.ask(request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start")
+    except BaseException:
+        reader.kill()
+        raise
+    _readers.put(reader, _PROGRAM, _PROGRAM)
     return found

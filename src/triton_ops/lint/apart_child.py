@@ -1,25 +1,62 @@
-"""The process that lints kernels that another one interprets: `python -c ... main()`, by `apart.py`."""
+"""The process that lints what another one asks for: `python -c ... main()`, by `apart.py`."""
 
 from __future__ import annotations
 
-import pickle
+import contextlib
+import os
+import resource
+import sys
 
-from triton_ops.backend import unpack
-from triton_ops.exceptions import TritonKernelError
+from triton_ops import settings
+from triton_ops._optional import require
+from triton_ops.backend import one_line, unpack
+from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
+from triton_ops.lint.apart import Request
 from triton_ops.lint.engine import lint_here
 from triton_ops.lint.findings import LintReport
-from triton_ops.lint.question import answer, question
-from triton_ops.processes.child import import_heavy
+from triton_ops.lint.steps import STEPS
+from triton_ops.processes.channel import ChildsEnd
+from triton_ops.processes.child import Leftovers, die_with, expendable, import_heavy
+from triton_ops.processes.worker_process import StepStarted
+
+_MOST_BYTES = 4 << 30  # of memory that is written, for all that a file computes
 
 
 def main() -> None:
-    """Answer one request with the report, or with the error that the lint raised, pickled."""
-    request, told = question()
-    import_heavy(("triton",), "reading kernels")
+    """Answer requests with the report, or with the error that the lint raised, until the pipe is closed."""
+    questions, answers, parent = (int(word) for word in sys.argv[2:5])
+    die_with(parent, Leftovers.own())
+    expendable()
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
+        import_heavy(sys.argv[6:], "reading kernels")
+    me, connection = os.getpid(), ChildsEnd(questions, answers)
+
+    def send(message: object) -> None:
+        if os.getpid() != me:  # a file has forked this process
+            os._exit(1)
+        connection.send(message)
+
+    STEPS.tell = lambda step: send(StepStarted(step))
+    environment, folder = dict(settings.environment()), settings.current_folder()
+    while True:
+        try:
+            request = connection.receive()
+        except EOFError:
+            return
+        send(_answered(request))
+        settings.restore_environment(environment)  # for the next file
+        if folder is not None:
+            os.chdir(folder)
+
+
+def _answered(request: Request) -> LintReport | TritonKernelError:
+    STEPS.lost = request.lost
     request.surroundings.take()
-    found: LintReport | TritonKernelError
     try:
-        found = lint_here(unpack(request.packed), rules=request.rules, gpu=request.gpu, run=request.run)
+        require("triton", "reading kernels")
+        return lint_here(unpack(request.packed), rules=request.rules, gpu=request.gpu, run=request.run)
     except TritonKernelError as error:
-        found = error
-    answer(told, pickle.dumps(found))
+        return error
+    except (RecursionError, MemoryError) as error:
+        return TargetError(f"it is nested too deeply, or too large, to be read: {one_line(error)}")

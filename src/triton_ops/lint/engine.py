@@ -16,10 +16,10 @@ from triton_ops import settings
 from triton_ops._optional import require
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.backend.errors import one_line
-from triton_ops.exceptions import TargetError
+from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import Target, named_target, spec_named, target_of
 from triton_ops.lint.apart import is_interpreted, lint_apart, triton_interprets
-from triton_ops.lint.findings import Finding, LintReport, Undecided
+from triton_ops.lint.findings import Finding, LintReport, Undecided, together
 from triton_ops.lint.kernel import COMPILED_FOR, READ_FOR, KernelReading
 from triton_ops.lint.operations import launched_as
 from triton_ops.lint.rules.base import Rule
@@ -27,9 +27,10 @@ from triton_ops.lint.rules.catalogue import RULES, rule_named
 from triton_ops.lint.run.record import RunRecord
 from triton_ops.lint.run.trial import run_watched
 from triton_ops.lint.source.functions import innermost, kernel_function
-from triton_ops.lint.source.island import Island, island_of, parsed_file
+from triton_ops.lint.source.island import Island, island_of, parsed_file, used_names
 from triton_ops.lint.source.kernels import Defined, defined_kernels, tuned_with
 from triton_ops.lint.source.launches import launches
+from triton_ops.lint.steps import STEPS, LostStepError
 from triton_ops.lint.suppress import answered, bad_comments
 
 _INTERPRETED = "its module sets TRITON_INTERPRET before it makes the kernel, which its file alone does not show"
@@ -52,22 +53,44 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
         Findings, what stays undecided and why, and what comments in the source have answered.
 
     Raises:
-        TargetError: There is no such target, a file does not parse, or a rule is not known.
+        TargetError: There is no such target, it does not parse, or a rule is not known. Of a folder, a file that cannot
+            be read is in `unread` of the report.
+        KernelTypeError: It ends or hangs every process that reads it.
         DeviceError: The GPU is not known.
         MissingDependencyError: Triton is not installed.
 
     Cost: 0.1 to 0.5 s for each kernel, and once the import of Triton; with `run` 2 s, and up to 5 s of a CPU for
-    launches. Where `TRITON_INTERPRET` has made Triton or the kernels to be interpreted, another process reads them,
-    which takes 1 to 2 s more.
+    launches. Another process reads files, which may end or hang it, and kernels that `TRITON_INTERPRET` has made to be
+    interpreted here; it takes 1 to 2 s to begin, and waits for the next lint for 15 s.
     """
-    require("triton", "reading kernels")
     _asked(rules)
     compile_target(gpu)  # what is asked for wrongly is said before another process begins
+    if isinstance(target, (str, os.PathLike)):
+        return _lint_named(os.fspath(target), rules, gpu, run)
+    require("triton", "reading kernels")
     inner = target.operation if isinstance(target, HasOperation) else target
-    named = isinstance(target, (str, os.PathLike))
-    if triton_interprets() or (not named and any(map(is_interpreted, map(innermost, _kernels_of(inner))))):
-        return lint_apart(os.fspath(target) if named else inner, rules, gpu, run)
+    if triton_interprets() or any(map(is_interpreted, map(innermost, _kernels_of(inner)))):
+        return lint_apart(inner, rules, gpu, run)
     return lint_here(target, rules=rules, gpu=gpu, run=run)
+
+
+def _lint_named(target: str, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
+    """The lint of a file, or of every file of a folder, of which each that cannot be read is a row of its own."""
+    if not Path(target).is_dir():
+        return lint_apart(target, rules, gpu, run)
+    reports = []
+    for file in _files_of(Path(target)):
+        try:
+            reports.append(lint_apart(str(file), rules, gpu, run))
+        except (TargetError, KernelTypeError) as error:  # noqa: PERF203 - the others are read
+            reports.append(LintReport(unread={str(file): error.message}))
+    return together(reports)
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """The Python files below a folder; links to folders and what is hidden are passed over."""
+    found = folder.rglob("*.py")
+    return sorted(one for one in found if not any(part.startswith(".") for part in one.parts) and not one.is_dir())
 
 
 def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
@@ -82,7 +105,7 @@ def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run:
     for name, why in lost:
         undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in asked]
     for reading in (replace(one, target=goal, ran=ran) for one in readings):
-        for rule in asked:
+        for rule in _askable(asked, reading, undecided):
             for one in _decided(rule, reading):
                 (findings if isinstance(one, Finding) else undecided).append(one)  # type: ignore[arg-type]
     left, answers = answered(_unique(findings))
@@ -143,12 +166,26 @@ def _asked(rules: Sequence[str] | None) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.id in rules)
 
 
+def _askable(asked: tuple[Rule, ...], reading: KernelReading, undecided: list[Undecided]) -> tuple[Rule, ...]:
+    """The rules that can be asked about a kernel: none, and why is said, if it cannot be lowered."""
+    try:
+        STEPS.begin(f"reading of {reading.name} in {reading.file}")
+        reading.lowered  # noqa: B018 - it is kept
+    except LostStepError as error:
+        undecided += [rule.undecided(reading, str(error)) for rule in asked]
+        return ()
+    return asked
+
+
 def _decided(rule: Rule, reading: KernelReading) -> Iterable[Finding | Undecided]:
     variants, why = reading.lowered
     if rule.needs_ttir and not variants:
         return [rule.undecided(reading, why)]
     try:
+        STEPS.begin(f"rule {rule.id} for {reading.name} in {reading.file}")
         return list(rule.decide(rule, reading))
+    except LostStepError as error:
+        return [rule.undecided(reading, str(error))]
     except Exception as error:  # noqa: BLE001 - a rule that fails on one kernel must not hide what the others find
         why = f"the rule itself failed, which is an error of this program: {one_line(error)}"
         return [rule.undecided(reading, why)]
@@ -181,10 +218,7 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
 
 def _named(text: str) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
     path = Path(text)
-    if path.is_dir():
-        files = sorted(one for one in path.rglob("*.py") if not any(part.startswith(".") for part in one.parts))
-        return _of_files(files)
-    if path.is_file():
+    if os.path.lexists(path) and not path.is_dir():
         return _of_files([path])
     place, colon, name = text.rpartition(":")
     if colon and place and name:
@@ -245,9 +279,10 @@ def _reading(one: Defined, island: Island) -> KernelReading:
     assert one.kernel is not None
     configs, heuristics, key = tuned_with(one.decorated)
     found = launches(island.tree, one.name, one.kernel.parameters)
+    missing = [f"{name}: {island.failures[name]}" for name in used_names(one.kernel.node) if name in island.failures]
     return KernelReading(
         name=one.name, file=str(island.path), function=one.kernel, tree=island.tree, launches=found, configs=configs,
-        heuristics=heuristics, key=key,
+        heuristics=heuristics, key=key, missing="; ".join(missing),
     )  # fmt: skip
 
 

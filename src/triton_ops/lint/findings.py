@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,16 +64,31 @@ class LintReport:
         undecided: In the order of kernels.
         kernels: Names of the kernels that were looked at, with the file of each.
         suppressed: Findings that a comment in the source answers, with the reason that it gives.
+        unread: Files, among several, that could not be read, with the reason.
     """
 
     findings: tuple[Finding, ...] = ()
     undecided: tuple[Undecided, ...] = ()
     kernels: Mapping[str, str] = field(default_factory=dict)
     suppressed: tuple[tuple[Finding, str], ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """`findings` and `undecided` as plain values."""
+        """`findings`, `undecided` and `unread` as plain values."""
         return {
             "findings": [one.as_json() for one in self.findings],
             "undecided": [one.as_json() for one in self.undecided],
+            "unread": dict(self.unread),
         }
+
+
+def together(several: Sequence[LintReport]) -> LintReport:
+    """Several reports as one; a finding that two targets have in common is in it once."""
+    found = {(one.rule, one.file, one.line): one for report in reversed(several) for one in report.findings}
+    return LintReport(
+        tuple(sorted(found.values(), key=lambda one: (one.file, one.line, one.rule))),
+        tuple(dict.fromkeys(one for report in several for one in report.undecided)),
+        {name: file for report in several for name, file in report.kernels.items()},
+        tuple(dict.fromkeys(one for report in several for one in report.suppressed)),
+        {file: why for report in several for file, why in report.unread.items()},
+    )

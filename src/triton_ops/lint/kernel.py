@@ -64,6 +64,7 @@ class KernelReading:
         given: Types and values with which an operation launches it, the default config's first; empty for a kernel of
             which only the source is known.
         ran: What a run of it has shown; None if none was asked for.
+        missing: Names of the file that it uses and that could not be had, with the reasons; empty if there are none.
     """
 
     name: str
@@ -77,6 +78,7 @@ class KernelReading:
     target: Target = field(default_factory=lambda: named_target(COMPILED_FOR))
     given: tuple[Guess, ...] = ()
     ran: RunRecord | None = None
+    missing: str = ""
 
     @property
     def line(self) -> int:
@@ -113,7 +115,7 @@ class KernelReading:
             unreadable += found.startswith(_UNREADABLE)
             if unreadable == _MOST_UNREADABLE:
                 break  # other sizes and types change little of what a kernel does
-        return (), why
+        return (), "; ".join(filter(None, [why, self.missing]))
 
     def _variant(self, guess: Guess) -> Variant | str:
         try:

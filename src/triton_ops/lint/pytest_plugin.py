@@ -13,13 +13,14 @@ from triton_ops.lint.findings import LintReport
 
 @pytest.fixture
 def lint_kernels() -> Callable[..., LintReport]:
-    """A function that lints a target as `lint` does, and fails the test with every finding in words."""
+    """A function that lints a target as `lint` does, and fails the test with every finding and unread file in words."""
     return _clean
 
 
 def _clean(target: Any, **options: Any) -> LintReport:
     report = lint(target, **options)
-    if report.findings:
-        said = [f"{one.file}:{one.line}: {one.rule} in {one.kernel}: {one.evidence}" for one in report.findings]
+    said = [f"{one.file}:{one.line}: {one.rule} in {one.kernel}: {one.evidence}" for one in report.findings]
+    said += [f"{file} is not read: {why}" for file, why in report.unread.items()]
+    if said:
         pytest.fail("\n".join(said), pytrace=False)
     return report

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from triton_ops._files import read_named
 from triton_ops.lint.findings import Finding
 from triton_ops.lint.rules.catalogue import rule_named
+from triton_ops.lint.source.island import source_text
 
 BAD = "bad-suppression"
 _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")
@@ -44,7 +44,7 @@ def comments(text: str) -> tuple[Comment, ...]:
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
         tree = ast.parse(text)
-    except (tokenize.TokenError, SyntaxError, ValueError):
+    except (tokenize.TokenError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     spans = sorted(
         (node.lineno, node.end_lineno or node.lineno)
@@ -111,6 +111,6 @@ def bad_comments(file: str) -> list[Finding]:
 
 def _of_file(file: str) -> tuple[Comment, ...]:
     try:
-        return comments(read_named(Path(file)).decode())
-    except (OSError, UnicodeDecodeError):
+        return comments(source_text(Path(file)))
+    except (OSError, SyntaxError, UnicodeDecodeError):
         return ()

@@ -163,7 +163,7 @@ class WorkerProcess:
         Args:
             question: The question; it is pickled.
             whole_s: Seconds until the answer must be there.
-            limits_s: Seconds for each step that has a limit of its own.
+            limits_s: Seconds for each step that has a limit of its own; under an empty text, for each other step.
             step: The step that the worker is at until it announces another.
 
         Raises:
@@ -175,7 +175,7 @@ class WorkerProcess:
         self._send(question, clock, whole_s)
         since_s = 0.0
         while True:
-            limit_s = limits_s.get(self.step, whole_s)
+            limit_s = limits_s.get(self.step, limits_s.get("", whole_s))
             answer = self._answer(clock, since_s + limit_s, limit_s, whole_s)
             if not isinstance(answer, StepStarted):
                 return answer

@@ -16,6 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from triton_ops._text import escaped
 from triton_ops.progress.events import RunPlan, RunProgress
 from triton_ops.trial import Trial, TuningResult
 
@@ -70,7 +71,7 @@ class ProgressBar:
             self._progress = None
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=False)
+        self._console.print(escaped(text), markup=False, highlight=False, soft_wrap=False)
 
     def _compare(self, trials: int, best: str) -> None:
         """Show that the finalists are compared; since that takes seconds without news, the bar moves by itself."""

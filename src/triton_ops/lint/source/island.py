@@ -13,13 +13,16 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Iterable, Iterator
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from triton_ops._files import read_named
 from triton_ops._optional import require
+from triton_ops.backend.errors import one_line
 from triton_ops.exceptions import TargetError
+from triton_ops.lint.steps import STEPS, LostStepError
 
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _DEEPEST = 16
@@ -74,22 +77,24 @@ class Island:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             self._import(statement)
             return
-        code = compile(ast.Module([statement], []), str(self.path), "exec")
         try:
+            STEPS.begin(f"line {statement.lineno} of {self.path}")
+            code = compile(ast.Module([statement], []), str(self.path), "exec")
             with _compiled_kernels():
                 exec(code, self._module.__dict__)
-        except Exception as error:  # noqa: BLE001 - the file's own code: its failure is the answer for these names
+        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - the file's own code: its failure is the answer for these names
             for name in bound_names(statement):
-                self.failures[name] = f"line {statement.lineno} fails: {type(error).__name__}: {error}"
+                self.failures[name] = _failure(statement, error)
 
     def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
         for alias in statement.names:
             bound = alias.asname or alias.name.partition(".")[0]
             try:
+                STEPS.begin(f"import of {alias.name} in line {statement.lineno} of {self.path}")
                 with _beside(self.path), _compiled_kernels():
                     self._module.__dict__.update(self._imported(statement, alias))
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-                self.failures[bound] = f"line {statement.lineno} fails: {type(error).__name__}: {error}"
+            except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as above
+                self.failures[bound] = _failure(statement, error)
 
     def _imported(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> dict[str, Any]:
         if isinstance(statement, ast.Import):
@@ -109,6 +114,11 @@ class Island:
         if not hasattr(found, alias.name):
             return {bound: importlib.import_module(f"{found.__name__}.{alias.name}")}
         return {bound: getattr(found, alias.name)}
+
+
+def _failure(statement: ast.stmt, error: BaseException) -> str:
+    said = str(error) if isinstance(error, LostStepError) else one_line(error)
+    return f"line {statement.lineno} fails: {said}"
 
 
 class _Lazy(ModuleType):
@@ -164,6 +174,16 @@ def module_file(path: Path, package: str, level: int, module: str) -> Path | Non
     return None
 
 
+def source_text(path: Path) -> str:
+    """The text of a file of Python source, in the encoding that its mark or its comment names.
+
+    Raises:
+        OSError: It cannot be read.
+        SyntaxError, UnicodeDecodeError: It names no encoding that is known, or is in another one.
+    """
+    return decode_source(read_named(path))
+
+
 def parsed_file(path: Path) -> tuple[str, ast.Module]:
     """The text of a file and its syntax.
 
@@ -171,14 +191,16 @@ def parsed_file(path: Path) -> tuple[str, ast.Module]:
         TargetError: It cannot be read, or is no Python.
     """
     try:
-        text = read_named(path).decode()
-        return text, ast.parse(text, str(path))
-    except (OSError, UnicodeDecodeError) as error:
+        STEPS.begin(f"parsing of {path}")
+        text = source_text(path)
+    except (OSError, SyntaxError, UnicodeDecodeError, LostStepError) as error:
         raise TargetError(f"{path} cannot be read: {error}", hint="name a file of Python source") from error
-    except (SyntaxError, ValueError) as error:
+    try:
+        return text, ast.parse(text, str(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         where = f"{path}, line {line}" if line else str(path)
-        said = getattr(error, "msg", str(error))
+        said = getattr(error, "msg", str(error)) or "it is nested too deeply"
         raise TargetError(f"{where} does not parse: {said}", hint="correct the file") from error
 
 

@@ -2,24 +2,31 @@
 
 What it defends against: other users of the machine, who may connect but do not know the token; pages of other sites in
 the same browser, which may send requests and may let a name of their own resolve to this machine, so that the `Host`
-of a request must be a name of this machine; and whoever holds connections open, of which there are few at a time.
+of a request must be a name of this machine; and whoever holds connections open. A connection is a stranger's until its
+whole request has come with the token. A stranger has seconds for that, however it spreads its bytes, and makes room for
+a newer one where there are many, so that whoever knows the token is answered at any time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import re
 import socket
 import threading
+import time
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from triton_ops.report.live.growing import GrowingReport
 
-MOST_CONNECTIONS = 24
+MOST_CONNECTIONS = 24  # of who knows the token
+MOST_STRANGERS = 64
+REQUEST_S = 5.0  # that a stranger has for a request
 POLL_S = 15.0  # that a page's question for news is held
-_IDLE_S = 20.0  # that a connection may say nothing
+_IDLE_S = 20.0  # that a page may take nothing of its answer
 _HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?", re.ASCII | re.IGNORECASE)  # a tunnel has another port
 _NEWS = re.compile(r"run\.json\?seen=(\d{1,9})", re.ASCII)
 _HEADERS = {
@@ -39,30 +46,38 @@ class ReportServer(ThreadingHTTPServer):
         listening: The socket.
         token: What the address of the page holds.
         growing: The report.
+        clock: A monotonic clock in seconds.
     """
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, listening: socket.socket, token: str, growing: GrowingReport) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        token: str,
+        growing: GrowingReport,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(listening.getsockname(), _Answers, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self.token = token
         self.growing = growing
-        self._open = 0
+        self._clock = clock
+        self._strangers: dict[socket.socket, float] = {}  # until when, the oldest first
+        self._readers: set[socket.socket] = set()
         self._changed = threading.Condition()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; a connection too many is closed."""
-        if self._open >= MOST_CONNECTIONS:  # this thread alone opens any
-            self.shutdown_request(request)
-            return
-        self._count(1)
+        """Answer in a thread."""
+        with self._changed:
+            self._strangers[request] = self._clock() + REQUEST_S
+            self._cut(len(self._strangers) - MOST_STRANGERS)
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread could be started
-            self._count(-1)
+            self._forget(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -70,16 +85,38 @@ class ReportServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._count(-1)
+            self._forget(request)
+
+    def service_actions(self) -> None:
+        """Cut off the strangers whose time is over; called between requests, and several times a second."""
+        with self._changed:
+            self._cut(sum(until_s <= self._clock() for until_s in self._strangers.values()))
+
+    def welcome(self, request: socket.socket) -> bool:
+        """Whether a connection that has shown the token is answered; it is no stranger's any more."""
+        with self._changed:
+            if len(self._readers) >= MOST_CONNECTIONS:
+                return False
+            self._strangers.pop(request, None)
+            self._readers.add(request)
+            return True
 
     def drain(self, most_s: float) -> None:
-        """Wait until every request is answered, for some seconds at most."""
+        """Wait until all who know the token are answered, for some seconds at most."""
         with self._changed:
-            self._changed.wait_for(lambda: self._open == 0, most_s)
+            self._changed.wait_for(lambda: not self._readers, most_s)
 
-    def _count(self, change: int) -> None:
+    def _cut(self, count: int) -> None:
+        """Cut off so many strangers, the oldest first; their threads then close the connections."""
+        for request in list(self._strangers)[: max(count, 0)]:
+            del self._strangers[request]
+            with contextlib.suppress(OSError):  # it has gone away
+                request.shutdown(socket.SHUT_RDWR)
+
+    def _forget(self, request: socket.socket) -> None:
         with self._changed:
-            self._open += change
+            self._strangers.pop(request, None)
+            self._readers.discard(request)
             self._changed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -130,6 +167,9 @@ class _Answers(BaseHTTPRequestHandler):
         token, slash, name = self.path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             self._say(HTTPStatus.NOT_FOUND, "Not found.\n")
+            return None
+        if not self.server.welcome(self.connection):
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages of this run are open.\n")
             return None
         if not slash:  # the page asks for news by a path of its own folder
             self._answer(HTTPStatus.MOVED_PERMANENTLY, "", "text/plain", Location=f"/{self.server.token}/")
