@@ -90,8 +90,8 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
 def _answer(request: Request) -> Any:
     reader = _readers.take(_PROGRAM)
     if reader is None:
-        environment = {**compiler_environment(), "TRITON_INTERPRET": "0"}
-        reader = WorkerProcess(("triton",), program=_PROGRAM, environment=environment)
+        changes = {**compiler_environment(), "TRITON_INTERPRET": "0"}
+        reader = WorkerProcess(("triton",), program=_PROGRAM, changes=changes)
     try:
         found = reader.ask(request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start")
     except BaseException:
