@@ -24,7 +24,7 @@ from triton_ops.cache import (
     shared_lockfiles,
     write_lockfile,
 )
-from triton_ops.cache.lockfile import dumps
+from triton_ops.cache.lockfile import dumps, state_of
 from triton_ops.dispatch import ledger, sources
 from triton_ops.exceptions import LockfileError, UntunedError
 
@@ -164,7 +164,10 @@ def test_a_lockfile_that_is_rewritten_again_and_again_is_read_whole(program, tmp
         write_lockfile(lock(entry(32), entry(64)), each)
     with subprocess.Popen([sys.executable, "-S", "-c", program, path, whole]) as writer:
         try:
-            for _ in range(10):
+            begun = state_of(path)
+            becomes(True, lambda: state_of(path) != begun)
+            for _ in range(20):
+                time.sleep(0.003)
                 assert triton_ops.use_lockfile(path) == lock(entry(32), entry(64))
         finally:
             writer.kill()
@@ -182,15 +185,10 @@ def test_a_missing_file_is_empty_only_where_that_is_asked_for(tmp_path):
 
 def test_a_pipe_is_read_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    text = dumps(lock(entry()))
-    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(text), daemon=True)
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that the writer may open it
-    writer.start()
-    try:
-        becomes(True, lambda: writer.ident is not None)
-        assert read_lockfile(tmp_path / "pipe") == lock(entry())
-    finally:
-        os.close(reader)
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that it may be written, and keeps the text
+    (tmp_path / "pipe").write_text(dumps(lock(entry())))
+    assert read_lockfile(tmp_path / "pipe") == lock(entry())
+    os.close(reader)
 
 
 def test_threads_and_processes_that_edit_one_lockfile_lose_no_entry(tmp_path):
