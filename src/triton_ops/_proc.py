@@ -40,6 +40,25 @@ def ended(pid: int) -> bool:
     return not fields or fields[0] in b"ZX"
 
 
+def own_descriptors() -> list[int]:
+    """The descriptors that this process has open; none where that is not told."""
+    try:
+        return list(map(int, os.listdir(f"{PLACE}/self/fd")))  # noqa: PTH208 - numbers
+    except OSError:
+        return []
+
+
+def is_own() -> bool:
+    """Whether what is told of process ids is of the ids that this process can send signals to.
+
+    In a namespace of process ids that was made without a `/proc` of its own, the ids there are those outside.
+    """
+    try:
+        return os.readlink(f"{PLACE}/self") == str(os.getpid())  # noqa: PTH115
+    except OSError:
+        return False
+
+
 def open_files(pid: int) -> Iterator[str]:
     """The paths of the files that a process has open; none if it is gone, or another user's."""
     folder = f"{PLACE}/{pid}/fd"

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -193,8 +193,10 @@ class CompilePool:
     def end(self) -> None:
         """Kill all processes as `stop` does; a thread waits for their end, and `close` waits for the thread."""
         self.stop()
-        self._ending = threading.Thread(target=self._end, name="triton-ops end of compilers")
-        self._ending.start()
+        ending = threading.Thread(target=self._end, name="triton-ops end of compilers")
+        with suppress(RuntimeError):  # the system has no thread left: `close` does it
+            ending.start()
+            self._ending = ending
 
     def _end(self) -> None:
         self._threads.shutdown(wait=True)

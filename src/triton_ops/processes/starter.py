@@ -24,6 +24,9 @@ def started_to_last(start: Callable[[], Made]) -> Made:
 
     Args:
         start: Starts a child process. In the main thread it is called at once.
+
+    Raises:
+        RuntimeError: The thread cannot be started.
     """
     if threading.current_thread() is threading.main_thread():
         return start()
@@ -36,8 +39,9 @@ def _asked() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
     global _calls
     with _guard:
         if _calls is None:
-            _calls = queue.SimpleQueue()
-            threading.Thread(target=_serve, args=(_calls,), name="triton-ops starter", daemon=True).start()
+            calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+            threading.Thread(target=_serve, args=(calls,), name="triton-ops starter", daemon=True).start()
+            _calls = calls  # only where the thread is there that serves it
         return _calls
 
 
