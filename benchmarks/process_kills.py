@@ -94,7 +94,8 @@ class Compilation:
 
     def __init__(self, folder: Path) -> None:
         space = [word for given in COMPILED for word in ("--space", given)]
-        self.words = ["compile", "matmul", "--target", "sm_90", "--shape", "256x256x256", "--jobs", "2", "--json", *space]
+        problem = ["--target", "sm_90", "--shape", "256x256x256"]
+        self.words = ["compile", "matmul", *problem, "--jobs", "2", "--json", *space]
         self.environment = {"TRITON_CACHE_DIR": str(folder / "triton")}
 
     def near_its_end(self) -> bool:

@@ -96,7 +96,8 @@ def sends_a_message(*, message):
     time.sleep(1e-3)
     messages = {
         "number": 7, "nothing": None, "answer": Answer(value="fast"), "step": StepStarted([]), "error": Answer(error=1),
-        "facts": Answer(value=None, facts=3), "other": Answer(value=Trial(Config(message="none"), Status.RUNTIME, error="x")),
+        "facts": Answer(value=None, facts=3),
+        "other": Answer(value=Trial(Config(message="none"), Status.RUNTIME, error="x")),
     }  # fmt: skip
     if message in messages:
         content = pickle.dumps(messages[message])
