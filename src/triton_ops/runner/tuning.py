@@ -195,12 +195,15 @@ class Tuning:
     def _interrupted_run(self) -> tuple[Run | None, list[Trial]]:
         """The interrupted run to resume, and those of its trials that the config space still allows.
 
-        A key with an unknown part may belong to several kernels, so that its runs are not resumed.
+        A key with an unknown part may belong to several kernels, so that its runs are not resumed. A failure is believed
+        where another config has run, and never the default's: no file makes a tune fail.
         """
         space = self.request.task.space
         unfinished = None if self.request.key.unknown else self.runs.unfinished(space.fingerprint)
         before = [] if unfinished is None else unfinished.trials.values()
-        return unfinished, [trial for trial in before if space.why_not(trial.config) is None]
+        allowed = [trial for trial in before if space.why_not(trial.config) is None]
+        ran, default = any(trial.ok for trial in allowed), self.request.default
+        return unfinished, [trial for trial in allowed if trial.ok or (ran and trial.config != default)]
 
     def _of_another_space(self) -> list[Trial]:
         """The trials of the last run, if it searched another space with this default, of configs that this one holds.
