@@ -195,7 +195,7 @@ class Tuning:
     def _interrupted_run(self) -> tuple[Run | None, list[Trial]]:
         """The interrupted run to resume, and those of its trials that the config space still allows.
 
-        A key with an unknown part may belong to several kernels, so that its runs are not resumed. A failure is believed
+        A key with an unknown part may belong to several kernels, so that its runs are not resumed. A failure counts
         where another config has run, and never the default's: no file makes a tune fail.
         """
         space = self.request.task.space
