@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from tests.torchless import leaves_processes
-from triton_ops import tune
+from triton_ops import TuneProblem, tune, tune_many
 from triton_ops._proc import own_descriptors
 from triton_ops.compile_pool.fork_server import ForkServer
 from triton_ops.exceptions import DeviceError
@@ -140,3 +140,22 @@ def test_a_process_that_no_thread_would_end_is_not_left_idle(monkeypatch):
         idle.put("process", "has", "where")
     assert ended == ["process"]
     assert idle.take("has") is None
+
+
+def plain(*, n):
+    return n
+
+
+def test_many_tunes_and_a_pool_of_compilers_without_a_thread_are_device_errors(monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", cannot_start)
+    with pytest.raises(DeviceError, match="no thread can be started: can't start new thread"):
+        tune_many([TuneProblem(target=plain, space={"n": [1, 2]}, device="cpu")])
+    with starter.Threads(1) as threads, pytest.raises(DeviceError, match="no thread can be started"):
+        threads.submit(plain)
+
+
+def test_a_pool_that_is_shut_down_says_so():
+    threads = starter.Threads(1)
+    threads.shutdown()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        threads.submit(plain)

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.processes.channel import GarbledError
 from triton_ops.processes.child import Surroundings
+from triton_ops.processes.starter import Threads
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Status
 from triton_ops.ttir.launch_work import KernelWork
@@ -90,7 +91,7 @@ class CompilePool:
         sent = packed or PackedKernel.of(ahead)
         self._start = Start(packed=sent, surroundings=Surroundings.here(), disk_cache=disk_cache)
         here = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
-        self._threads = ThreadPoolExecutor(here, thread_name_prefix="triton-ops compile")
+        self._threads = Threads(here, thread_name_prefix="triton-ops compile")
         share = here if shared_cpus is None else min(here, shared_cpus.share)
         self._queue = Queue(max(1, share // _SPARE_PART), here)
         self._at_hand = AtHand()

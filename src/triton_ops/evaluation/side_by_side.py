@@ -25,6 +25,7 @@ from triton_ops.evaluation.finals import FinalRequest, finalists
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import Station, StationFacts
 from triton_ops.exceptions import TritonKernelError
+from triton_ops.processes.starter import start_thread
 from triton_ops.space import Config
 from triton_ops.task.effort import GRACE_S, Effort
 from triton_ops.trial import Status, Trial
@@ -75,7 +76,7 @@ class _Gpu:
         self.keep: Callable[[Trial], None] = lambda _: None
         whose = threading.current_thread().name  # a run of many problems has one for each
         self._thread = threading.Thread(target=self._serve, name=f"{whose} on {name}", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def ask(self, asked: _Asked) -> None:
         """Have a config tried after those before it; this returns at once."""

@@ -96,12 +96,22 @@ class Harvest:
         Cost: a microsecond; the first takes a tenth of a millisecond.
         """
         self._queue.append((key, expected_ms, call))
-        if not self._started and self._starting.acquire(blocking=False):
-            self._started = True
-            with contextlib.suppress(RuntimeError):  # no further thread can be started: the end of the process writes
-                threading.Thread(target=self._write_now_and_then, name="triton-ops misses", daemon=True).start()
+        if not self._started:
+            self._start()
         if not self._wake.is_set():
             self._wake.set()
+
+    def _start(self) -> None:
+        """Start the thread that writes; where none can be started, the next note tries again."""
+        if self._starting.acquire(blocking=False):
+            try:
+                if not self._started:
+                    threading.Thread(target=self._write_now_and_then, name="triton-ops misses", daemon=True).start()
+                self._started = True
+            except RuntimeError:
+                pass  # at the latest the end of the process writes what waits
+            finally:
+                self._starting.release()
 
     def flush(self) -> None:
         """Write what is waiting; what cannot be written is lost, with one warning until something is written again."""

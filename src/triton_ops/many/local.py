@@ -13,6 +13,7 @@ from functools import partial
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.evaluation import idle_worker
 from triton_ops.many.executor import Job, Place, Ready
+from triton_ops.processes.starter import start_thread
 from triton_ops.progress.events import Listener
 from triton_ops.runner.gate import Leave, Prepared
 from triton_ops.task.effort import GRACE_S
@@ -96,7 +97,7 @@ class _Tune:
         self.future: Future[TuningResult] = Future()
         self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
         self.thread = threading.Thread(target=self._run, name=f"triton-ops {job.label}", daemon=True)
-        self.thread.start()
+        start_thread(self.thread)
 
     def drop(self) -> None:
         """Have it end; whoever begins the job again waits for that, or for the thread that this one waits for."""

@@ -10,8 +10,10 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from triton_ops.exceptions import DeviceError
 
 Made = TypeVar("Made")
 
@@ -33,6 +35,36 @@ def started_to_last(start: Callable[[], Made]) -> Made:
     made: Future[Made] = Future()
     _asked().put((made, start))
     return made.result()
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        DeviceError: The system has no thread left.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise _no_thread(error) from error
+
+
+class Threads(ThreadPoolExecutor):
+    """An executor whose `submit` raises `DeviceError` where the system has no thread left."""
+
+    def submit(self, fn: Callable[..., Made], /, *args: Any, **kwargs: Any) -> Future[Made]:
+        """As of the class above."""
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError as error:
+            if "new thread" not in str(error):  # it is shut down
+                raise
+            raise _no_thread(error) from error
+
+
+def _no_thread(error: RuntimeError) -> DeviceError:
+    hint = "end other processes, or raise their limit: ulimit -u"
+    return DeviceError(f"no thread can be started: {error}", hint=hint)
 
 
 def _asked() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
