@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from triton_ops.cache.lockfile import dumps, state_of
 from triton_ops.dispatch import ledger, sources
 from triton_ops.exceptions import LockfileError, UntunedError
 
-MOST_S = 60
+MOST_S = 30
 
 
 @operation(space={"step": [1, 2, 3]}, arguments=lambda n=8: {"n": n})
@@ -107,6 +108,38 @@ def test_a_strict_replay_of_a_torn_lockfile_raises_says_why_and_goes_on_when_it_
                 return None
 
         becomes(3, launched)
+
+
+def test_a_forked_child_follows_a_torn_lockfile_by_itself(pinned, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_LOCKFILE", str(tmp_path / "lock.json"))
+    torn(tmp_path / "lock.json", pinned)
+    with triton_ops.on_miss("default"):
+        add_steps(n=7)
+    child = forked(lambda: becomes(3, lambda: add_steps(n=8)), begins=lambda: add_steps(n=8))
+    (tmp_path / "lock.json").write_text(pinned)
+    assert child() == 0
+
+
+def forked(work, begins):
+    """Forks a child that begins, and then works; gives what waits for its exit code, when it has begun."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # the thread that follows the lockfile is what this is about
+        pid = os.fork()
+    if not pid:
+        try:
+            begins()
+            os.write(writing, b"begun")
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.read(reading, 5) == b"begun"
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+    return lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_after_a_replay_within_it_a_torn_lockfile_is_still_followed(pinned, tmp_path, monkeypatch):

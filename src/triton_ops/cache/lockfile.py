@@ -242,8 +242,9 @@ def write_lockfile(lock: Lockfile, path: str | os.PathLike[str]) -> None:
 def editing(path: str | os.PathLike[str]) -> Iterator[None]:
     """Let nobody else edit a lockfile meanwhile, so that nothing is lost between its reading and its writing.
 
-    It holds for those who use it too, as the commands do, in other threads and processes of this machine. A lock that
-    cannot be had is a warning.
+    It holds for those who use it too, as the commands do, in other threads and processes of this machine. The lock is
+    that of the file's folder: who holds it edits no other lockfile there. A lock that cannot be had within a minute is
+    a warning.
     """
     folder = Path(os.path.realpath(Path(path).expanduser())).parent
     with _files.locked(folder, None, wait_s=_EDITED_S, poll_s=_LOOK_S):

@@ -73,7 +73,7 @@ class Ladder:
         refused: str = "",
     ) -> None:
         self.store, self.lockfile, self.only_lockfile = store, lockfile, only_lockfile
-        self._folder, self._records, self._refused = folder, _ByKernel(store, folder), refused
+        self._folder, self._records, self.refused = folder, _ByKernel(store, folder), refused
 
     def with_lockfile(self, lockfile: Lockfile) -> Ladder:
         """This ladder with another lockfile."""
@@ -97,7 +97,7 @@ class Ladder:
 
     def _locked(self, question: Question, passed: list[str]) -> Iterator[Found]:
         if self.lockfile is None:
-            passed.append(f"lockfile: {self._refused or 'none is used'}")
+            passed.append(f"lockfile: {self.refused or 'none is used'}")
             return
         pinned = self.lockfile.find(question.asked)
         if pinned is not None:

@@ -133,7 +133,8 @@ def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
         if (ladder := _sources.ladders.get(folder)) is not None:
             return ladder
         ladder = _made(folder, _sources.in_use)
-        if may_have_records(folder):  # a folder that is made later is seen then
+        # A folder that is made later is seen then; a forked child follows a lockfile that was refused by itself.
+        if may_have_records(folder) and not ladder.refused:
             _sources.ladders[folder] = ladder
         return ladder
 
