@@ -2,13 +2,21 @@
 
 import contextlib
 import os
+import pickle
 import subprocess
 import sys
 import time
+import zlib
 from enum import Enum
 from pathlib import Path
 
-_LAUNCHES = {"deadly": 0, "left": 0}
+from triton_ops.evaluation.worker import Answer
+from triton_ops.processes.channel import _HEAD, _MARK
+from triton_ops.processes.worker_process import StepStarted
+from triton_ops.space import Config
+from triton_ops.trial import Status, Trial
+
+_LAUNCHES = {"deadly": 0, "left": 0, "hidden": 0}
 
 
 def dies_in_the_race(*, ms, deadly):
@@ -83,6 +91,24 @@ def write_where_possible(count):
                 os.write(int(path.name), b"x" * count)
 
 
+def sends_a_message(*, message):
+    """Writes a whole message into every descriptor that takes one: a number, or an answer with another value."""
+    time.sleep(1e-3)
+    messages = {
+        "number": 7, "nothing": None, "answer": Answer(value="fast"), "step": StepStarted([]), "error": Answer(error=1),
+        "facts": Answer(value=None, facts=3),
+        "other": Answer(value=Trial(Config(message="none"), Status.RUNTIME, error="x")),
+    }  # fmt: skip
+    if message in messages:
+        content = pickle.dumps(messages[message])
+        whole = _HEAD.pack(_MARK, len(content), zlib.crc32(content)) + content
+        for path in list(Path("/proc/self/fd").iterdir()):
+            if int(path.name) > 2:
+                with contextlib.suppress(OSError):
+                    os.set_blocking(int(path.name), False)
+                    os.write(int(path.name), whole)
+
+
 def crashes_beside_a_child(*, deadly):
     """Ends its process, whose child holds open all that it had open."""
     time.sleep(1e-3)
@@ -108,3 +134,20 @@ def leaves_processes(*, how):
         if not os.fork():
             time.sleep(600)
         os._exit(0)
+
+
+def hides_a_process(*, file):
+    """Starts a process that leaves its group and its parent, has no environment, and writes its id into a file."""
+    time.sleep(1e-3)
+    if not _LAUNCHES["hidden"]:
+        _LAUNCHES["hidden"] += 1
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            while not Path(file).exists():
+                time.sleep(1e-3)
+            return
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.execve("/bin/sh", ["sh", "-c", 'echo $$ > "$0~"; mv "$0~" "$0"; exec sleep 600', file], {})

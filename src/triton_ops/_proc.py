@@ -1,4 +1,4 @@
-"""What Linux tells of a process in `/proc`: its environment, its parent, whether it has ended, the files it has open.
+"""What Linux tells in `/proc`: of a process its environment, its parent, its files and its end; and the free memory.
 
 Elsewhere nothing is told, and a process of another user keeps the most to itself.
 """
@@ -14,12 +14,12 @@ PLACE = "/proc"
 
 def environment(pid: int) -> bytes:
     """The environment that a process was started with; empty if it is gone, or hides it."""
-    return _read(pid, "environ")
+    return _read(f"{pid}/environ")
 
 
 def name(pid: int) -> str:
     """The name of a process's program; empty if it is gone."""
-    return _read(pid, "comm").decode(errors="replace").strip()
+    return _read(f"{pid}/comm").decode(errors="replace").strip()
 
 
 def parent(pid: int) -> int:
@@ -40,6 +40,25 @@ def ended(pid: int) -> bool:
     return not fields or fields[0] in b"ZX"
 
 
+def own_descriptors() -> list[int]:
+    """The descriptors that this process has open; none where that is not told."""
+    try:
+        return list(map(int, os.listdir(f"{PLACE}/self/fd")))  # noqa: PTH208 - numbers
+    except OSError:
+        return []
+
+
+def is_own() -> bool:
+    """Whether what is told of process ids is of the ids that this process can send signals to.
+
+    In a namespace of process ids that was made without a `/proc` of its own, the ids there are those outside.
+    """
+    try:
+        return os.readlink(f"{PLACE}/self") == str(os.getpid())  # noqa: PTH115
+    except OSError:
+        return False
+
+
 def open_files(pid: int) -> Iterator[str]:
     """The paths of the files that a process has open; none if it is gone, or another user's."""
     folder = f"{PLACE}/{pid}/fd"
@@ -52,15 +71,21 @@ def open_files(pid: int) -> Iterator[str]:
             yield os.readlink(f"{folder}/{number}")  # noqa: PTH115
 
 
+def available_bytes() -> int | None:
+    """The memory that programs can still take on this machine; None where that is not told."""
+    lines = _read("meminfo").splitlines()
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(b"MemAvailable:")), None)
+
+
 def _fields(pid: int) -> list[bytes]:
     """State, parent and so on of a process; none if it is gone."""
-    return _read(pid, "stat").rpartition(b")")[2].split()
+    return _read(f"{pid}/stat").rpartition(b")")[2].split()
 
 
-def _read(pid: int, what: str) -> bytes:
-    """A file of a process; empty if the process is gone, or hides it."""
+def _read(what: str) -> bytes:
+    """A file; empty if its process is gone, or hides it."""
     try:
-        with open(f"{PLACE}/{pid}/{what}", "rb", buffering=0) as file:  # noqa: PTH123 - a fifth of `Path`'s time
+        with open(f"{PLACE}/{what}", "rb", buffering=0) as file:  # noqa: PTH123 - a fifth of `Path`'s time
             return file.read()
     except OSError:
         return b""

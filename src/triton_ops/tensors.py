@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, get_args
 
+from triton_ops import _proc
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 
@@ -24,6 +26,7 @@ ITEM_BYTES = {
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
     "complex128": 16, "complex64": 8,
 }  # fmt: skip
+_NO_ROOM = re.compile("MemoryError|out of memory|allocate memory|overflow", re.IGNORECASE)
 _OUTLIERS = 1e-3  # of the values
 _OUTLIER = 10.0  # times as large
 ALIGNMENT_BYTES = 16  # Triton specialises pointers on being a multiple of this
@@ -238,9 +241,33 @@ class TensorSpec:
             seed: Seed of the fills that draw values; the same seed gives the same values on the same device type.
             fill_value: A number to fill with, in place of the spec's `fill`.
 
+        Raises:
+            ShapeMismatchError: There is not so much memory.
+
         Cost: one allocation of the spanned bytes; a `uniform` fill of a 1-byte or 2-byte float draws in float32.
         """
         torch = require("torch", "making tensors")
+        try:
+            self._check_room(device)
+            return self._created(torch, device, seed, fill_value)
+        except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+            if _NO_ROOM.search(f"{type(error).__name__}: {error}") is None:
+                raise
+            reason = next(iter(str(error).splitlines()), "no memory is left")
+            raise ShapeMismatchError(
+                f"a tensor of {self} cannot be made on {device}: {reason}", hint="take a smaller problem"
+            ) from error
+
+    def _check_room(self, device: str) -> None:
+        """Raise MemoryError if the host has less memory: it would give more than it has, and end processes later."""
+        available = _proc.available_bytes() if device == "cpu" else None
+        drawn = 0 if self.fill in ("zeros", "empty") else max(4, ITEM_BYTES[self.dtype])  # of an element, meanwhile
+        needed = self._span * ITEM_BYTES[self.dtype] + self.numel * drawn
+        if available is not None and needed > available:
+            raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
+
+    def _created(self, torch: Any, device: str, seed: int, fill_value: float | None) -> Any:
+        """The tensor, with its values."""
         dtype = getattr(torch, self.dtype)
         room, tensor = self._empty(torch, dtype, device)
         # Elements that share memory, as after `expand`, cannot be written one by one: the memory is filled instead.
@@ -266,10 +293,14 @@ class TensorSpec:
     def _empty(self, torch: Any, dtype: Any, device: str) -> tuple[Any, Any]:
         """The memory as a tensor of one axis, and the tensor with this spec's shape and strides over it."""
         offset = 0 if self.aligned else 1
-        reach = sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
-        span = 0 if self.numel == 0 else reach + 1
-        room = torch.empty(offset + span, dtype=dtype, device=device)
+        room = torch.empty(offset + self._span, dtype=dtype, device=device)
         return room, room.as_strided(self.shape, self.strides, storage_offset=offset)
+
+    @property
+    def _span(self) -> int:
+        """The elements from the first to the last in memory."""
+        reach = sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
+        return 0 if self.numel == 0 else reach + 1
 
     def _overlaps(self) -> bool:
         """Whether two elements may share memory; True may be wrong, False never is."""

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.torchless import crashes_beside_a_child, writes_where_it_can
+from tests.torchless import crashes_beside_a_child, sends_a_message, writes_where_it_can
 from triton_ops import Status, tune
 from triton_ops.processes.awake_clock import AwakeClock
 from triton_ops.processes.channel import Channel, ChildsEnd, GarbledError
@@ -219,6 +219,15 @@ def test_a_config_that_writes_into_the_connection_ends_its_trial(count):
     assert [trial.status for trial in result.trials] == [Status.OK, Status.CRASH]
     assert "bytes that are no answer into its connection during its launch" in result.trials[1].error
     assert result.best_config == {"count": 0}
+
+
+@pytest.mark.parametrize("message", ["number", "nothing", "answer", "step", "error", "facts", "other"])
+def test_a_config_that_sends_a_message_which_answers_nothing_ends_its_trial(message):
+    space = [{"message": "none"}, {"message": message}]
+    result = tune(sends_a_message, space=space, device="cpu", isolate=True, patience=PATIENCE)
+    assert [trial.status for trial in result.trials] == [Status.OK, Status.CRASH]
+    assert "wrote an answer to another question" in result.trials[1].error
+    assert result.best_config == {"message": "none"}
 
 
 def test_a_crash_is_noticed_while_a_child_holds_the_connection_open():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torchless import leaves_processes
+from tests.torchless import hides_a_process, leaves_processes
 from triton_ops import _proc, release_processes, tune
 from triton_ops.processes import family
 from triton_ops.processes.family import end_family, members, new_mark
@@ -49,6 +49,13 @@ def test_what_left_its_group_or_its_parent_ends_with_the_tune(how, monkeypatch):
     release_processes()
     assert max(map(len, seen)) >= 3, "the worker, its guard, and what left them"
     assert members(mark) == set()
+
+
+@linux
+def test_what_hides_its_mark_and_leaves_its_parent_ends_with_the_tune(tmp_path):
+    tune(hides_a_process, space={"file": [str(tmp_path / "a")]}, device="cpu", isolate=True)
+    release_processes()
+    assert _proc.ended(int((tmp_path / "a").read_text()))
 
 
 LEAVES = """
@@ -97,6 +104,84 @@ def test_children_without_the_mark_are_found_below_their_parents():
 def test_without_proc_there_is_no_family(monkeypatch, tmp_path):
     monkeypatch.setattr(_proc, "PLACE", str(tmp_path / "missing"))
     assert members(new_mark()) == set()
+
+
+def test_ids_of_another_namespace_are_no_family(monkeypatch, tmp_path):
+    (tmp_path / "self").symlink_to("99999999")
+    (tmp_path / str(os.getppid())).mkdir()
+    mark = new_mark()
+    (tmp_path / str(os.getppid()) / "environ").write_text(f"MARK={mark}")
+    (tmp_path / str(os.getppid()) / "stat").write_text("1 (sh) S 1")
+    monkeypatch.setattr(_proc, "PLACE", str(tmp_path))
+    assert members(mark) == set()
+    (tmp_path / "self").unlink()
+    (tmp_path / "self").symlink_to(str(os.getpid()))
+    assert members(mark) == {os.getppid()}
+
+
+GUARDED = """
+import os, sys, time
+from triton_ops import _proc
+from triton_ops.processes import child
+
+_proc.PLACE = sys.argv[1]
+if sys.argv[2] == "fails":
+    def fails():
+        raise RuntimeError("the guard fails")
+    child.close_all = fails
+child.guarded(child.Leftovers())
+os.system("sleep 600 >/dev/null 2>&1 & echo $!")
+time.sleep(0.2)  # the guard is at its sleep, or has failed
+os.write(2, b"alive")
+os.close(2)
+time.sleep(600)
+"""
+
+
+@linux
+@pytest.mark.parametrize("place", ["/proc", "/nowhere"])
+def test_a_guard_holds_nothing_open_and_ends_the_group_with_its_process_wherever_descriptors_are_listed(
+    place, tmp_path
+):
+    with program(tmp_path, GUARDED, place, "works") as process:
+        started = int(process.stdout.readline())
+        assert process.stderr.read() == "alive", "it ends when the guard holds it open no more"
+        assert process.poll() is None
+        process.kill()
+        process.wait()
+        eventually(lambda: _proc.ended(started))
+
+
+@linux
+def test_a_guard_that_fails_harms_no_process_of_its_group(tmp_path):
+    with program(tmp_path, GUARDED, "/proc", "fails") as process:
+        started = int(process.stdout.readline())
+        assert process.stderr.read().endswith("alive")
+        assert not _proc.ended(started)
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+WITHOUT_PROC = """
+from tests.torchless import crashes_beside_a_child
+from triton_ops import tune
+
+if __name__ == "__main__":
+    result = tune(crashes_beside_a_child, space={"deadly": [0, 1]}, device="cpu", isolate=True)
+    print([str(trial.status) for trial in result.trials])
+"""
+
+
+@linux
+def test_an_isolated_tune_without_proc_tells_crashes_as_ever(tmp_path):
+    hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if subprocess.run([*hidden, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not hide /proc")
+    (tmp_path / "program.py").write_text(WITHOUT_PROC)
+    path = f"{SOURCE / 'src'}{os.pathsep}{SOURCE}"
+    variables = {**os.environ, "PYTHONPATH": path, "TRITON_OPS_CACHE_DIR": str(tmp_path / "cache")}
+    words = [*hidden, sys.executable, str(tmp_path / "program.py")]
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=100, check=False)
+    assert done.stdout == "['ok', 'crash']\n", done.stderr
 
 
 PAUSED = """

@@ -10,7 +10,7 @@ from tests.records import record
 from triton_ops import _sealed
 from triton_ops._sealed import DamagedError, parsed, sealed, unsealed
 from triton_ops.autotuner.cache import ConfigCache
-from triton_ops.cache import RECORDS, DirectoryStore, MemoryStore, import_records, read_lockfile
+from triton_ops.cache import RECORDS, DirectoryStore, MemoryStore, import_records, lockfile, read_lockfile
 from triton_ops.cli.console import printable
 from triton_ops.cli.problem import parse_space
 from triton_ops.exceptions import CacheError, ConfigValueError, RecordingError, TritonKernelError
@@ -25,7 +25,8 @@ from triton_ops.trial import Status, Trial
 
 
 @pytest.mark.usefixtures("steady_clock")
-def test_no_hostile_file_raises_hangs_or_is_believed():
+def test_no_hostile_file_raises_hangs_or_is_believed(monkeypatch):
+    monkeypatch.setattr(lockfile, "_STILL_S", 0.0)  # nobody is writing these files: a refused one is not watched
     with attacks() as each:
         found = attack(each, files=400, seed=11, bit_step=307)
     assert len(found) == 12

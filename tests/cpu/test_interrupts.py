@@ -12,6 +12,12 @@ import time
 import pytest
 from benchmarks.kills import PROGRAM
 
+from tests.cpu.test_serving import record_of
+from triton_ops.cache import lock_of, write_lockfile
+from triton_ops.cli.target import load_object
+from triton_ops.hardware import probe
+from triton_ops.problem import Problem
+
 # Sends SIGINT to itself, once or twice, when a module of that name begins to be imported or a function is called.
 AT_IMPORT = """
 import os, signal, sys
@@ -56,6 +62,27 @@ def twice(*, n):
     finally:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1e-3)
+"""
+
+
+MEASURED = """
+import os, signal, time
+import triton_ops
+
+calls = 0
+
+@triton_ops.operation(name="measured", space={"step": [1, 2]}, arguments=lambda n=4: {"n": n}, device="cpu")
+def measured(n, step):
+    global calls
+    calls += 1
+    time.sleep(1e-3)
+    if calls == %d:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except %s:
+            pass
+    return n
 """
 
 
@@ -127,6 +154,19 @@ def test_a_later_ctrl_c_ends_what_did_not_listen_to_the_first(target, tmp_path):
             process.send_signal(signal.SIGINT)
             time.sleep(0.5)
         assert (process.returncode, process.stderr.read()) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("swallowed", [(), KeyboardInterrupt])
+@pytest.mark.parametrize("call", [1, 40])  # before any config has run, and after one has
+def test_a_check_of_a_lockfile_ends_and_says_no_verdict(call, swallowed, tmp_path):
+    work = tmp_path / f"measured_{call}_{bool(swallowed)}.py"  # modules of one name are imported once
+    work.write_text(MEASURED % (call, getattr(swallowed, "__name__", "()")))
+    found = load_object(f"{work}:measured")
+    records = [record_of(found, Problem("measured", (("n", n),)), probe("cpu"), {"step": 2}) for n in (4, 5, 6)]
+    write_lockfile(lock_of(records)[0], tmp_path / "lock.json")
+    words = ["verify", str(tmp_path / "lock.json"), "--target", f"{work}:measured", "--json"]
+    code, err = ran(AT_IMPORT.format(name="", times=0, words=words), tmp_path)
+    assert (code, err.splitlines()[-1:]) == (130, ["interrupted"])
 
 
 def test_where_it_is_ignored_it_stays_ignored(target, tmp_path):

@@ -82,6 +82,20 @@ def test_what_cannot_be_written_or_read_holds_up_nothing(tmp_path, blocked, capl
     assert "cannot be written" in caplog.text
 
 
+def test_after_a_write_that_fails_later_misses_are_written(tmp_path, caplog):
+    folder = tmp_path / "cache"
+    folder.write_text("")
+    harvest = Harvest(folder)
+    for name in ("lost", "lost too"):
+        harvest.note(key(1, name))
+        harvest.flush()
+    assert caplog.text.count("cannot be written") == 1
+    folder.unlink()
+    harvest.note(key(1, "kept"))
+    harvest.flush()
+    assert [miss.key.kernel for miss in read_misses(folder)] == ["kept"]
+
+
 def test_notes_of_many_threads_all_count(tmp_path):
     def serve():
         for _ in range(100):

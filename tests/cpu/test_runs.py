@@ -12,6 +12,7 @@ import pytest
 
 from tests.runs import KEY_ID, a_trial, begun
 from triton_ops import FunctionKernel, tune
+from triton_ops._sealed import CHECKSUM, sealed
 from triton_ops.cache import open_store
 from triton_ops.history.head import SpaceFacts
 from triton_ops.history.run_log import Origin, Resumed, Tried, read_run
@@ -181,6 +182,51 @@ def test_an_interrupted_force_keeps_all_earlier_trials_and_transfers_still_see_t
     assert [event.effort for event in run.events if isinstance(event, Resumed)] == ["quick"]
     (record,) = open_store(tmp_path)
     assert record.run == second.stem
+
+
+def fails_or_stops(*, n):
+    """A callable that fails where the environment says so, and is interrupted at its last config then."""
+    if os.environ.get("FAILS"):
+        if n == 4:
+            raise KeyboardInterrupt
+        raise ValueError("as the environment says")
+    time.sleep(1e-4)
+
+
+def test_failures_in_the_log_of_an_interrupted_run_make_no_tune_fail(tmp_path, monkeypatch):
+    def tuned():
+        return tune(fails_or_stops, space={"n": [1, 2, 3, 4]}, cache_dir=tmp_path, search="exhaustive")
+
+    monkeypatch.setenv("FAILS", "1")
+    with pytest.raises(KeyboardInterrupt):
+        tuned()
+    (path,) = tmp_path.glob("runs/*/*.jsonl")
+    assert [trial.status for trial in read_run(path).trials.values()] == [Status.RUNTIME] * 3
+    monkeypatch.delenv("FAILS")
+    assert tuned().totals == {"ok": 4}
+
+
+def test_a_failure_of_the_default_alone_is_not_believed(tmp_path, monkeypatch):
+    path = unfinished_log(tmp_path, monkeypatch)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    changed = []
+    for line in lines:
+        if line["type"] == "trial" and line["trial"]["config"] == {"n": 1}:
+            line["trial"] |= {"status": "crash", "measurement": None, "error": "a lie", "relative": None}
+        changed.append(json.dumps(sealed({name: value for name, value in line.items() if name != CHECKSUM})))
+    path.write_text("\n".join(changed) + "\n")
+    found = tune(stops, space={"n": [1, 2, 3, 4]}, cache_dir=tmp_path, search="exhaustive")
+    assert found.notes[0] == "2 trials were taken over from an earlier run"
+    assert found.totals == {"ok": 4}
+
+
+def unfinished_log(folder, monkeypatch):
+    """The log of a tune whose last config was interrupted."""
+    monkeypatch.setenv("STOP_AT", "4")
+    tune(stops, space={"n": [1, 2, 3, 4]}, cache_dir=folder, search="exhaustive")
+    monkeypatch.delenv("STOP_AT")
+    (path,) = folder.glob("runs/*/*.jsonl")
+    return path
 
 
 def test_a_log_describes_the_run_and_its_result(tmp_path):

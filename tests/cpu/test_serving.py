@@ -21,7 +21,7 @@ from triton_ops.problem import Problem
 from triton_ops.serving.prepare import prepare
 from triton_ops.serving.stand_ins import kind_of, specialised, stand_ins
 from triton_ops.serving.targets import Targets
-from triton_ops.serving.verify import verify
+from triton_ops.serving.verify import _judged, verify
 from triton_ops.space import Config
 
 H200 = spec_named("NVIDIA H200")
@@ -64,6 +64,43 @@ def test_an_entry_that_a_neighbour_beats_fails():
     found = only(lock_for(waiting(30, other=2)), wait, here=probe("cpu"), most_neighbours=1)
     assert found.outcome == "slower"
     assert "the default is faster by" in found.reason
+
+
+def test_ctrl_c_ends_a_check_that_has_measured_some_entries():
+    @operation(space={"step": [1, 2]}, arguments=lambda n=4: {"n": n})
+    def interrupted(n, step):
+        calls.append(n)
+        if (n, step) == (5, 2):  # when the first config has run
+            raise KeyboardInterrupt
+        return n
+
+    calls, known = [], {"step": 1}
+    records = [record_of(interrupted, Problem(interrupted.name, (("n", n),)), probe("cpu"), known) for n in (4, 5, 6)]
+    verdicts = verify(lock_for(*records), Targets([interrupted]), probe("cpu"), **QUICK)
+    assert next(verdicts).outcome in ("ok", "slower")
+    with pytest.raises(KeyboardInterrupt):
+        next(verdicts)
+    assert 6 not in calls
+
+
+def test_an_entry_that_no_search_has_reached_is_not_called_invalid():
+    found = only(lock_for(waiting(1)), wait, here=probe("cpu"), most_neighbours=0)
+    missing = replace(found.result, trials=[each for each in found.result.trials if each.config["ms"] != 1])
+    assert _judged(found.entry, missing).outcome == "not measured"
+
+
+@pytest.mark.parametrize("rows", [1 << 40, 1 << 62, (1 << 62) + 1])
+def test_an_entry_that_is_larger_than_the_memory_is_one_row(rows, steady_clock):
+    @operation(space={"step": [1, 2]}, arguments=lambda rows=4: {"x": TensorSpec((rows, 4), "float32")})
+    def doubled(x, step):
+        return x * 2
+
+    records = [record_of(doubled, doubled.problem((n,)), probe("cpu"), {"step": 1}) for n in (4, rows, 8)]
+    found = list(verify(lock_for(*records), Targets([doubled]), probe("cpu"), **QUICK))
+    (large,) = (each for each in found if each.entry.problem["x"]["shape"][0] == rows)
+    assert large.outcome == "not measured"
+    assert "cannot be made on cpu" in large.reason
+    assert [each.outcome for each in found].count("not measured") == 1
 
 
 def test_every_config_that_an_entry_is_measured_against_takes_part_in_the_last_comparison():

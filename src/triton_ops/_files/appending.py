@@ -68,19 +68,18 @@ class AppendedFile:
 
     A failed write is a warning and no exception.
 
-    After the first write that fails nothing further is written: a file with a gap would be worse than one that ends.
-
     Args:
         path: The file; its folder is made with the first line. None writes nothing.
         loss: The consequence of a file that cannot be written, for the warning.
         root: The cache folder that holds the file; the folders between are judged before the first line is written.
             None where the file's own folder was chosen by somebody.
+        gaps: Whether entries may be written after one that could not be; else nothing further is, since a file with a
+            gap would be worse than one that ends.
     """
 
-    def __init__(self, path: Path | None, loss: str, root: Path | None = None) -> None:
+    def __init__(self, path: Path | None, loss: str, root: Path | None = None, *, gaps: bool = False) -> None:
         self.path = path
-        self._loss = loss
-        self._root = root
+        self._loss, self._root, self._gaps = loss, root, gaps
         self._broken = False
 
     @property
@@ -90,17 +89,19 @@ class AppendedFile:
 
     def append(self, entry: Mapping[str, Any], durable: bool = True) -> None:
         """Append an entry as one line; with `durable` it is on disk when this returns."""
-        if self._broken or self.path is None:
+        if (self._broken and not self._gaps) or self.path is None:
             return
         try:
             if self._root is not None:
                 folder_within(self._root, self.path.parent)
             ensure_folder(self.path.parent)
             append_line(self.path, _text(entry), durable)
+            self._broken = False
         except (OSError, CacheError) as error:
-            self._broken = True
+            told, self._broken = self._broken, True
             reason = getattr(error, "strerror", None) or error
-            _log.warning("%s cannot be written (%s): %s", self.path, reason, self._loss)
+            level = logging.DEBUG if told else logging.WARNING
+            _log.log(level, "%s cannot be written (%s): %s", self.path, reason, self._loss)
 
 
 def _text(entry: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """Locks of folders: one holder at a time among all threads and processes of a machine.
 
-A lock is `flock` on a file that stays. The operating system frees it when its holder dies, so that a killed process
-leaves no lock behind, and a forked child does not keep the lock of its parent.
+A lock is `flock` on a file that stays, or on the folder itself where no file of this package belongs. The operating
+system frees it when its holder dies, so that a killed process leaves no lock behind, and a forked child does not keep
+the lock of its parent.
 
 Whoever can open a lock's file can hold the lock, even without permission to write. The file's permissions are
 therefore those of the folder: 0600 where only the owner may write, 0660 where the group may, all less the umask. A lock
@@ -51,7 +52,7 @@ _turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
 @contextlib.contextmanager
 def locked(
     folder: Path,
-    name: str = "lock",
+    name: str | None = "lock",
     *,
     wait_s: float | None = None,
     poll_s: float = 0.05,
@@ -65,15 +66,16 @@ def locked(
 
     Args:
         folder: An existing folder.
-        name: Locks of different names are independent; the file is `.name`.
+        name: Locks of different names are independent; the file is `.name`. None locks the folder itself, which every
+            reader of the folder can do, and some network file systems cannot.
         wait_s: Seconds to wait for another holder. None waits without limit, but 600 s where another user could hold
             the lock who has no permission to write here.
         poll_s: Seconds between two looks.
         waiting: Called once if there is another holder.
     """
-    path = folder / f".{name}"
+    path, opened = (folder, _opened_folder) if name is None else (folder / f".{name}", _opened)
     try:
-        held = _taken(path, wait_s, poll_s, waiting)
+        held = _taken(path, opened, wait_s, poll_s, waiting)
     except OSError as error:
         if os.access(folder, os.W_OK):
             _tell_once(str(path), error.strerror or str(error))
@@ -85,14 +87,20 @@ def locked(
         _release(held)
 
 
-def _taken(path: Path, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> _Held:
+def _taken(
+    path: Path,
+    opened: Callable[[Path], int],
+    wait_s: float | None,
+    poll_s: float,
+    waiting: Callable[[], None],
+) -> _Held:
     """The lock, taken.
 
     Raises:
         OSError: The file cannot be opened or locked.
         TimeoutError: Another holder kept it for too long.
     """
-    descriptor = _opened(path)
+    descriptor = opened(path)
     try:
         turn = _turns.setdefault(str(path), _Turn())
         patience = _Patience(descriptor, wait_s, waiting)
@@ -151,6 +159,11 @@ def _try(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _opened_folder(path: Path) -> int:
+    """The descriptor of a folder that is locked itself."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _opened(path: Path) -> int:

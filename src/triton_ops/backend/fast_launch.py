@@ -33,19 +33,35 @@ _ONE_BY_ONE, _IN_ONE = False, True  # how what launches takes the kernel's argum
 _MOST_ENTRIES = 4_096  # of one kernel; a call with a new value costs one look-up by the ladder
 
 
-class LaunchCount:
-    """A number that any thread may raise by one without a lock, in a few nanoseconds."""
+class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
+    """A number that any thread may raise by one without a lock, in a few nanoseconds.
 
-    __slots__ = ("_left", "up")
+    Attributes:
+        at_end: Told the number when nobody can raise it any more; None tells nobody.
+    """
 
-    def __init__(self) -> None:
-        self._left = itertools.repeat(None, _COUNTED_FROM)
-        self.up = self._left.__next__  # one step of an iterator written in C is never torn
+    __slots__ = ("__weakref__", "at_end")
+    at_end: Callable[[int], object] | None
+    up = itertools.repeat.__next__  # one step of an iterator written in C is never torn; to hold it keeps the number
+
+    def __new__(cls) -> LaunchCount:
+        """A number that is 0."""
+        count = super().__new__(cls, None, _COUNTED_FROM)
+        count.at_end = None
+        return count
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, as in a copied module, counts for itself."""
+        return LaunchCount, ()
+
+    def __del__(self) -> None:
+        if self.at_end is not None:
+            self.at_end(self.value)
 
     @property
     def value(self) -> int:
         """How often `up` was called."""
-        return _COUNTED_FROM - operator.length_hint(self._left)
+        return _COUNTED_FROM - operator.length_hint(self)
 
 
 @dataclass(frozen=True, kw_only=True)

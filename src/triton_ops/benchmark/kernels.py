@@ -16,7 +16,7 @@ from triton_ops.dispatch.operations import would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError, WrongResultError
 from triton_ops.hardware import current_device
 from triton_ops.kernels import load, names
-from triton_ops.runner.session import tune
+from triton_ops.runner.session import tune, uninterrupted
 from triton_ops.space import Config
 
 
@@ -181,7 +181,7 @@ def _chosen(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: s
     """The config of a problem, and where it comes from: of a tune, or that with which a call would run."""
     given: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
     if run.tune_s:
-        result = tune(operation, **given, budget_s=run.tune_s, cold=run.cold)
+        result = uninterrupted(tune(operation, **given, budget_s=run.tune_s, cold=run.cold))
         return Config(result.best_config), origin_of(RECORD if result.from_cache else TUNED)
     found = would_run(operation, **given, cold=run.cold).found
     return found.config, origin_of(found.rung)

@@ -4,6 +4,7 @@ from triton_ops.cache.bundle import Imported as Imported
 from triton_ops.cache.bundle import export_records as export_records
 from triton_ops.cache.bundle import import_records as import_records
 from triton_ops.cache.directory import DirectoryStore as DirectoryStore
+from triton_ops.cache.followed import FollowedLockfile as FollowedLockfile
 from triton_ops.cache.key import Key as Key
 from triton_ops.cache.layered import LayeredStore as LayeredStore
 from triton_ops.cache.layered import open_store as open_store
@@ -23,6 +24,7 @@ from triton_ops.cache.lock_making import with_ranges as with_ranges
 from triton_ops.cache.lockfile import Lockfile as Lockfile
 from triton_ops.cache.lockfile import Pinned as Pinned
 from triton_ops.cache.lockfile import accept_edits as accept_edits
+from triton_ops.cache.lockfile import editing as editing
 from triton_ops.cache.lockfile import merged as merged
 from triton_ops.cache.lockfile import read_lockfile as read_lockfile
 from triton_ops.cache.lockfile import write_lockfile as write_lockfile

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Literal
 
 import msgspec
@@ -34,6 +37,10 @@ KIND = "triton-ops lock"
 SCHEMA_VERSION = 1
 DEFAULT_NAME = "triton-ops.lock.json"
 _LARGEST_BYTES = 64 << 20  # 30,000 entries
+_STILL_S = 0.05  # a file that no writer has changed for so long is not being written
+_LOOK_S = 0.005
+_BUSY_S = 2.0  # a file that is refused and goes on changing is read again for so long
+_EDITED_S = 60.0  # another writer is waited for; reading and writing the largest lockfile takes seconds
 _REFRESH = "`triton-ops lock --refresh` accepts edits by hand; else take the file from where it came"
 
 Rung = Literal["exact", "range"]
@@ -168,21 +175,59 @@ def loads(text: str | bytes) -> Lockfile:
     return _built(content)
 
 
-def read_lockfile(path: str | os.PathLike[str]) -> Lockfile:
+def read_lockfile(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lockfile:
     """The lockfile in a file; see `loads`.
+
+    A file that is refused while it changes, or that is put there just then, is read again: some programs write in
+    place, or remove a file before they put another one there.
+
+    Args:
+        path: The file.
+        or_empty: Whether a file that is not there counts as one without entries.
 
     Raises:
         LockfileError: The file cannot be read, or is refused by `loads`; the message names it.
+
+    Cost: a file that is refused is watched for 50 ms, and read again for 2 s as long as it changes.
     """
     where = expanded(path)
+    until_s, still = time.monotonic() + _BUSY_S, None  # what the file was when nobody had changed it for a while
+    while True:
+        before = state_of(where)
+        try:
+            return loads(_text_in(where))
+        except LockfileError as error:
+            if before != still and time.monotonic() < until_s:
+                still = None if _changes(where, before) else before
+                continue
+            if or_empty and not os.path.exists(where):  # noqa: PTH110 - False, too, where it cannot be told
+                return Lockfile()
+            raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
+
+
+def state_of(path: str | os.PathLike[str]) -> tuple[int, ...]:
+    """What is another one after a regular file was written or replaced; empty for what is no such file."""
     try:
-        return loads(_text_in(where))
-    except LockfileError as error:
-        raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
+        status = os.stat(path)  # noqa: PTH116 - beside the other calls of `os`
+    except OSError:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) if S_ISREG(status.st_mode) else ()
+
+
+def _changes(path: Path, before: tuple[int, ...]) -> bool:
+    """Whether a file is another one than it was, or becomes one within a moment."""
+    until_s = time.monotonic() + _STILL_S
+    while state_of(path) == before:
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
 
 def write_lockfile(lock: Lockfile, path: str | os.PathLike[str]) -> None:
     """Write a lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
+
+    What others have written since it was read is replaced too; inside of `editing`, nobody has.
 
     Raises:
         LockfileError: The file cannot be written.
@@ -193,6 +238,19 @@ def write_lockfile(lock: Lockfile, path: str | os.PathLike[str]) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
+
+
+@contextmanager
+def editing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let nobody else edit a lockfile meanwhile, so that nothing is lost between its reading and its writing.
+
+    It holds for those who use it too, as the commands do, in other threads and processes of this machine. The lock is
+    that of the file's folder: who holds it edits no other lockfile there. A lock that cannot be had within a minute is
+    a warning.
+    """
+    folder = Path(os.path.realpath(Path(path).expanduser())).parent
+    with _files.locked(folder, None, wait_s=_EDITED_S, poll_s=_LOOK_S):
+        yield
 
 
 def accept_edits(path: str | os.PathLike[str]) -> tuple[Lockfile, tuple[LockEntry, ...]]:

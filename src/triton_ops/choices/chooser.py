@@ -73,7 +73,7 @@ class Chooser:
         self._guard = threading.RLock()
         self._decisions: dict[Any, Decision] = {}
         self._take({label: as_implementation(given) for label, given in implementations.items()})
-        ledger.register(self, self._decisions)
+        ledger.register(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the winner of the call's problem; without one, do as `on_miss` says.
@@ -217,7 +217,6 @@ class Chooser:
 
     def forget(self) -> None:
         """Have every problem decided again."""
-        ledger.drop(self.decisions)
         self._decisions.clear()
         self._calls.forget()
         self._traced.forget()
@@ -249,7 +248,7 @@ class Chooser:
                 decision = self._decided(Arguments(tuple(args), kwargs), auto)
                 if len(self._decisions) >= _MOST:
                     self.forget()
-                ledger.keep(self._decisions, place, decision)
+                self._decisions[place] = ledger.counted(decision)
             found = self._known(decision, kwargs)
             self._calls.keep(args, kwargs, found)
         return found

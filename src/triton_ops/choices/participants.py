@@ -14,6 +14,7 @@ from triton_ops.choices.space import ChoiceSpace
 from triton_ops.dispatch.operations import answered
 from triton_ops.dispatch.sources import ladder_of
 from triton_ops.exceptions import TritonKernelError, TuningFailedError
+from triton_ops.runner.session import uninterrupted
 from triton_ops.space import Config
 from triton_ops.task.request import make_request
 from triton_ops.trial import TuningResult
@@ -61,7 +62,7 @@ class Participants:
         """
 
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
-            return Config(tune(implementation.operation, kwargs=values, **options).best_config)
+            return Config(uninterrupted(tune(implementation.operation, kwargs=values, **options)).best_config)
 
         return self._space(given, records, tiles)
 

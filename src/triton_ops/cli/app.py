@@ -114,6 +114,8 @@ def _run(arguments: list[str]) -> int:
             commands = program()
             with commands.make_context("triton-ops", arguments) as context:  # its `main` would end on Ctrl-C in silence
                 done = commands.invoke(context)
+        if was_interrupted() and done != INTERRUPTED:  # a candidate has caught it, and what ran it went on
+            raise KeyboardInterrupt
     except typer.Exit as end:
         return end.exit_code
     except (KeyboardInterrupt, typer.Abort):

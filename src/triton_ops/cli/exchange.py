@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.cache import Lockfile, LockPlan, merged, read_lockfile, write_lockfile
+from triton_ops.cache import LockPlan, editing, merged, read_lockfile, write_lockfile
 from triton_ops.cache.lockfile import DEFAULT_NAME
 from triton_ops.cli.console import Json, Verbose, say, say_json
 from triton_ops.cli.lock import pairs
@@ -102,9 +102,10 @@ def import_(
     table = with_facts(format_named(format_name).read(file), _facts(given))
     source = f"{format_name}: {file.name}"
     new = lockfile_of(table, kernel, names, _values(argument, "--argument"), source, plan)
-    before = read_lockfile(lockfile) if lockfile.is_file() else Lockfile()
-    after = merged([before, new])
-    write_lockfile(after, lockfile)
+    with editing(lockfile):
+        before = read_lockfile(lockfile, or_empty=True)
+        after = merged([before, new])
+        write_lockfile(after, lockfile)
     added = len(after.entries) - len(before.entries)
     if as_json:
         say_json({"file": str(lockfile), "rows": len(new.entries), "added": added, "facts": dict(table.facts)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from triton_ops.cache import (
     Record,
     accept_edits,
     changes,
+    editing,
     lock_of,
     read_lockfile,
     updated,
@@ -78,15 +80,16 @@ def lock_command(
     )  # fmt: skip
     if refresh:
         return _refreshed(lockfile, as_json)
-    before = read_lockfile(lockfile) if lockfile.is_file() or check else Lockfile()
-    after = (
-        read_lockfile(against)
-        if against is not None
-        else _from_records(which, device_name, plan, Lockfile() if fresh else before, cache_dir)
-    )
+    with nullcontext() if check else editing(lockfile):
+        before = read_lockfile(lockfile, or_empty=not check)
+        after = (
+            read_lockfile(against)
+            if against is not None
+            else _from_records(which, device_name, plan, Lockfile() if fresh else before, cache_dir)
+        )
+        if not check:
+            write_lockfile(after, lockfile)
     found = changes(before, after)
-    if not check:
-        write_lockfile(after, lockfile)
     if as_json:
         say_json(_as_json(after, found, lockfile))
     else:
@@ -127,8 +130,9 @@ def _tell_left(left: Sequence[LeftOut]) -> None:
 
 
 def _refreshed(lockfile: Path, as_json: bool) -> int:
-    lock, by_hand = accept_edits(lockfile)
-    write_lockfile(lock, lockfile)
+    with editing(lockfile):
+        lock, by_hand = accept_edits(lockfile)
+        write_lockfile(lock, lockfile)
     if as_json:
         say_json({"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry(entry) for entry in by_hand]})
     else:

@@ -35,7 +35,7 @@ from triton_ops.serving.verify import Verdict, verify
 from triton_ops.space.config import config_to_json
 
 _HEADER = ("outcome", "kernel", "problem", "device", "config")
-_NOTHING = "no entry could be measured: none is of a device that is here"
+_NOTHING = "no entry could be measured, for the reasons above"
 
 
 def verify_command(
@@ -88,7 +88,7 @@ def verify_command(
     if any(each.outcome == "not loaded" for each in found):
         return NOT_LOADED
     if not static and found and all(each.outcome == "not measured" for each in found):
-        raise DeviceError(_NOTHING, hint="run it where the device is, or with --static")
+        raise DeviceError(_NOTHING, hint="run it where the device is and has room, or with --static")
     return 0
 
 

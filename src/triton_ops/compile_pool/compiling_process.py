@@ -5,10 +5,21 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from triton_ops.compile_pool.compiler import KeysRequest, LauncherRequest, Start, WorkRequest
 from triton_ops.compile_pool.fork_server import ForkServer, last_line
+from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.processes.awake_clock import AwakeClock
+from triton_ops.processes.channel import GarbledError
 from triton_ops.processes.child import OUTSIDE
+from triton_ops.trial import Compiled
+from triton_ops.ttir.launch_work import KernelWork
 
+_ANSWERS: dict[type, tuple[type, ...]] = {
+    Start: (type(None), TargetError),
+    LauncherRequest: (type(None),),
+    KeysRequest: (tuple, str),
+    WorkRequest: (KernelWork, str),
+}  # to any other question, a config, what became of it
 _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
 
 
@@ -22,7 +33,7 @@ class CompilingProcess:
         """The answer of the process to a question; seconds in which this process was paused do not count.
 
         Raises:
-            GarbledError: The process wrote what is no answer.
+            GarbledError: The process wrote what is no answer, or none to this question.
             TimeoutError: The answer did not come within `timeout_s` seconds.
             EOFError, OSError: The process is gone.
         """
@@ -30,7 +41,10 @@ class CompilingProcess:
         self._child.errors.truncate()
         clock = AwakeClock()
         self._child.channel.send(question, clock, timeout_s)
-        return self._child.channel.receive(clock, timeout_s)
+        answer = self._child.channel.receive(clock, timeout_s)
+        if not isinstance(answer, _ANSWERS.get(type(question), (Compiled, CacheError, TargetError))):
+            raise GarbledError.other(answer)
+        return answer
 
     def last_words(self) -> str:
         """How the process ended, in words: its signal or exit code, and the last line it wrote to stderr."""

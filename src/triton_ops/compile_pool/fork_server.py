@@ -111,6 +111,7 @@ class ForkServer:
         with contextlib.suppress(ProcessLookupError):
             if self._process.poll() is None:
                 self._ended_here = True
+                end_family(self._family)  # what hides its mark is found below the process only while that lives
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 

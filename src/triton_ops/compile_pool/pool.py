@@ -11,8 +11,8 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures import Future
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.processes.channel import GarbledError
 from triton_ops.processes.child import Surroundings
+from triton_ops.processes.starter import Threads
 from triton_ops.space import Config
 from triton_ops.trial import Compiled, Status
 from triton_ops.ttir.launch_work import KernelWork
@@ -90,7 +91,7 @@ class CompilePool:
         sent = packed or PackedKernel.of(ahead)
         self._start = Start(packed=sent, surroundings=Surroundings.here(), disk_cache=disk_cache)
         here = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
-        self._threads = ThreadPoolExecutor(here, thread_name_prefix="triton-ops compile")
+        self._threads = Threads(here, thread_name_prefix="triton-ops compile")
         share = here if shared_cpus is None else min(here, shared_cpus.share)
         self._queue = Queue(max(1, share // _SPARE_PART), here)
         self._at_hand = AtHand()
@@ -193,8 +194,10 @@ class CompilePool:
     def end(self) -> None:
         """Kill all processes as `stop` does; a thread waits for their end, and `close` waits for the thread."""
         self.stop()
-        self._ending = threading.Thread(target=self._end, name="triton-ops end of compilers")
-        self._ending.start()
+        ending = threading.Thread(target=self._end, name="triton-ops end of compilers")
+        with suppress(RuntimeError):  # the system has no thread left: `close` does it
+            ending.start()
+            self._ending = ending
 
     def _end(self) -> None:
         self._threads.shutdown(wait=True)

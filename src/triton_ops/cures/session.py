@@ -17,7 +17,7 @@ from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.expectation.rank import expected_of
 from triton_ops.hardware import Target, gpu_missing, named_target, probe, spec_called, target_of
 from triton_ops.hardware.target import TARGETS
-from triton_ops.runner.session import tune
+from triton_ops.runner.session import tune, uninterrupted
 from triton_ops.space import Config, ConfigSpace
 
 _UNCHECKED = "nothing was checked"
@@ -165,8 +165,8 @@ def _times(
     shape: Sequence[int] | None, dtype: str | None,
 ) -> dict[str, float]:  # fmt: skip
     """Median milliseconds of verified configs by their texts; a config that did not run is left out."""
-    found = tune(
+    result = tune(
         target, args, kwargs, space=[dict(one) for one in configs], shape=shape, dtype=dtype, search="exhaustive",
         effort="quick", keep=False,
     )  # fmt: skip
-    return {trial.config.text: trial.median_ms for trial in found.trials if trial.ok}
+    return {trial.config.text: trial.median_ms for trial in uninterrupted(result).trials if trial.ok}

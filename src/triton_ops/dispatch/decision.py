@@ -101,11 +101,12 @@ class Decision:
         why += worth_text(result.raced_gain, default_won, result.unproven)
         why += "" if result.record else "; the winner is not remembered"
         found = Found(config=Config(result.best_config), rung=TUNED, why=why, record=result.record)
-        return replace(self, found=found, policy=None)
+        return replace(self, found=found, policy=None, count=LaunchCount())
 
     def because(self, why: str, policy: str, within: str | None) -> Decision:
         """The decision of a miss, with the reason why nothing was tuned."""
-        return replace(self, found=replace(self.found, why=why), policy=policy, within=within)
+        found = replace(self.found, why=why)
+        return replace(self, found=found, policy=policy, within=within, count=LaunchCount())
 
     @property
     def error(self) -> UntunedError:

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.policy import within
 
@@ -56,7 +55,7 @@ class Decisions(dict[Any, Decision]):
                     if kept and decision.kept:
                         if len(self) >= _MOST:
                             full()
-                        ledger.keep(self, place, decision)
+                        self[place] = decision
                 finally:
                     self._locks.pop(place, None)  # who waits for it has it; later calls find the decision
         return decision

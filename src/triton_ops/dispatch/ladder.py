@@ -60,6 +60,7 @@ class Ladder:
         folder: The folder of the records, whose time of change says when to list them anew; None lists them each time.
         lockfile: The lockfile; None if there is none.
         only_lockfile: Whether nothing but the lockfile is asked.
+        refused: Why there is no lockfile although one is named; empty if that is not so.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class Ladder:
         lockfile: Lockfile | None = None,
         *,
         only_lockfile: bool = False,
+        refused: str = "",
     ) -> None:
         self.store, self.lockfile, self.only_lockfile = store, lockfile, only_lockfile
-        self._folder, self._records = folder, _ByKernel(store, folder)
+        self._folder, self._records, self.refused = folder, _ByKernel(store, folder), refused
 
     def with_lockfile(self, lockfile: Lockfile) -> Ladder:
         """This ladder with another lockfile."""
@@ -95,7 +97,7 @@ class Ladder:
 
     def _locked(self, question: Question, passed: list[str]) -> Iterator[Found]:
         if self.lockfile is None:
-            passed.append("lockfile: none is used")
+            passed.append(f"lockfile: {self.refused or 'none is used'}")
             return
         pinned = self.lockfile.find(question.asked)
         if pinned is not None:

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -18,7 +18,8 @@ from triton_ops import _files, settings
 from triton_ops._hashing import canonical_json
 from triton_ops._paths import expanded
 from triton_ops._sealed import parsed
-from triton_ops._text import counted
+from triton_ops._text import counted as number_of
+from triton_ops.backend.fast_launch import LaunchCount
 from triton_ops.dispatch.decision import RUNGS, Decision
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
 from triton_ops.space import Config
@@ -32,10 +33,6 @@ _log = logging.getLogger("triton_ops")
 
 class Decides(Protocol):
     """What has taken decisions, such as a decorated kernel."""
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The decisions so far."""
 
     def begin_anew(self) -> None:
         """Forget everything: this is a forked child, whose parent tells what was launched before."""
@@ -74,18 +71,57 @@ class LaunchedConfig:
     def text(self) -> str:
         """One line."""
         where = f"{self.kernel} {self.problem}".rstrip()
-        return f"{where}: {counted(self.launches, 'launch')} of ({self.config}) by {self.rung}: {self.why}"
+        return f"{where}: {number_of(self.launches, 'launch')} of ({self.config}) by {self.rung}: {self.why}"
 
 
 _deciders: weakref.WeakSet[Any] = weakref.WeakSet()
-_dropped: dict[tuple[Any, ...], LaunchedConfig] = {}
 
 
-def register(decides: Decides, kept: Mapping[Any, Decision] | None = None) -> None:
-    """Count the launches of `decides` from now on; those of the decisions in `kept` also when `decides` is no more."""
+class _Counts:
+    """The counts of all decisions.
+
+    A decision may be forgotten while other threads are about to count a launch of it. Its count therefore tells its
+    number when the last of them has let go of it, at whatever moment that is, so that the number is only put into a
+    queue then.
+    """
+
+    def __init__(self) -> None:
+        self._living: weakref.WeakKeyDictionary[LaunchCount, LaunchedConfig] = weakref.WeakKeyDictionary()
+        self._ended: deque[tuple[LaunchedConfig, int]] = deque()
+        self._rows: dict[tuple[Any, ...], LaunchedConfig] = {}
+        self._guard = _files.Guard()
+
+    def add(self, decision: Decision) -> None:
+        """Count a decision, unless it is counted."""
+        count = decision.count
+        if count.at_end is None:
+            row, ended = _row(decision), self._ended
+            with self._guard:
+                self._living[count] = row
+                self._add_up()
+            count.at_end = lambda number: ended.append((row, number))
+
+    def rows(self) -> list[LaunchedConfig]:
+        """Equal launches together."""
+        with self._guard:
+            living = list(self._living.items())  # which cannot end now
+            self._add_up()
+            rows = dict(self._rows)
+        for count, row in living:
+            _add(rows, row, count.value)
+        return list(rows.values())
+
+    def _add_up(self) -> None:
+        for _ in range(len(self._ended)):
+            _add(self._rows, *self._ended.popleft())
+
+
+_counts = _Counts()
+
+
+def register(decides: Decides) -> None:
+    """Forget the decisions of `decides` with all others from now on, and report at the end if that is asked for."""
     _deciders.add(decides)
-    if kept is not None:
-        weakref.finalize(decides, _drop_all, kept).atexit = False  # a report at the exit counts what is there
     _report_at_exit()
 
 
@@ -95,29 +131,17 @@ def forget_decisions() -> None:
         decides.forget()
 
 
-def drop(decisions: list[Decision]) -> None:
-    """Keep the counts of decisions that are forgotten."""
-    _merge(_dropped, decisions)
+def counted(decision: Decision) -> Decision:
+    """The decision, whose launches stay counted for as long as this process lives."""
+    _counts.add(decision)
+    return decision
 
 
-def keep(kept: MutableMapping[Any, Decision], place: Any, decision: Decision) -> None:
-    """Put a decision at its place; the launches of the one that stood there stay counted."""
-    before = kept.get(place)
-    kept[place] = decision
-    if before is not None and before is not decision:
-        drop([before])
-
-
-def _drop_all(kept: Mapping[Any, Decision]) -> None:
-    drop(list(kept.values()))
-
-
-def _merge(rows: dict[tuple[Any, ...], LaunchedConfig], decisions: Iterable[Decision]) -> None:
-    """Add what was launched to rows of equal launches."""
-    for row in (row for row in map(_row, decisions) if row.launches):
-        place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
-        before = rows[place].launches if place in rows else 0
-        rows[place] = replace(row, launches=row.launches + before)
+def _add(rows: dict[tuple[Any, ...], LaunchedConfig], row: LaunchedConfig, launches: int) -> None:
+    """Add so many launches to the row of equal ones."""
+    place = (row.kernel, row.problem, row.device, row.rung, row.config, row.why)
+    if launches:
+        rows[place] = replace(row, launches=launches + (rows[place].launches if place in rows else 0))
 
 
 def launches() -> list[LaunchedConfig]:
@@ -125,9 +149,7 @@ def launches() -> list[LaunchedConfig]:
 
     Cost: no device work; counters are read.
     """
-    merged = dict(_dropped)
-    _merge(merged, _decisions())
-    return sorted(merged.values(), key=lambda row: (-row.launches, row.kernel, row.problem, RUNGS.index(row.rung)))
+    return sorted(_counts.rows(), key=lambda row: (-row.launches, row.kernel, row.problem, RUNGS.index(row.rung)))
 
 
 def report_text() -> str:
@@ -138,7 +160,7 @@ def report_text() -> str:
     by_rung = {rung: sum(row.launches for row in rows if row.rung == rung) for rung in RUNGS}
     told = ", ".join(f"{count:,} by {rung}" for rung, count in by_rung.items() if count)
     return "\n".join(
-        [f"triton-ops: {counted(sum(row.launches for row in rows), 'launch')}: {told}", *(row.text for row in rows)]
+        [f"triton-ops: {number_of(sum(row.launches for row in rows), 'launch')}: {told}", *(row.text for row in rows)]
     )
 
 
@@ -173,16 +195,11 @@ def _fields(row: LaunchedConfig) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
 
-def _decisions() -> Iterator[Decision]:
-    for decides in list(_deciders):
-        yield from decides.decisions
-
-
 def _row(decision: Decision) -> LaunchedConfig:
     found = decision.found
     return LaunchedConfig(
         kernel=decision.kernel, problem=decision.problem, device=decision.device, rung=found.rung, config=found.config,
-        why=found.why, passed=decision.passed, record=found.record, launches=decision.count.value,
+        why=found.why, passed=decision.passed, record=found.record, launches=0,
     )  # fmt: skip
 
 
@@ -196,7 +213,9 @@ def _report_at_exit() -> None:
 
 
 def _begin_anew() -> None:
-    _dropped.clear()
+    """In a forked child: what its parent has launched is none of its own, and tells its number to nobody here."""
+    global _counts
+    _counts = _Counts()
     for decides in list(_deciders):
         decides.begin_anew()
 

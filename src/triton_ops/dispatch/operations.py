@@ -171,7 +171,6 @@ class _Calls:
 
     def forget(self) -> None:
         """Have every problem decided again."""
-        ledger.drop(self.decisions)
         self._known.clear()
 
     def begin_anew(self) -> None:
@@ -187,13 +186,10 @@ class _Calls:
         operation.kernel.check(
             decision.found.config, Arguments(keyword=dict(values))
         )  # else it would overrule the call
-        known = (operation, decision, _executable(operation, decision.found.config, values))
+        known = (operation, ledger.counted(decision), _executable(operation, decision.found.config, values))
         if len(self._known) >= _MOST:
             self.forget()
-        before = self._known.get(place)
         self._known[place] = known
-        if before is not None:
-            ledger.drop([before[1]])  # a miss under another policy; its launches stay counted
         return known
 
 

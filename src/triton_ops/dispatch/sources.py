@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from triton_ops import settings
-from triton_ops.cache import Lockfile, MemoryStore, read_lockfile
+from triton_ops._files import Guard
+from triton_ops.cache import FollowedLockfile, Lockfile, MemoryStore, Record, Store, read_lockfile
 from triton_ops.cache.store import RECORDS
 from triton_ops.dispatch.ladder import Ladder
 from triton_ops.dispatch.ledger import forget_decisions
@@ -20,15 +20,23 @@ from triton_ops.exceptions import CacheError, LockfileError, SettingsError
 from triton_ops.history.recall import cache_folder, may_have_records, store_in
 
 _log = logging.getLogger("triton_ops")
-_guard = threading.Lock()
+_guard = Guard()  # a lockfile that is being written is waited for while it is held
 
 
 @dataclass(frozen=True)
 class _InUse:
-    """A lockfile that launches use, and whether they use nothing else."""
+    """A lockfile that launches use, or one that is followed, and whether they use nothing else."""
 
-    lockfile: Lockfile | None = None
+    lockfile: Lockfile | FollowedLockfile | None = None
     only: bool = False
+
+    def ladder(self, store: Store[Record], folder: str | None) -> Ladder:
+        """The ladder over this lockfile and a store."""
+        if not isinstance(self.lockfile, FollowedLockfile):
+            return Ladder(store, folder, self.lockfile, only_lockfile=self.only)
+        lockfile = self.lockfile.read()
+        self.lockfile.follow(_look_again)
+        return Ladder(store, folder, lockfile, only_lockfile=self.only, refused=self.lockfile.refused)
 
 
 class _Sources:
@@ -125,18 +133,26 @@ def ladder_of(cache_dir: str | Path | None = None) -> Ladder:
         if (ladder := _sources.ladders.get(folder)) is not None:
             return ladder
         ladder = _made(folder, _sources.in_use)
-        if may_have_records(folder):  # a folder that is made later is seen then
+        # A folder that is made later is seen then; a forked child follows a lockfile that was refused by itself.
+        if may_have_records(folder) and not ladder.refused:
             _sources.ladders[folder] = ladder
         return ladder
+
+
+def _look_again() -> None:
+    """Have every call decided again: the lockfile in use was refused before, and is read now."""
+    with _guard:
+        _sources.ladders.clear()
+    forget_decisions()
 
 
 def _made(folder: str, in_use: _InUse) -> Ladder:
     try:
         if may_have_records(folder):
-            return Ladder(store_in(folder), folder, in_use.lockfile, only_lockfile=in_use.only)
+            return in_use.ladder(store_in(folder), folder)
     except CacheError as error:
         _log.warning("records are not used: %s", error)
-    return Ladder(MemoryStore(RECORDS), None, in_use.lockfile, only_lockfile=in_use.only)
+    return in_use.ladder(MemoryStore(RECORDS), None)
 
 
 def _environments() -> _InUse:
@@ -146,9 +162,5 @@ def _environments() -> _InUse:
     path = settings.lockfile() if replay is None else replay
     if path is None:
         return _InUse()
-    try:
-        return _InUse(read_lockfile(path), only=replay is not None)
-    except LockfileError as error:
-        name = "TRITON_OPS_LOCKFILE" if replay is None else "TRITON_OPS_REPLAY"
-        _log.warning("the lockfile that %s names is not used: %s", name, error)
-        return _InUse(Lockfile() if replay is not None else None, only=replay is not None)
+    name = "TRITON_OPS_LOCKFILE" if replay is None else "TRITON_OPS_REPLAY"
+    return _InUse(FollowedLockfile(path, f"the lockfile that {name} names"), only=replay is not None)

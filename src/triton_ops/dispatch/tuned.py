@@ -75,7 +75,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
         self._fast = FastLaunch(fn, tuple(key), self._last)
         self._calls = Calls.of(fn, key, self.options.mapper)
         self._traced = Traced(self, self._calls, interpreted=is_interpreted(fn))
-        ledger.register(self, self._decisions)
+        ledger.register(self)
 
     def __copy__(self) -> Tuned:
         """A kernel that decides for itself, so that other configs of the one are never launched by the other."""
@@ -169,7 +169,6 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
 
     def forget(self) -> None:
         """Have every call decided again."""
-        ledger.drop(self.decisions)
         self._decisions.clear()
         self._fast.forget()
         self._traced.forget()
@@ -245,9 +244,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
                 raise
             decision = self._without(decision, error, grid, args, kwargs)
             compiled = self._launched(decision, grid, args, kwargs)
-        decision.count.up()
-        if not decision.kept:
-            ledger.drop([decision])
+        ledger.counted(decision).count.up()
         if decision.kept and decision.config.pre_hook is None and compiled is not None:
             known = Known(compiled=compiled, brings=decision.config.all_kwargs(), config=decision.shown,
                           count=decision.count, holds=self._condition(decision))  # fmt: skip
@@ -288,7 +285,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             return shared
         decision = self._members.of(shared, own, lambda: self.call_of(grid, args, kwargs))
         if decision is not shared and without_launch is None:
-            ledger.keep(self._decisions, (*own, "in a bucket"), decision)
+            self._decisions[(*own, "in a bucket")] = decision
         return decision
 
     def _shared(
@@ -308,7 +305,7 @@ class Tuned(_upstream.Autotuner):  # type: ignore[misc]
             found = Found(config=from_triton(self.configs[0]), rung=EXPLICIT, why="the kernel has no other config")
             known = Decision(found=found, kernel=self._name, problem="", config=self.configs[0])
             self._only = self.configs[0]
-            ledger.keep(self._decisions, _SINGLE, known)
+            self._decisions[_SINGLE] = known
         return known
 
     def _newly(

@@ -90,7 +90,7 @@ def start(needs: Needs, *, idle_s: float = IDLE_S) -> None:
 
 def _rests(worker: WorkerProcess) -> bool:
     try:
-        answer = worker.ask(Rest(), _REST_S, {}, "rest")
+        answer = worker.ask(Rest(), _REST_S, {}, "rest", lambda answer: hasattr(answer, "value"))
     except (WorkerHungError, WorkerDiedError):
         return False
     if answer.value:

@@ -22,7 +22,7 @@ from triton_ops.evaluation.finals import FinalRequest, finalists
 from triton_ops.evaluation.outcome import Outcome, fastest_screening
 from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
-from triton_ops.evaluation.worker import Answer, Attempt, Setup
+from triton_ops.evaluation.worker import Answer, Attempt, Setup, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.hardware import DeviceSpec
 from triton_ops.processes.bytecode import being_filled
@@ -196,7 +196,7 @@ class Isolated:
         limits_s = {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
         self._asking = True
         try:
-            answer: Answer = worker.ask(question, whole_s, limits_s, step)
+            answer: Answer = worker.ask(question, whole_s, limits_s, step, partial(answers, question))
         except (WorkerHungError, WorkerDiedError) as error:
             self._lose(str(error))
             raise
@@ -241,7 +241,8 @@ class Isolated:
         try:
             if self._deaths:
                 self._spare = self._new()
-            answer: Answer = worker.ask(first or self._setup(), self._patience.setup_s, {}, "start")
+            setup = first or self._setup()
+            answer: Answer = worker.ask(setup, self._patience.setup_s, {}, "start", partial(answers, setup))
             if answer.unloadable:
                 raise NotPortableError(answer.error.message if answer.error else "")
             if answer.error is not None:

@@ -27,6 +27,7 @@ from triton_ops.evaluation.finals import FinalRequest, finalists
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import Station, StationFacts
 from triton_ops.exceptions import TritonKernelError
+from triton_ops.processes.starter import start_thread
 from triton_ops.space import Config
 from triton_ops.task.effort import GRACE_S, Effort
 from triton_ops.trial import Status, Trial
@@ -78,7 +79,7 @@ class _Gpu:
         whose = threading.current_thread().name  # a run of many problems has one for each
         serve = partial(copy_context().run, self._serve)  # a worker after a death is given what the first one was
         self._thread = threading.Thread(target=serve, name=f"{whose} on {name}", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def ask(self, asked: _Asked) -> None:
         """Have a config tried after those before it; this returns at once."""

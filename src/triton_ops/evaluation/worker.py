@@ -20,6 +20,7 @@ from triton_ops.backend import one_line, take_allocator, unpack, warm_up
 from triton_ops.backend.users_code import is_installed
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.idle_worker import Rest
+from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.process_state import ProcessState
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
@@ -75,6 +76,17 @@ class Answer:
     facts: StationFacts | None = None
     error: TritonKernelError | None = None
     unloadable: bool = False
+
+
+def answers(question: Any, message: Any) -> bool:
+    """Whether a message of a worker answers a question; one that does may still be untrue."""
+    if not isinstance(message, Answer) or not isinstance(message.facts, StationFacts | None):
+        return False
+    if message.error is not None:
+        return isinstance(message.error, TritonKernelError)
+    if isinstance(question, Attempt):
+        return isinstance(message.value, Trial) and message.value.config == question.config
+    return isinstance(message.value, Outcome) if isinstance(question, FinalRequest) else True
 
 
 def main() -> None:

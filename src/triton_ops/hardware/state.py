@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from triton_ops import _proc
 from triton_ops._optional import require
 from triton_ops.hardware.spec import DeviceSpec
 
@@ -44,11 +45,9 @@ def free_bytes_of(device_name: str) -> int:
     """The free memory of a device by its torch name: a GPU's, or the host's for `cpu`."""
     if device_name != "cpu":
         return int(require("torch", "asking the GPU").cuda.mem_get_info(device_name)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:  # no Linux
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    if (available := _proc.available_bytes()) is not None:
+        return available
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 
 class CpuLoad:

@@ -36,7 +36,7 @@ _READ_BYTES = 8 * _LARGEST_BYTES
 _WAITING = 10_000  # notes that wait to be written; further ones push out the oldest
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 _UNREAD = "their problems are not in the list; delete those lines, or the file, if nobody needs them"
-_LOSS = "problems that are not served now will not be in the list"
+_LOSS = "problems that are not served meanwhile will not be in the list"
 
 _log = logging.getLogger("triton_ops")
 
@@ -84,7 +84,7 @@ class Harvest:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._queue: deque[tuple[Key, float | None, NotedCall | None]] = deque(maxlen=_WAITING)
-        self._file = AppendedFile(self.path, _LOSS)
+        self._file = AppendedFile(self.path, _LOSS, gaps=True)
         self._wake = threading.Event()
         self._writing = threading.Lock()
         self._starting = threading.Lock()
@@ -96,15 +96,25 @@ class Harvest:
         Cost: a microsecond; the first takes a tenth of a millisecond.
         """
         self._queue.append((key, expected_ms, call))
-        if not self._started and self._starting.acquire(blocking=False):
-            self._started = True
-            with contextlib.suppress(RuntimeError):  # no further thread can be started: the end of the process writes
-                threading.Thread(target=self._write_now_and_then, name="triton-ops misses", daemon=True).start()
+        if not self._started:
+            self._start()
         if not self._wake.is_set():
             self._wake.set()
 
+    def _start(self) -> None:
+        """Start the thread that writes; where none can be started, the next note tries again."""
+        if self._starting.acquire(blocking=False):
+            try:
+                if not self._started:
+                    threading.Thread(target=self._write_now_and_then, name="triton-ops misses", daemon=True).start()
+                self._started = True
+            except RuntimeError:
+                pass  # at the latest the end of the process writes what waits
+            finally:
+                self._starting.release()
+
     def flush(self) -> None:
-        """Write what is waiting; a failure is one warning, after which nothing more is written."""
+        """Write what is waiting; what cannot be written is lost, with one warning until something is written again."""
         with self._writing:
             self._write()
 

@@ -52,7 +52,8 @@ class Quarantine:
     def __init__(self, path: Path | None, root: Path | None = None) -> None:
         self._path = path
         self._root = root
-        self._file = AppendedFile(path, "configs that crash or hang will be run again by the next tune", root)
+        loss = "configs that crash or hang will be run again by the next tune"
+        self._file = AppendedFile(path, loss, root, gaps=True)
         self._held = {trial.config: trial for trial in self._read()}
 
     def held(self, config: Config) -> Trial | None:

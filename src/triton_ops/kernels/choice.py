@@ -80,7 +80,6 @@ class _Choices:
 
     def forget(self) -> None:
         """Have every problem decided again."""
-        ledger.drop(self.decisions)
         self._known.clear()
 
     def of(self, place: Any, wanted: bool, decide: Callable[[], Decision]) -> Decision:
@@ -90,7 +89,7 @@ class _Choices:
             found = decide()
             if len(self._known) >= _MOST:
                 self.forget()
-            ledger.keep(self._known, place, found)
+            self._known[place] = ledger.counted(found)
             _log.info("%s", found.text)
         found.count.up()
         return found

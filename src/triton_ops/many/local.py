@@ -14,6 +14,7 @@ from functools import partial
 from triton_ops.compile_pool.shared_cpus import SharedCpus
 from triton_ops.evaluation import idle_worker
 from triton_ops.many.executor import Job, Place, Ready
+from triton_ops.processes.starter import start_thread
 from triton_ops.progress.events import Listener
 from triton_ops.runner.gate import Leave, Prepared
 from triton_ops.task.effort import GRACE_S
@@ -98,7 +99,7 @@ class _Tune:
         self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
         run = partial(copy_context().run, self._run)  # what the caller has set for launches holds for these too
         self.thread = threading.Thread(target=run, name=f"triton-ops {job.label}", daemon=True)
-        self.thread.start()
+        start_thread(self.thread)
 
     def drop(self) -> None:
         """Have it end; whoever begins the job again waits for that, or for the thread that this one waits for."""

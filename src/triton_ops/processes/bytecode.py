@@ -64,7 +64,7 @@ def being_filled() -> Iterator[None]:
     """
     with contextlib.ExitStack() as helpers:
         if (to := folder()) is not None and sys.executable:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, RuntimeError):
                 _start(to, helpers)
         yield
 

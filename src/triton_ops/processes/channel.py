@@ -31,7 +31,12 @@ _LARGE_BYTES = 1 << 20  # what goes through the file, if there is one
 
 
 class GarbledError(Exception):
-    """What the other process wrote is no message."""
+    """What the other process wrote is no message, or none that answers what it was asked."""
+
+    @classmethod
+    def other(cls, answer: Any) -> GarbledError:
+        """The error of a message that answers something else."""
+        return cls(f"an answer to another question, {type(answer).__name__},")
 
 
 class Channel:

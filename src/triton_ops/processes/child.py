@@ -28,13 +28,14 @@ from triton_ops._files import code_folder, make_temporary, remove_temporary
 from triton_ops._optional import require
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.bytecode import folder
+from triton_ops.processes.descriptors import close_all
 from triton_ops.processes.family import end_family, members
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that people and systems send: a process that dies of one has not crashed."""
 
 _HOME = str(Path(__file__).parents[2])  # the folder or archive that holds this package
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG, prctl(2)
+_DIE_WITH_PARENT, _ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER, prctl(2)
 # `-c` puts the working folder first on the search path; the program removes it before it imports anything.
 _PROGRAM = (
     "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1])['path']; "
@@ -204,7 +205,7 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
     )  # core dumps take seconds
     guarded(leftovers)
     if sys.platform == "linux":
-        _signalled_at_death_of_parent(signal.SIGKILL)
+        _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     if os.getppid() != parent:
@@ -222,32 +223,35 @@ def guarded(leftovers: Leftovers) -> None:
 
     The guard sleeps until this process is gone, kills everything in its process group and its family, and removes the
     folder of its temporary files. It has a process group of its own, so that it outlives a kill of the whole group by a
-    moment.
+    moment. A guard that fails while this process lives ends alone.
+
+    What a member of the family leaves without a parent becomes a child of this process, so that it is found there even
+    if it hides its mark.
     """
     me = os.getpid()
     guard = os.fork() if sys.platform == "linux" and os.getpgrp() == me else None
     if guard != 0:
         _marks.extend([] if leftovers.family is None else [leftovers.family])
         _guards.extend([] if guard is None else [guard])
+        if leftovers.family is not None and sys.platform == "linux":
+            _prctl(_ADOPT_ORPHANS, 1)
         if leftovers.temporary is not None and not make_temporary(leftovers.temporary):  # by now the guard removes it
             settings.set_folder("TMPDIR", str(leftovers.temporary.parent))
         return
     try:
         os.setpgid(0, 0)
-        for descriptor in list(Path("/proc/self/fd").iterdir()):  # an open end in the guard would keep pipes open
-            with contextlib.suppress(OSError):
-                os.close(int(descriptor.name))
+        close_all()  # an open end in the guard would keep pipes open
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        _signalled_at_death_of_parent(signal.SIGTERM)
+        _prctl(_DIE_WITH_PARENT, signal.SIGTERM)
         if os.getppid() == me:
             signal.sigwait({signal.SIGTERM})
-    finally:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):
             os.killpg(me, signal.SIGKILL)  # no other group can have this number while one of its processes lives
         if leftovers.family is not None:
             end_family(leftovers.family)
         if leftovers.temporary is not None:
             remove_temporary(leftovers.temporary)
+    finally:
         os._exit(0)
 
 
@@ -256,8 +260,8 @@ def strays() -> set[int]:
     return {pid for mark in _marks for pid in members(mark)} - {*_guards}
 
 
-def _signalled_at_death_of_parent(number: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_DIE_WITH_PARENT, number)
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value)
 
 
 def _watch(parent: int) -> None:

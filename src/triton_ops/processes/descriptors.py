@@ -6,13 +6,18 @@ lose them to its own standard streams, and what this program prints would be wri
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import resource
 import socket
 import tempfile
 from typing import IO
 
+from triton_ops import _proc
+
 _FIRST = 3
+_MOST = 65_536
 
 
 def pipe() -> tuple[int, int]:
@@ -40,6 +45,13 @@ def file_in_memory() -> int:
         return _moved(os.memfd_create("triton_ops"))[0]
     except (AttributeError, OSError):
         return -1
+
+
+def close_all() -> None:
+    """Close all descriptors of this process; where none are listed, those up to a number that programs hardly reach."""
+    for descriptor in _proc.own_descriptors() or range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST)):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
 def _moved(*descriptors: int) -> list[int]:

@@ -1,8 +1,9 @@
 """All that a process has started, wherever it went: into another group or session, or away from its parent.
 
 A process that this package starts has a mark in its environment, which its children, and theirs, inherit. Whoever ends
-the process ends all that have its mark, and their children. That needs Linux's `/proc`; elsewhere, and for a process
-that empties its environment and leaves its parent and its group as well, only the process group ends.
+the process ends all that have its mark, and their children. What has emptied its environment and left its parent is a
+child of the process that was started here (`child.py`), as long as that lives. All of this needs Linux's `/proc`, of
+the namespace that this process is in; elsewhere only the process group ends.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def members(mark: str) -> set[int]:
 
 
 def _own_processes() -> list[int]:
+    if not _proc.is_own():
+        return []
     me = os.geteuid()
     try:
         with os.scandir(_proc.PLACE) as entries:

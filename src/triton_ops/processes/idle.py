@@ -79,9 +79,14 @@ class IdleProcesses(Generic[Kept]):
             for each in over:
                 self._emptied(each)
             if not late:
-                self._places.append(place)
-                resting.start()
-                timer.start()
+                try:
+                    timer.start()
+                    resting.start()
+                except RuntimeError:  # the system has no thread left, and nothing would end it
+                    timer.cancel()
+                    late = True
+                else:
+                    self._places.append(place)
         for each in over:
             self._end(each.kept)
         if late:

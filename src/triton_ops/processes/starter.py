@@ -10,8 +10,10 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+
+from triton_ops.exceptions import DeviceError
 
 Made = TypeVar("Made")
 
@@ -24,6 +26,9 @@ def started_to_last(start: Callable[[], Made]) -> Made:
 
     Args:
         start: Starts a child process. In the main thread it is called at once.
+
+    Raises:
+        RuntimeError: The thread cannot be started.
     """
     if threading.current_thread() is threading.main_thread():
         return start()
@@ -32,12 +37,43 @@ def started_to_last(start: Callable[[], Made]) -> Made:
     return made.result()
 
 
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        DeviceError: The system has no thread left.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise _no_thread(error) from error
+
+
+class Threads(ThreadPoolExecutor):
+    """An executor whose `submit` raises `DeviceError` where the system has no thread left."""
+
+    def submit(self, fn: Callable[..., Made], /, *args: Any, **kwargs: Any) -> Future[Made]:
+        """As of the class above."""
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError as error:
+            if "new thread" not in str(error):  # it is shut down
+                raise
+            raise _no_thread(error) from error
+
+
+def _no_thread(error: RuntimeError) -> DeviceError:
+    hint = "end other processes, or raise their limit: ulimit -u"
+    return DeviceError(f"no thread can be started: {error}", hint=hint)
+
+
 def _asked() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
     global _calls
     with _guard:
         if _calls is None:
-            _calls = queue.SimpleQueue()
-            threading.Thread(target=_serve, args=(_calls,), name="triton-ops starter", daemon=True).start()
+            calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+            threading.Thread(target=_serve, args=(calls,), name="triton-ops starter", daemon=True).start()
+            _calls = calls  # only where the thread is there that serves it
         return _calls
 
 

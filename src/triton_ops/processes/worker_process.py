@@ -14,12 +14,13 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from triton_ops._files import TemporaryFolder
+from triton_ops.exceptions import DeviceError
 from triton_ops.processes.awake_clock import AwakeClock
 from triton_ops.processes.channel import Channel, GarbledError
 from triton_ops.processes.child import OUTSIDE, Leftovers, command, environment
@@ -90,37 +91,57 @@ class WorkerProcess:
         program: str = "triton_ops.evaluation.worker",
         changes: Mapping[str, str] = _NOTHING,
     ) -> None:
-        here, there = _pipes()
-        lines_out, lines_in = pipe()
-        file = file_in_memory()
-        shared = there if file < 0 else (*there, file)
-        self._family = new_mark()
-        self._temporary = TemporaryFolder()
+        self._family, self._temporary = new_mark(), TemporaryFolder()
         try:
+            with contextlib.ExitStack() as undo:
+                undo.callback(self._temporary.remove)
+                self._start(undo, program, device, imports, changes)
+                undo.pop_all()
+        except (OSError, RuntimeError) as error:  # the latter where no thread can be started
+            reason = getattr(error, "strerror", None) or error
+            raise DeviceError(
+                f"no process can be started: {reason}", hint="end other processes or close files, or run it inline"
+            ) from error
+        self.has = tuple(imports), device
+        self._begun: Any = None
+        self.step = ""
+
+    def _start(
+        self,
+        undo: contextlib.ExitStack,
+        program: str,
+        device: str,
+        imports: Sequence[str],
+        changes: Mapping[str, str],
+    ) -> None:
+        """Start the process, and the thread that reads its output; `undo` has what a failure is to undo.
+
+        Raises:
+            OSError, RuntimeError: A file, a process or a thread cannot be had.
+        """
+        with contextlib.ExitStack() as theirs:
+            answers, answers_in = _pipe(undo, theirs)
+            questions_out, questions = _pipe(theirs, undo)
+            lines, lines_in = _pipe(undo, theirs)
+            file = file_in_memory()
+            if file >= 0:
+                undo.callback(os.close, file)
+            there = questions_out, answers_in
             leftovers = Leftovers(self._family, self._temporary.path)
             words = command(program, *there, os.getpid(), device, *imports, leftovers=leftovers)
             inherited = environment({**_changes(device), **changes}, self._family, self._temporary.path)
             self._process = started_to_last(
                 lambda: subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in, pass_fds=shared,
-                    start_new_session=True, env=inherited,
+                    words, stdin=subprocess.DEVNULL, stdout=lines_in, stderr=lines_in,
+                    pass_fds=there if file < 0 else (*there, file), start_new_session=True, env=inherited,
                 )
             )  # fmt: skip
-        except BaseException:
-            self._temporary.remove()
-            for descriptor in (*here, lines_out, *([] if file < 0 else [file])):
-                os.close(descriptor)
-            raise
-        finally:
-            for descriptor in (*there, lines_in):
-                os.close(descriptor)
-        self._channel = Channel(*here, file)
-        self.has = tuple(imports), device
-        self._begun: Any = None
-        self.step = ""
+        undo.callback(self._process.wait)
+        undo.callback(self._process.kill)
         self._lines: deque[str] = deque(maxlen=_LINES)
-        self._listener = threading.Thread(target=self._listen, args=(lines_out,), daemon=True)
+        self._listener = threading.Thread(target=self._listen, args=(lines,), daemon=True)
         self._listener.start()
+        self._channel = Channel(answers, questions, file)
 
     @property
     def pid(self) -> int:
@@ -155,7 +176,14 @@ class WorkerProcess:
             return
         self._begun = question
 
-    def ask(self, question: Any, whole_s: float, limits_s: Mapping[str, float], step: str) -> Any:
+    def ask(
+        self,
+        question: Any,
+        whole_s: float,
+        limits_s: Mapping[str, float],
+        step: str,
+        fits: Callable[[Any], bool] = lambda _: True,
+    ) -> Any:
         """The worker's answer to a question.
 
         Seconds in which this process was paused are not counted.
@@ -165,6 +193,7 @@ class WorkerProcess:
             whole_s: Seconds until the answer must be there.
             limits_s: Seconds for each step that has a limit of its own; under an empty text, for each other step.
             step: The step that the worker is at until it announces another.
+            fits: Whether a message answers the question: the code that is tried may have written it.
 
         Raises:
             WorkerDiedError: The worker died, or wrote what is no answer and was killed.
@@ -177,10 +206,12 @@ class WorkerProcess:
         while True:
             limit_s = limits_s.get(self.step, limits_s.get("", whole_s))
             answer = self._answer(clock, since_s + limit_s, limit_s, whole_s)
-            if not isinstance(answer, StepStarted):
+            if isinstance(answer, StepStarted) and isinstance(answer.step, str):
+                self.step, since_s = answer.step, clock.now()
+            elif isinstance(answer, StepStarted) or not fits(answer):
+                raise self._garbled(GarbledError.other(answer), outside=False)
+            else:
                 return answer
-            self.step = answer.step
-            since_s = clock.now()
 
     def kill(self) -> None:
         """Kill the worker and the processes that it has started."""
@@ -254,11 +285,12 @@ def _changes(device: str) -> dict[str, str]:
     return {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if device.startswith("cuda") else {}
 
 
-def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """A descriptor to read from and one to write to for this process, and the same for the worker."""
-    answers_out, answers_in = pipe()
-    questions_out, questions_in = pipe()
-    return (answers_out, questions_in), (questions_out, answers_in)
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    """A descriptor to read from and one to write to, each closed with its stack."""
+    read, write = pipe()
+    reader.callback(os.close, read)
+    writer.callback(os.close, write)
+    return read, write
 
 
 def _ending(code: int | None, step: str, last: str) -> str:

@@ -24,7 +24,7 @@ from triton_ops.problem import Problem
 from triton_ops.ranking.families import work_json
 from triton_ops.ranking.readings import readings_json
 from triton_ops.results.record import versions
-from triton_ops.runner.session import tune
+from triton_ops.runner.session import tune, uninterrupted
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.trial import Measurement, Trial, TuningResult
 
@@ -63,8 +63,7 @@ def record(
                 seed=seed, keep=False, **options,
             )
         )  # fmt: skip
-        if results[-1].stopped == "interrupted":
-            raise KeyboardInterrupt
+        uninterrupted(results[-1])
     chosen = operation.space_for(problem) if space is None else as_space(space)
     work = None if operation.work is None else operation.work(problem)
     inferred = _inferred(operation, chosen, shape, dtype, results[0].device)

@@ -52,7 +52,7 @@ def left_before(runs: Runs, record: Record | None, space: ConfigSpace, default: 
     further, tunes = 0 if own is None else len(own.trials), 0 if undecided is None else undecided.tunes
     unfinished = runs.unfinished(space.fingerprint)
     run = unfinished or own or _of_another_space(runs, space, default, effort)
-    before = () if run is None else tuple(_allowed(run.trials.values(), space))
+    before = () if run is None else _believed(run.trials.values(), space, default)
     return Before(unfinished=unfinished, trials=before, further=further, tunes=tunes)
 
 
@@ -63,5 +63,11 @@ def _of_another_space(runs: Runs, space: ConfigSpace, default: Config, effort: s
     return run if own is not None and own.ok else None
 
 
-def _allowed(trials: Iterable[Trial], space: ConfigSpace) -> Iterable[Trial]:
-    return (trial for trial in trials if space.why_not(trial.config) is None)
+def _believed(trials: Iterable[Trial], space: ConfigSpace, default: Config) -> tuple[Trial, ...]:
+    """The trials of configs that the space still allows.
+
+    A failure counts where another config has run, and never the default's: no file makes a tune fail.
+    """
+    allowed = [trial for trial in trials if space.why_not(trial.config) is None]
+    ran = any(trial.ok for trial in allowed)
+    return tuple(trial for trial in allowed if trial.ok or (ran and trial.config != default))

@@ -169,6 +169,17 @@ def tune(
     return found
 
 
+def uninterrupted(result: TuningResult) -> TuningResult:
+    """The result of a tune that is a step of something longer, which Ctrl-C ends as a whole.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C has ended the tune early.
+    """
+    if result.stopped == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
 def _devices(device: str | None, gpus: Any, isolate: bool | None) -> tuple[str | None, tuple[str, ...]]:
     """The device of the last comparison, and further GPUs that screen.
 

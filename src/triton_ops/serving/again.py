@@ -17,7 +17,7 @@ from typing import Any
 from triton_ops.cache import LockEntry, NotedCall
 from triton_ops.exceptions import SpaceError
 from triton_ops.problem import from_plain
-from triton_ops.runner.session import tune
+from triton_ops.runner.session import tune, uninterrupted
 from triton_ops.search.neighbours import neighbours
 from triton_ops.serving.entries import Bound
 from triton_ops.serving.targets import DECORATED, Targets, made_on
@@ -56,16 +56,18 @@ def measured_again(
         SpaceError: The config may not be taken for the call, or the call is none that the entry answers.
         KernelTypeError, TargetError: The call does not fit the kernel, or it is no decorated one.
         ShapeMismatchError: The arguments need more memory than there is.
+        KeyboardInterrupt: Ctrl-C has ended the tune, even if configs have run by then.
     """
     asked: dict[str, Any] = {"effort": _all_race(most_neighbours), "search": "exhaustive", "transfer": False, **options}
     with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
         if found.specs is None:
-            return _called_again(found, targets, device, most_neighbours, Path(folder), asked)
+            return uninterrupted(_called_again(found, targets, device, most_neighbours, Path(folder), asked))
         cold = found.entry.measured is None or found.entry.measured.cache_state == "cold"
-        return tune(
+        result = tune(
             found.target, kwargs=made_on(found.specs, device), space=_rivals(found.entry, found.space, most_neighbours),
             device=device, cold=cold, cache_dir=folder, **asked,
         )  # fmt: skip
+        return uninterrupted(result)
 
 
 def _all_race(most_neighbours: int) -> Effort:

@@ -184,11 +184,12 @@ def _measured(
 
 def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
     trial = next((each for each in result.trials if each.config == entry.config), None)
-    if trial is None or not trial.ok:
-        why = "it was not reached" if trial is None else f"{trial.status}: {trial.error}"
-        return Verdict(
-            entry=entry, outcome="invalid", reason=f"its config ({entry.config}) fails: {why}", result=result
-        )
+    if trial is None:
+        why = f"its config ({entry.config}) was not reached: the search ended by {result.stopped}"
+        return Verdict(entry=entry, outcome="not measured", reason=why, result=result)
+    if not trial.ok:
+        why = f"its config ({entry.config}) fails: {trial.status}: {trial.error}"
+        return Verdict(entry=entry, outcome="invalid", reason=why, result=result)
     rival = next(each for each in result.trials if each.config == Config(result.best_config))
     own = next((each for each in result.trials if each.config == trial.same_code_as), trial)
     if own.config == rival.config or own.config in result.ties:
