@@ -4,7 +4,9 @@ Triton binds, specialises and looks up the compiled kernel at every launch, and 
 before that. Here both keys are one: the device, what Triton specialises each argument on, and the values that decide
 the config. A launch whose key was seen before calls the compiled kernel directly. Whatever is not plainly the same as
 when it was seen goes the plain way: other options, hooks of profilers, hooks before a run, changed globals or knobs,
-another driver, arguments that cannot be hashed, tensors without an address or of a dtype that Triton does not know.
+another driver, arguments that cannot be hashed, tensors without an address or of a dtype that Triton does not know, a
+config that was changed in place, a list of configs that has become one config or no longer is, another entry in the
+cache.
 
 Facts used, from Triton 3.6 to 3.9: `native_specialize_impl(backend, argument, is_const, specialise, align)` gives what
 a compiled kernel depends on, and `JITFunction.params` with which of these flags; `JITFunction.run` returns the compiled
@@ -55,8 +57,10 @@ class Known:
     Attributes:
         compiled: Triton's compiled kernel, loaded.
         brings: What the config brings to a call: parameters and launch options.
-        config: What the tuner calls the config.
+        config: The `triton.Config`; a launch whose config has other values by then goes the plain way.
         count: Counts the launches.
+        place: Where the owner's cache shows the config; None if it is the owner's only config.
+        shown: What stands there. The cache is asked at each launch.
         holds: Says at each launch whether this is still what is launched; None if it always is.
     """
 
@@ -64,6 +68,8 @@ class Known:
     brings: Mapping[str, Any]
     config: Any
     count: LaunchCount
+    place: Any = None
+    shown: Any = None
     holds: Callable[[], bool] | None = None
 
 
@@ -74,7 +80,7 @@ class FastLaunch:
     Attributes:
         function: The kernel: a `JITFunction`, with or without `Heuristics` around it.
         keys: The parameters whose values decide the config.
-        owner: Its `best_config` is set to the config of every launch.
+        owner: Its `best_config` is set to the config of every launch, its `configs` and its `cache` are read at each.
         call: Launches `call(grid, *args, **kwargs)` and returns the compiled kernel; None, with nothing done, if the
             call is not known or not plainly the same.
     """
@@ -147,8 +153,9 @@ class FastLaunch:
             way, run, added = (_IN_ONE if direct.packed else _ONE_BY_ONE), direct.function, direct.between
         else:
             way, added = _ONE_BY_ONE, (packed, None, None, None)
-        entry = (way, run, compiled.function, added, compiled, known.config, known.count.up, known.holds,
-                 constexprs)  # fmt: skip
+        lone = len(self.owner.configs) == 1
+        entry = (way, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
+                 known.place, known.shown, known.count.up, known.holds, constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
         if not self._heuristics:
@@ -229,6 +236,11 @@ class _Variants:
         return self.entries.get(tuple(meta[name] for name in self.heuristics))
 
 
+def values_now(config: Any) -> dict[str, Any]:
+    """What a `triton.Config` holds now, to be compared with its `__dict__` later."""
+    return {**config.__dict__, "kwargs": dict(config.kwargs)}
+
+
 def taken_apart(function: Any) -> tuple[Any, dict[str, Callable[[dict[str, Any]], Any]]]:
     """The innermost kernel, and the heuristics around it in the order in which they are computed."""
     heuristics: dict[str, Callable[[dict[str, Any]], Any]] = {}
@@ -256,7 +268,16 @@ def launch(@grid, {head}, **@options):
         return None
     if @entry is None:
         return None
-{variant}    @in_one, @run, @function, @added, @compiled, @config, @count, @holds, ({constexprs}) = @entry
+{variant}    (@in_one, @run, @function, @added, @compiled, @config, @values, @lone,
+     @place, @shown, @count, @holds, ({constexprs})) = @entry
+    @configs, @cache = @owner.configs, @owner.cache
+    if @config.__dict__ != @values or (@len(@configs) == 1) is not @lone:
+        return None
+    try:
+        if @configs[0] is not @config if @place is None else @place not in @cache or @cache[@place] is not @shown:
+            return None
+    except @no_key:
+        return None
     if @holds is not None and not @holds():
         return None
     if @used_globals and @changed(@used_globals):

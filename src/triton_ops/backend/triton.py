@@ -28,7 +28,7 @@ from triton_ops.backend.host_values import check_no_arrays
 from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.jit_function import settled
 from triton_ops.backend.scratch import with_scratch
-from triton_ops.backend.unfilled import defaults_of, unfilled
+from triton_ops.backend.unfilled import defaults_of, placed, unfilled
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
 from triton_ops.resources import Resources
@@ -261,7 +261,8 @@ class TritonKernel:
         given, _ = self._taken(config, arguments)
         settled(layers(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
-        compiled = self.function.warmup(*given.positional, grid=grid, **given.keyword, **config)
+        args, named = placed(self.function, given.positional, {**given.keyword, **config})
+        compiled = self.function.warmup(*args, grid=grid, **named)
         return [compiled.result() if hasattr(compiled, "result") else compiled]
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
@@ -293,9 +294,9 @@ class TritonKernel:
         def bind(given: Arguments) -> Callable[[], Any]:
             grid = functools.partial(self._grid, config, given)
             taken, writes = self._taken(config, given)
-            keywords = {**taken.keyword, **config}
+            args, named = placed(self.function, taken.positional, {**taken.keyword, **config})
             run: Callable[[], Any] = functools.partial(
-                launcher_of(self.function), *taken.positional, grid=grid, warmup=False, **keywords
+                launcher_of(self.function), *args, grid=grid, warmup=False, **named
             )
             prepare = self._preparation(config, taken, writes)
             run = _without_result(with_scratch(run) if scratch else run)

@@ -240,7 +240,7 @@ class Traced:
         tuned = self.tuned
         if tuned.options.space is not None or tuned.restore_value or tuned.reset_to_zero:
             return ()
-        configs = tuned.fitting(_one_program, args, kwargs)
+        configs = tuned.launches.asked.fitting(_one_program, args, kwargs)
         return tuple(self._place(config) for config in configs if not self._lost(config))
 
     def _lost(self, config: Any) -> str:
