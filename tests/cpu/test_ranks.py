@@ -146,7 +146,8 @@ def test_a_forked_child_counts_its_own_launches(monkeypatch):
             try:
                 kernel[grid](*arguments)
                 counts = [one.count.value for one in kernel.decisions]
-                os._exit(0 if counts == [1] and kernel.launches.decided._locks[("cpu", "x")].acquire(blocking=False) else 1)
+                own = kernel.launches.decided._locks[("cpu", "x")].acquire(blocking=False)
+                os._exit(0 if counts == [1] and own else 1)
             finally:
                 os._exit(2)
         assert os.waitpid(child, 0)[1] == 0

@@ -20,7 +20,7 @@ from triton_ops._hashing import fingerprint
 from triton_ops.backend.as_python import is_interpreted, launcher_of
 from triton_ops.backend.base import Arguments, Executable, PreparedCall
 from triton_ops.backend.compiled import loaded, resources_of, traits_of
-from triton_ops.backend.config_hooks import both_hooks, hook_of, overrides_of, values_of, with_hook_run
+from triton_ops.backend.config_hooks import both_hooks, given_to_hook, hook_of, overrides_of, values_of, with_hook_run
 from triton_ops.backend.containers import tensors_in
 from triton_ops.backend.decorators import heuristics, is_gluon, layers, without_autotune
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
@@ -63,8 +63,9 @@ class TritonKernel:
             unless `pre_hook` changes it.
         made: From what the grid is given to further arguments of the launch, such as descriptors of transposed
             matrices. A parameter that it fills for some configs only has a default.
-        pre_hook: Called with arguments and config by name before every launch, as a `triton.Config`'s is; what it does
-            is not timed. A space of `triton.Config`s brings its own, which are called first.
+        pre_hook: Called with arguments and config by name before every launch, as a `triton.Config`'s is, `grid` (this
+            kernel's) and `warmup` among them; what it does is not timed. A space of `triton.Config`s brings its own,
+            which are called first.
         reset_to_zero: Names of the arguments that are filled with zeros before every launch; that is not timed.
         restore_value: Names of the arguments that the kernel changes in place. Naming them is not needed: every input
             that a launch changes is restored before the next.
@@ -316,7 +317,9 @@ class TritonKernel:
             if name in values:
                 values[name] = descriptor(values[name], rule, meta, gluon=gluon)
         taken = Arguments(keyword=values)
-        return with_hook_run(self.pre_hook, taken, config) if self.pre_hook is not None else (taken, False)
+        if self.pre_hook is None:
+            return taken, False
+        return with_hook_run(self.pre_hook, taken, self.grid, config)
 
     def _preparation(self, config: Config, taken: Arguments, writes: bool) -> Callable[[], None] | None:
         """What must be done before every launch; None if nothing."""
@@ -327,7 +330,7 @@ class TritonKernel:
 
         def prepare() -> None:
             if hook is not None:
-                hook({**taken.keyword, **config})
+                hook(given_to_hook(taken.keyword, self.grid, config))
             for tensor in zeroed:
                 tensor.zero_()
 
