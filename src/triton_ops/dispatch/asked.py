@@ -86,6 +86,19 @@ class Asked:
             finally:
                 autotuner.nargs = before
 
+    @contextmanager
+    def pruned(self, launch: Launch) -> Iterator[None]:
+        """Inside, the `Autotuner` is not pruned once more: its own functions are called once for each miss."""
+        held = vars(self._autotuner())
+        with self.guard:
+            before = held.get("prune_configs")
+            held["prune_configs"] = lambda _kwargs: list(launch.listed or ())
+            try:
+                yield
+            finally:
+                del held["prune_configs"]
+                held.update({} if before is None else {"prune_configs": before})
+
     def fitting(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The configs that are left for a call; hooks that choose them are given all that Triton gives them.
 

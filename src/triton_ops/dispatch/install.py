@@ -84,7 +84,8 @@ def install(
         MissingDependencyError: Triton is not installed.
     """
     options = Options(
-        on_miss=on_miss, effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate, strict=False
+        on_miss=on_miss, effort=effort, budget_s=budget_s, isolate=isolate, strict=False,
+        cache_dir=Path(cache_dir) if isinstance(cache_dir, str) else cache_dir,
     )  # fmt: skip
     with _guard:
         if _installed:

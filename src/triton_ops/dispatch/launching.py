@@ -282,7 +282,7 @@ class Launches:
 
     def _by_triton(self, launch: Launch) -> Any:
         """The config that Triton's own loop finds for a call, which it launches once."""
-        with self.asked.guard:
+        with self.asked.pruned(launch):
             launch.compiled = launch.run(
                 self.autotuner, *launch.args, grid=launch.grid, warmup=False, **launch.kwargs
             )  # fmt: skip
