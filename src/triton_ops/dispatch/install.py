@@ -168,19 +168,21 @@ def _decorated(
 
 def _put_run(found: _Installed) -> None:
     before = own_loop.AUTOTUNER.run
+    through = None if own_loop.is_tritons(before) else before
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        launches_kernels = "grid" in kwargs and hasattr(layers(self.fn)[-1], "arg_names")
-        if found not in _installed or not launches_kernels:  # somebody kept this function, or tunes something else
-            return before(self, *args, **kwargs)
         launches = self.launches if isinstance(self, Tuned) else found.adopted.get(self)
+        if found not in _installed or "grid" not in kwargs:  # somebody kept this function, or it launches nothing
+            return before(self, *args, **kwargs)
         if launches is None:
+            if not hasattr(layers(self.fn)[-1], "arg_names"):  # it is no kernel of Triton's
+                return before(self, *args, **kwargs)
             launches = found.adopted[self] = Launches.adopting(self, found.options)
         grid, warmup = kwargs.pop("grid"), kwargs.pop("warmup", False)
         if warmup:
             return launches.compiled(grid, *args, **kwargs)
-        if not own_loop.is_tritons(before):
-            return launches.through(before, grid, args, kwargs)
+        if through is not None:
+            return launches.through(through, grid, args, kwargs)
         return launches.launched(grid, *args, **kwargs)
 
     found.run, found.run_before, found.run_expected = run, before, own_loop.Expected.run

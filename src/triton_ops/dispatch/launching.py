@@ -3,6 +3,10 @@
 Configs, cache, hooks and pruning are the `Autotuner`'s own, and are asked when a call is decided, so that whatever a
 program changes there counts from then on, as with Triton. A call whose key is in the cache takes what stands there, as
 with Triton; what this package has put there itself it decides by the ladder.
+
+Facts used, from Triton 3.6 to 3.9: `run` of a kernel takes `grid` and `warmup` beside the kernel's arguments, and gives
+the compiled kernel; hooks of configs are called with all of these by name; a launch sets `best_config`, and `nargs` is
+None after it; what a config makes impossible is a `TritonError`.
 """
 
 from __future__ import annotations
