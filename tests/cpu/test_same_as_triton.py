@@ -298,6 +298,35 @@ def a_function_in_the_place_of_run(kernels):
 
 
 @behaviour
+def another_kernel_and_another_function_that_runs_it(kernels):
+    kernel, original, seen = kernels(64, 128), type(add).run, []
+
+    def run(self, *args, **kwargs):
+        seen.append(sorted(kwargs))
+        return original(self, *args, **kwargs)
+
+    found = [kernels.launch(kernel, 1024, 1024)]
+    with mock.patch.object(type(add), "run", run):
+        found += [kernels.launch(kernel, 1024, 1024)]
+    with mock.patch.object(add, "run", lambda *args, **kwargs: run(add, *args, **kwargs)):
+        found += [kernels.launch(kernel, 1024)]
+    kernel.fn = tuned_kernels.add_traced
+    found += [kernels.launch(kernel, 1024, 1024), [made[0] for made in kernels.launches.made[-2:]]]
+    kernel.keys = ["n", "BLOCK"]
+    return [*found, seen, kernels.launch(kernel, 1024)]
+
+
+@behaviour
+def attributes_set_later(kernels):
+    kernel, seen = kernels(64, 128, 256), []
+    kernels.launch(kernel)
+    kernel.early_config_prune = lambda configs, named, **given: seen.append(sorted(named)) or configs[1:]
+    kernel.reset_to_zero, kernel.restore_value = ["out_ptr"], []
+    kernel.pre_hook = lambda given, reset_only=False: seen.append(reset_only)
+    return kernels.launch(kernel, 1024, 2048, 2048), seen
+
+
+@behaviour
 def a_run_that_chooses_by_one_config(kernels):
     kernel, original = kernels(64, 128, 256), Autotuner.run
 

@@ -6,7 +6,7 @@ the config. A launch whose key was seen before calls the compiled kernel directl
 when it was seen goes the plain way: other options, hooks of profilers, hooks before a run, changed globals or knobs,
 another driver, arguments that cannot be hashed, tensors without an address or of a dtype that Triton does not know, a
 config that was changed in place, a list of configs that has become one config or no longer is, another entry in the
-cache.
+cache, another kernel or another function in the place of its `run`.
 
 Facts used, from Triton 3.6 to 3.9: `native_specialize_impl(backend, argument, is_const, specialise, align)` gives what
 a compiled kernel depends on, and `JITFunction.params` with which of these flags; `JITFunction.run` returns the compiled
@@ -117,9 +117,15 @@ class FastLaunch:
     @property
     def possible(self) -> bool:
         """Whether the kernel is compiled, and its heuristics give constexpr values only."""
-        if not self.compiled:
+        if not self.compiled or not self._runs_as_triton:
             return False
         return not {param.name for param in self._jit.params if not param.is_constexpr}.intersection(self._heuristics)
+
+    @property
+    def _runs_as_triton(self) -> bool:
+        """Whether nobody has put something in the place of the kernel's `run`, which direct launches pass by."""
+        own = vars(importlib.import_module("triton.runtime.jit"))
+        return "run" not in vars(self._jit) and getattr(type(self._jit).run, "__globals__", own) is own
 
     def forget(self) -> None:
         """Forget every launch, so that the next of each key is decided again."""
@@ -208,6 +214,7 @@ class FastLaunch:
             "MISSING": MISSING, "backend": backend, "driver": _driver(), "seen_driver": self._driver,
             "entries": self._entries, "specialize": _specialize(), "runtime": runtime, "compilation": compilation,
             "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner,
+            "kind": type(jit), "run_of_kind": type(jit).run, "own": vars(jit), "kernel": self.function,
             "hooks_before": jit.pre_run_hooks, "enter": runtime.launch_enter_hook, "exit": runtime.launch_exit_hook,
             "debug": runtime.debug, "mode": compilation.instrumentation_mode,
             "grid_of": KnownGrids(tuple(jit.arg_names)).of,
@@ -318,7 +325,8 @@ def _prefix(names: Sequence[str]) -> str:
 def _doubts(space: Mapping[str, Any]) -> list[str]:
     """Conditions under which a launch goes the plain way."""
     found = [
-        "@hooks_before", "@runtime.launch_enter_hook is not @enter", "@runtime.launch_exit_hook is not @exit",
+        "@owner.fn is not @kernel", "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before",
+        "@runtime.launch_enter_hook is not @enter", "@runtime.launch_exit_hook is not @exit",
         "@runtime.debug is not @debug", "@compilation.instrumentation_mode != @mode",
     ]  # fmt: skip
     found += [f"@{name}.calls" for name in ("enter", "exit") if hasattr(space[name], "calls")]

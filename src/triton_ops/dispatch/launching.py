@@ -50,7 +50,7 @@ class Launches:
     """Decides and launches the calls of one `Autotuner`, which it does not keep alive.
 
     Args:
-        autotuner: The `Autotuner`; its kernel and its key stay what they are.
+        autotuner: The `Autotuner`.
         options: What is asked for beyond Triton's own parameters.
 
     Attributes:
@@ -62,10 +62,15 @@ class Launches:
 
     def __init__(self, autotuner: Any, options: Options) -> None:
         self._autotuner, self.options = weakref.ref(autotuner), options
-        self.asked = Asked(self._autotuner, options)
-        self.fast = FastLaunch(autotuner.fn, tuple(autotuner.keys), weakref.proxy(autotuner))
         self.decided, self.shown = Decisions(), Shown(self._autotuner)
-        self._members, self._grids, self._name = Members(_MOST), GridWatch(), self.asked.name
+        self._members, self._grids = Members(_MOST), GridWatch()
+        self._take_kernel()
+
+    def _take_kernel(self) -> None:
+        """Take the kernel and the key that the `Autotuner` has now."""
+        self.asked = Asked(self._autotuner, self.options)
+        self.fast = FastLaunch(self.autotuner.fn, tuple(self.autotuner.keys), weakref.proxy(self.autotuner))
+        self._name = self.asked.name
 
     @classmethod
     def adopting(cls, autotuner: Any, options: Options) -> Launches:
@@ -110,6 +115,9 @@ class Launches:
 
     def plainly(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Launch as Triton does, and remember what was launched for the next call."""
+        if (self.fast.function, self.fast.keys) != (self.autotuner.fn, tuple(self.autotuner.keys)):
+            self.forget()
+            self._take_kernel()
         launch = Launch(grid, args, kwargs)
         decision = self._decided(launch)
         if not launch.launched:
