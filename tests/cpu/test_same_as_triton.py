@@ -6,6 +6,8 @@ of Triton's own decorator that is launched then. What differs is listed in `docs
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from collections import OrderedDict
 from unittest import mock
@@ -124,6 +126,21 @@ def winners_set_taken_away_and_cleared(kernels):
     found += [kernels.launch(kernel, 1024, 2048)]
     kernel.cache.clear()
     return [*found, kernels.launch(kernel, 1024), len(kernel.cache), kernels.measured]
+
+
+@behaviour
+def a_cache_that_is_pickled_and_put_back(kernels):
+    kernel = kernels(64, 128)
+    kernels.launch(kernel)
+    kernel.cache[next(iter(kernel.cache))] = kernel.configs[1]
+    kept = pickle.dumps(kernel.cache), copy.copy(kernel.cache), copy.deepcopy(kernel.cache)
+    other, found = kernels(64, 128), []
+    other.cache.update(pickle.loads(kept[0]))
+    for cache in kept[1:]:
+        found += [kernels.launch(other, 1024, 2048), type(cache)]
+        other.cache = cache
+    other.cache |= {next(iter(cache)): other.configs[0]}
+    return found, kernels.launch(other), isinstance(kernel.cache, dict), kernel.cache == kept[1]
 
 
 class Reused(dict):

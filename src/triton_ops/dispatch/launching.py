@@ -257,6 +257,8 @@ class Launches:
             return before
         found = Found(config=from_triton(config), rung=EXPLICIT, why=why)
         decision = Decision(found=found, kernel=self._name, problem=problem, config=config)
+        if len(self.decided) >= _MOST:
+            self.forget()
         ledger.keep(self.decided, place, decision)
         return decision
 
@@ -279,8 +281,6 @@ class Launches:
         if any(map(is_tensor, launch.key)):  # Triton's cache keeps such tensors alive
             first = not decision.count.value
         else:
-            if len(self.shown) >= _MOST:
-                self.shown.take_back()
             first = self.shown.put(launch.key, launch.place, config)
         alone = launch.listed is not None and len(launch.listed) == 1 and not own_loop.MEASURES_ONE
         if not first or launch.launched or alone:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+_MOST = 65_536  # keys of one kernel
+
 
 def triton_key(autotuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """The key of a call in the `cache` of an `Autotuner`, as Triton makes it."""
@@ -37,6 +39,10 @@ class Winners(dict[Any, Any]):
     def keep(self, key: Any, config: Any) -> None:
         """Show a decision, which changes nothing."""
         super().__setitem__(key, config)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are plain ones."""
+        return dict, (dict(self),)
 
 
 def _told(name: str) -> Any:
@@ -80,9 +86,6 @@ class Shown:
     def __init__(self, autotuner: Callable[[], Any]) -> None:
         self._autotuner, self._entries = autotuner, dict[Any, Entry]()
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def by_others(self, key: Any) -> Any:
         """The config that others have put there for a key; None if there is none."""
         there, entry = standing(self._autotuner().cache, key), self._entries.get(key)
@@ -97,6 +100,8 @@ class Shown:
         """Show a decision; returns whether nothing stood there for its key."""
         cache = self._autotuner().cache
         there, entry = standing(cache, key), self._entries.get(key)
+        if len(self._entries) >= _MOST:
+            self._entries.clear()  # what stands in the cache counts as set by others from now on
         if there is None or (entry is not None and entry.place == place and there is not config):
             getattr(cache, "keep", cache.__setitem__)(key, config)
             entry = Entry(config, place, set() if entry is None else entry.places)
