@@ -18,7 +18,7 @@ from tests import tuned_kernels  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.cache import LockedDevice, LockEntry, Lockfile, write_lockfile  # noqa: E402
-from triton_ops.dispatch import deciding, shipped, sources  # noqa: E402
+from triton_ops.dispatch import deciding, launching, shipped, sources  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,
@@ -555,6 +555,15 @@ def test_nothing_is_tuned_while_a_graph_is_captured(launched, monkeypatch):
     monkeypatch.setattr(deciding.KernelCall, "tuned", lambda *_: triton_ops.TuningResult(
         {"BLOCK": 256, "num_warps": 8, "num_stages": 3}, None))  # fmt: skip
     assert kernel[grid](*arguments).metadata.num_warps == 8
+
+
+def test_arguments_are_not_reset_while_a_graph_is_captured(launched, monkeypatch):
+    kernel, (x, y, out) = tuned_add(reset_to_zero=["out_ptr"]), vectors()
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), x, y, out, 1024)
+    for capturing, left in ((True, 5.0), (True, 5.0), (False, 0.0), (False, 5.0), (True, 5.0)):
+        monkeypatch.setattr(launching, "capturing", lambda found=capturing: found)
+        assert kernel[grid](x, y, out.fill_(5.0), 1024).metadata.num_warps == 8
+        assert out[0] == left
 
 
 def test_a_grid_that_does_not_follow_the_block_is_pointed_out_where_it_is_written(launched):

@@ -286,6 +286,33 @@ def parts_that_are_put_on_a_kernel(kernels):
 
 
 @behaviour
+def a_class_that_changes_its_attributes_around_a_run(kernels):
+    class Theirs(Autotuner):
+        def run(self, *args, **kwargs):
+            before, self.num_warmups = self.num_warmups, 1
+            try:
+                return super().run(*args, **kwargs)
+            finally:
+                self.num_warmups = before
+
+    kernel = kernels.of(Theirs, 64, 128)
+    return kernels.launch(kernel, 1024, 1024), kernels.measured, kernel.num_warmups
+
+
+@behaviour
+def configs_that_pruning_makes_or_changes(kernels):
+    def early(configs, named, **given):
+        for config in configs:
+            config.kwargs["BLOCK"] = min(config.kwargs["BLOCK"], named["n"])
+        return configs
+
+    changed = kernels(64, 128, prune_configs_by={"early_config_prune": early})
+    own = [triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 16})]
+    made = kernels(64, 128, prune_configs_by={"early_config_prune": lambda *_, **__: own})
+    return kernels.launch(changed, 1024, 32, 1024), kernels.launch(made, 1024, 1024), len(made.configs)
+
+
+@behaviour
 def a_class_that_runs_by_itself(kernels):
     class Theirs(Autotuner):
         def run(self, *args, **kwargs):

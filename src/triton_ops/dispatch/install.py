@@ -177,7 +177,9 @@ def _put_run(found: _Installed) -> None:
         if launches is None:
             if not hasattr(layers(self.fn)[-1], "arg_names"):  # it is no kernel of Triton's
                 return before(self, *args, **kwargs)
-            launches = found.adopted[self] = Launches.adopting(self, found.options)
+            with _guard:
+                launches = found.adopted.get(self) or Launches.adopting(self, found.options)
+                found.adopted[self] = launches
         grid, warmup = kwargs.pop("grid"), kwargs.pop("warmup", False)
         if warmup:
             return launches.compiled(grid, *args, **kwargs)

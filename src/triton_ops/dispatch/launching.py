@@ -35,7 +35,7 @@ from triton_ops.dispatch.decisions import Decisions
 from triton_ops.dispatch.grids import GridWatch, checked_grid, checked_when_called
 from triton_ops.dispatch.members import Members
 from triton_ops.dispatch.options import Options
-from triton_ops.dispatch.policy import within
+from triton_ops.dispatch.policy import capturing, within
 from triton_ops.dispatch.winners import Shown, standing, triton_key
 
 _log = logging.getLogger("triton_ops")
@@ -225,7 +225,7 @@ class Launches:
         decision = self._at(launch, called, without_launch)
         if self.asked.calls.mapper.buckets:
             decision = self._of_bucket(decision, launch, called, without_launch)
-        if without_launch is None and decision.kept:
+        if without_launch is None and decision.kept and not capturing():  # a graph would reset arguments each time
             self._first(launch, decision)
         return decision
 

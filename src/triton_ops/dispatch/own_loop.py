@@ -3,8 +3,8 @@
 Facts used, from Triton 3.6 to 3.9: `Autotuner.run` looks its key up in `cache`; where that is missing, it asks
 `prune_configs`, measures each config by `_bench` and `do_bench`, or has `check_disk_cache` do so if `cache_results` is
 set, calls `pre_hook(arguments, reset_only=True)`, and launches the winner once. From 3.8 on, one config that is left is
-not measured, and `knobs.autotuning.listener` is told. `num_warmups`, `num_reps` and `use_cuda_graph` are the deprecated
-options from which it makes a function that measures.
+not measured, and `knobs.autotuning.listener` is told. The constructor makes `_do_bench` of its deprecated options by a
+function of its own module.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def measures_itself(autotuner: Any) -> str:
     What Triton makes of its deprecated options is no such thing.
     """
     kind = type(autotuner)
-    deprecated = autotuner.num_warmups is not None or autotuner.num_reps is not None or autotuner.use_cuda_graph
-    if autotuner._do_bench is not None and not deprecated:
+    if autotuner._do_bench is not None and not is_tritons(autotuner._do_bench):
         return "the decorator brings do_bench"
     if not is_tritons(autotuner._bench):
         return f"{kind.__qualname__} has a _bench of its own"
