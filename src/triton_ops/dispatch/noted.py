@@ -88,7 +88,7 @@ def _grid(noted: NotedCall) -> GridByConfig:
 def operation_of(given: Any) -> Operation | None:
     """The operation of a decorated kernel, of Triton's own decorator too, with or without heuristics around it.
 
-    It has no grid and no problems, as `Tuned.operation`. None for what is no decorated kernel.
+    It has no grid and no problems. None for what is no decorated kernel.
     """
     found = _decorated_in(given)
     return None if found is None else launches_of(found).asked.operation

@@ -15,9 +15,9 @@ from typing import Any
 from triton_ops._optional import require
 
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
-_knobs: Any = require("triton.knobs", "triton_ops.autotune").autotuning
+_knobs: Any = require("triton.knobs", "triton_ops.autotune")
 AUTOTUNER: Any = _upstream.Autotuner
-MEASURES_ONE = not hasattr(_knobs, "listener")
+MEASURES_ONE = not hasattr(_knobs.autotuning, "listener")
 """Whether one config that is left after pruning is measured too."""
 RUN_OF_TRITON: Callable[..., Any] = AUTOTUNER.run
 
@@ -72,7 +72,7 @@ def reset(autotuner: Any, given: Mapping[str, Any]) -> None:
 
 def tell_listener(autotuner: Any, function: Any, key: Any, config: Any, *, measured: bool) -> None:
     """Tell who listens to Triton's tunes of one that this package has taken the place of."""
-    if (listener := getattr(_knobs, "listener", None)) is not None:
+    if (listener := getattr(_knobs.autotuning, "listener", None)) is not None:
         listener(
             fn=function, key=key, best_config=config, configs_timings=autotuner.configs_timings,
             duration=autotuner.bench_time if measured else None, cache_hit=not measured,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Operation
 from triton_ops.backend.as_python import is_interpreted
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import Calls
@@ -110,11 +109,6 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     @early_config_prune.setter
     def early_config_prune(self, own: Callable[..., Any] | None) -> None:
         self._traced.use(own)
-
-    @property
-    def operation(self) -> Operation:
-        """The kernel with its configs, without a grid and without problems: enough to check and compile configs."""
-        return self.launches.asked.operation
 
     def call_of(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KernelCall:
         """A call with these arguments, as the tuner and the ladder are told of it; nothing is launched."""
