@@ -39,6 +39,24 @@ def named_as_a_launch(entry, count, config, function, grid, BLOCK: tl.constexpr)
 
 
 @triton.jit
+def grow(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) + 1, mask=i < n)
+
+
+@triton.jit
+def named_as_an_autotuner(x, named, configs, key, args, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(named + i, tl.load(x + i) + configs + key + args)
+
+
+@triton.jit
+def named_as_run(self, grid, warmup, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(self + i, grid + warmup)
+
+
+@triton.jit
 def persistent(x_ptr, n, PROGRAMS: tl.constexpr, BLOCK: tl.constexpr):
     first = tl.program_id(0) * BLOCK
     for start in range(first, n, PROGRAMS * BLOCK):

@@ -213,8 +213,8 @@ class UnknownTunableError(SpaceError):
     """A name that is no tunable of the space, or no parameter of the kernel."""
 
 
-class ConfigCollisionError(SpaceError):
-    """A tunable with the name of an argument that the caller passes too."""
+class ConfigCollisionError(SpaceError, ValueError, TypeError):
+    """A tunable with the name of an argument that the caller passes too; Triton raises `ValueError` or `TypeError`."""
 
 
 class ConstraintError(SpaceError):

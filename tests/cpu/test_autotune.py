@@ -18,7 +18,7 @@ from tests import tuned_kernels  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.cache import LockedDevice, LockEntry, Lockfile, write_lockfile  # noqa: E402
-from triton_ops.dispatch import deciding, shipped, sources  # noqa: E402
+from triton_ops.dispatch import deciding, launching, shipped, sources  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,
@@ -93,7 +93,7 @@ def test_a_launch_takes_the_default_and_shows_it_as_triton_does(launched):
 def test_later_launches_are_direct_and_have_the_same_arguments(launched, monkeypatch):
     kernel, (x, y, out) = tuned_add(), vectors()
     first = kernel[grid](x, y, out, 1024)
-    monkeypatch.setattr(type(kernel), "_plainly", lambda *_: pytest.fail("it went the plain way"))
+    monkeypatch.setattr(kernel.launches, "plainly", lambda *_: pytest.fail("it went the plain way"))
     assert kernel[grid](x, y, out_ptr=out, n=1024) is first
     assert kernel.run(x, y, out, 1024, grid=(8,), warmup=False) is first
     assert [made[1] for made in launched.made] == [(8, 1, 1)] * 3
@@ -221,20 +221,34 @@ def test_the_configs_and_the_cache_may_be_changed_by_others(launched):
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_who_changes_a_config_that_is_shown_changes_no_launch(launched, direct):
+@pytest.mark.parametrize("decorator", ["triton", "ours"])
+def test_who_changes_a_config_that_is_launched_changes_the_launches_as_with_triton(launched, direct, decorator):
     small = triton.Config({"BLOCK": 128}, pre_hook=None if direct else lambda _: None)
-    kernel, arguments = tuned_add(configs=[small, triton.Config({"BLOCK": 256})]), (*vectors(), 1024)
-    shown = [lambda: [kernel.best_config], lambda: [one.config for one in kernel.decisions], lambda: kernel.configs,
-             lambda: [kernel.why(*arguments).config], lambda: list(kernel.cache.values())]  # fmt: skip
+    configs = [small, triton.Config({"BLOCK": 256})]
+    kernel = tuned_add(configs=configs) if decorator == "ours" else triton.autotune(configs, ["n"])(add)
+    arguments = (*vectors(), 1024)
     kernel[grid](*arguments)
-    for given in shown:
-        for config in given():
-            config.kwargs["BLOCK"] = 64
+    (shown,) = kernel.cache.values()
+    assert kernel.best_config is small is shown
+    for change, block, warps in [({"kwargs": {"BLOCK": 64}}, 64, 4), ({"num_warps": 2}, 64, 2)]:
+        for name, value in change.items():
+            setattr(small, name, value)
         for _ in range(2):
-            kernel[grid](*arguments)
-    assert {made[-1][4] for made in launched.made} == {128}
-    assert kernel.best_config.kwargs == {"BLOCK": 128}
-    assert [(one.config.kwargs["BLOCK"], one.count.value) for one in kernel.decisions] == [(128, 11)]
+            assert kernel[grid](*arguments).metadata.num_warps == warps
+            assert launched.made[-1][-1][-1] == block
+    small.kwargs["BLOCK"] = 32
+    kernel[grid](*arguments)
+    assert launched.made[-1][-1][-1] == 32
+
+
+def test_who_changes_a_config_of_a_decision_changes_no_launch(launched):
+    kernel, arguments = tuned_add(), (*vectors(), 1024)
+    kernel[grid](*arguments)
+    for decision in (kernel.why(*arguments), kernel.known(*arguments), *kernel.decisions):
+        decision.config.kwargs["BLOCK"] = 64
+    kernel[grid](*arguments)
+    assert [made[-1][-1] for made in launched.made] == [128, 128]
+    assert [one.count.value for one in kernel.decisions] == [2]
 
 
 def test_pruning_decides_what_may_run(launched):
@@ -503,7 +517,7 @@ def test_many_threads_decide_each_problem_once(launched, monkeypatch):
     assert failures == []
     assert sorted(tunes) == sorted(f"n={1024 + 16 * turn} float32" for turn in range(10))
     assert sum(decision.count.value for decision in kernel.decisions) == 16 * 200
-    assert kernel._decisions._locks == {}
+    assert kernel.launches.decided._locks == {}
 
 
 def test_a_tune_that_fails_leaves_the_default(launched, monkeypatch, caplog):
@@ -541,6 +555,15 @@ def test_nothing_is_tuned_while_a_graph_is_captured(launched, monkeypatch):
     monkeypatch.setattr(deciding.KernelCall, "tuned", lambda *_: triton_ops.TuningResult(
         {"BLOCK": 256, "num_warps": 8, "num_stages": 3}, None))  # fmt: skip
     assert kernel[grid](*arguments).metadata.num_warps == 8
+
+
+def test_arguments_are_not_reset_while_a_graph_is_captured(launched, monkeypatch):
+    kernel, (x, y, out) = tuned_add(reset_to_zero=["out_ptr"]), vectors()
+    remember(kernel, Config(BLOCK=256, num_warps=8, num_stages=3), x, y, out, 1024)
+    for capturing, left in ((True, 5.0), (True, 5.0), (False, 0.0), (False, 5.0), (True, 5.0)):
+        monkeypatch.setattr(launching, "capturing", lambda found=capturing: found)
+        assert kernel[grid](x, y, out.fill_(5.0), 1024).metadata.num_warps == 8
+        assert out[0] == left
 
 
 def test_a_grid_that_does_not_follow_the_block_is_pointed_out_where_it_is_written(launched):

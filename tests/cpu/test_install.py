@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -36,13 +38,42 @@ def test_the_places_are_taken_and_given_back():
     with triton_ops.install(on_miss="default"):
         assert len({place.autotune for place in places}) == 1
         assert triton.autotune is not before[0][0]
-        with pytest.raises(SettingsError, match="installed already"):
-            triton_ops.install()
     assert ([place.autotune for place in places], triton.runtime.autotuner.Autotuner.run) == before
     triton_ops.uninstall()
     with pytest.raises(SettingsError):
         triton_ops.install(on_miss="guess")
     assert triton.autotune is before[0][0]
+
+
+def test_to_install_again_changes_nothing_and_tells_once_of_other_options(caplog):
+    run, decorator = triton.runtime.autotuner.Autotuner.run, triton.autotune
+    with triton_ops.install(on_miss="default", cache_dir="here"):
+        places = triton.runtime.autotuner.Autotuner.run, triton.autotune
+        for again in ({"on_miss": "default", "cache_dir": "here"}, {"on_miss": "default", "cache_dir": Path("here")}):
+            with triton_ops.install(**again):
+                pass
+        assert caplog.text == ""
+        for other in ({}, {"on_miss": "error"}, {"on_miss": "default", "effort": "full"}):
+            with triton_ops.install(**other):
+                assert (triton.runtime.autotuner.Autotuner.run, triton.autotune) == places
+        assert caplog.text.count("installed already") == 1
+        assert "on_miss='default'" in caplog.text
+        assert (triton.runtime.autotuner.Autotuner.run, triton.autotune) == places
+    assert (triton.runtime.autotuner.Autotuner.run, triton.autotune) == (run, decorator)
+
+
+def test_who_tells_of_tunes_is_told_of_those_that_are_recalled(monkeypatch):
+    told = []
+    knobs = triton.knobs.autotuning
+    if not hasattr(knobs, "listener"):
+        pytest.skip("this Triton has no listener")
+    monkeypatch.setattr(knobs, "listener", lambda **facts: told.append(facts))
+    with triton_ops.install(on_miss="default"):
+        kernel = triton.autotune(CONFIGS, key=["n"])(add)
+        for _ in range(3):
+            kernel[grid](*arguments())
+    (facts,) = told
+    assert (facts["fn"], facts["best_config"], facts["cache_hit"]) == (add, CONFIGS[0], True)
 
 
 def test_kernels_decorated_before_meanwhile_and_by_subclasses_are_taken(monkeypatch):

@@ -19,8 +19,7 @@ from tests import decorated_kernels  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.dispatch import deciding  # noqa: E402
-from triton_ops.dispatch.options import Options  # noqa: E402
-from triton_ops.dispatch.tuned import Tuned  # noqa: E402
+from triton_ops.dispatch.own_loop import measures_itself  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SpaceError  # noqa: E402
 from triton_ops.history.misses import flush_misses, read_misses  # noqa: E402
 from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
@@ -185,7 +184,7 @@ def test_asking_why_says_what_a_launch_would_do(monkeypatch):
 def test_deprecated_options_of_a_kernel_that_is_taken_over_do_not_ask_for_tritons_own_loop():
     for given, own in (({"warmup": 5}, False), ({"do_bench": len}, True), ({}, False)):
         theirs = triton.autotune([SMALL, LARGE], ["n"], **given)(add)
-        assert (Tuned.adopting(theirs, Options(strict=False))._own_bench is not None) is own
+        assert bool(measures_itself(theirs)) is own
 
 
 def test_a_kernel_that_was_taken_over_is_not_kept_alive():

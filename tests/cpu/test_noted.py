@@ -64,11 +64,11 @@ def steady():
 def tuned_from_its_miss(name, folder):
     """Note the miss of a call, and tune from the file; tells what became of it, and what was noted."""
     from triton_ops import install
-    from triton_ops.dispatch.noted import _kernel_in
+    from triton_ops.dispatch.noted import launches_of
 
     kernel, given, grid = called(name, 100)
     with install(on_miss="default"):
-        tuned = _kernel_in(kernel)
+        tuned = launches_of(kernel)
     call = tuned.call_of(grid, (), given)
     harvest = Harvest(Path(folder))
     for _ in range(3):
@@ -127,10 +127,10 @@ def test_a_config_that_joined_since_has_no_grid_and_says_so(interpreted, tmp_pat
 
 def locked(name, folder, n=100, **changes):
     """The lockfile of a record of one call, as it is read again."""
-    from triton_ops.dispatch.noted import _kernel_in
+    from triton_ops.dispatch.noted import launches_of
 
     kernel, given, grid = called(name, n)
-    call = _kernel_in(kernel).call_of(grid, (), {**given, **changes})
+    call = launches_of(kernel).call_of(grid, (), {**given, **changes})
     call.tuned(call.key, cache_dir=folder, plan=chosen_effort("quick", None, 4, None))
     return loads(dumps(lock_of([store_in(folder).get(call.key.id)], LockPlan(unproven=True))[0]))
 
@@ -143,13 +143,13 @@ def verdicts(lock, **options):
 def verified(name, folder):
     """The verdicts on the entry of one call, on places in its ranges, and on other calls; and what a launch takes."""
     import triton_ops
-    from triton_ops.dispatch.noted import _kernel_in
+    from triton_ops.dispatch.noted import launches_of
 
     lock = locked(name, folder)
     own, *there = verdicts(lock, held_out=2)
     (entry,) = lock.entries
     kernel, given, grid = called(name, 300)
-    elsewhere = _kernel_in(kernel).call_of(grid, (), given).noted
+    elsewhere = launches_of(kernel).call_of(grid, (), given).noted
     x = {**entry.call.arguments["x_ptr"], "dtype": "floaty"}
     odd = [{**entry.call.arguments, **more} for more in ({"x_ptr": x}, {"gone": 1})]
     calls = [msgspec.structs.replace(entry.call, arguments=each) for each in odd]
@@ -160,7 +160,7 @@ def verified(name, folder):
     told = [verdicts(replace(lock, entries=(each,)))[0] for each in edited]
     _, near, grid = called(name, 112)  # a multiple of 16 in the bucket of 100, which is none
     with triton_ops.replaying(lock):
-        served = [_kernel_in(kernel).why(grid=grid, **each).found for each in (near, given)]
+        served = [launches_of(kernel).why(grid, (), each).found for each in (near, given)]
     return (
         own.outcome, own.reason, len(own.result.trials), [(each.outcome, each.at) for each in there],
         [(each.outcome, each.reason) for each in told],

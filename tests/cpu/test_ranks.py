@@ -138,7 +138,7 @@ def test_a_forked_child_counts_its_own_launches(monkeypatch):
     with launches_that_do_nothing():
         for _ in range(3):
             kernel[grid](*arguments)
-        kernel._decisions._locks[("cpu", "x")].acquire()
+        kernel.launches.decided._locks[("cpu", "x")].acquire()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads that are left behind
             child = os.fork()
@@ -146,7 +146,8 @@ def test_a_forked_child_counts_its_own_launches(monkeypatch):
             try:
                 kernel[grid](*arguments)
                 counts = [one.count.value for one in kernel.decisions]
-                os._exit(0 if counts == [1] and kernel._decisions._locks[("cpu", "x")].acquire(blocking=False) else 1)
+                own = kernel.launches.decided._locks[("cpu", "x")].acquire(blocking=False)
+                os._exit(0 if counts == [1] and own else 1)
             finally:
                 os._exit(2)
         assert os.waitpid(child, 0)[1] == 0

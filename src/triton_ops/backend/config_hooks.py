@@ -114,7 +114,12 @@ class HooksInOrder:
             hook(values)
 
 
-def with_hook_run(hook: Hook, given: Arguments, config: Config) -> tuple[Arguments, bool]:
+def given_to_hook(named: Mapping[str, Any], grid: Any, config: Config) -> dict[str, Any]:
+    """What a hook is called with before a launch, as by Triton."""
+    return {**named, "grid": grid, "warmup": False, **config}
+
+
+def with_hook_run(hook: Hook, given: Arguments, grid: Any, config: Config) -> tuple[Arguments, bool]:
     """The arguments as a hook leaves them, and whether it writes tensors; their memory stays as it is.
 
     The hook runs on tensors without memory; what it does to descriptors is then taken over.
@@ -122,7 +127,7 @@ def with_hook_run(hook: Hook, given: Arguments, config: Config) -> tuple[Argumen
     torch = require("torch", "running a hook")
     tried = given.map(lambda tensor: torch.empty_like(tensor, device="meta"))
     before = [tensor._version for tensor in tried.tensors()]
-    hook({**tried.keyword, **config})
+    hook(given_to_hook(tried.keyword, grid, config))
     writes = before != [tensor._version for tensor in tried.tensors()]
     memory = iter(list(given.tensors()))
     return tried.map(lambda _: next(memory)), writes

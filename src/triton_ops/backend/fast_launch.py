@@ -4,7 +4,9 @@ Triton binds, specialises and looks up the compiled kernel at every launch, and 
 before that. Here both keys are one: the device, what Triton specialises each argument on, and the values that decide
 the config. A launch whose key was seen before calls the compiled kernel directly. Whatever is not plainly the same as
 when it was seen goes the plain way: other options, hooks of profilers, hooks before a run, changed globals or knobs,
-another driver, arguments that cannot be hashed, tensors without an address or of a dtype that Triton does not know.
+another driver, arguments that cannot be hashed, tensors without an address or of a dtype that Triton does not know, a
+config that was changed in place, a list of configs that has become one config or no longer is, another entry in the
+cache, another kernel or another function in the place of its `run`.
 
 Facts used, from Triton 3.6 to 3.9: `native_specialize_impl(backend, argument, is_const, specialise, align)` gives what
 a compiled kernel depends on, and `JITFunction.params` with which of these flags; `JITFunction.run` returns the compiled
@@ -71,8 +73,10 @@ class Known:
     Attributes:
         compiled: Triton's compiled kernel, loaded.
         brings: What the config brings to a call: parameters and launch options.
-        config: What the tuner calls the config.
+        config: The `triton.Config`; a launch whose config has other values by then goes the plain way.
         count: Counts the launches.
+        place: Where the owner's cache shows the config; None if it is the owner's only config.
+        shown: What stands there. The cache is asked at each launch.
         holds: Says at each launch whether this is still what is launched; None if it always is.
     """
 
@@ -80,6 +84,8 @@ class Known:
     brings: Mapping[str, Any]
     config: Any
     count: LaunchCount
+    place: Any = None
+    shown: Any = None
     holds: Callable[[], bool] | None = None
 
 
@@ -90,7 +96,7 @@ class FastLaunch:
     Attributes:
         function: The kernel: a `JITFunction`, with or without `Heuristics` around it.
         keys: The parameters whose values decide the config.
-        owner: Its `best_config` is set to the config of every launch.
+        owner: Its `best_config` is set to the config of every launch, its `configs` and its `cache` are read at each.
         call: Launches `call(grid, *args, **kwargs)` and returns the compiled kernel; None, with nothing done, if the
             call is not known or not plainly the same.
     """
@@ -127,9 +133,15 @@ class FastLaunch:
     @property
     def possible(self) -> bool:
         """Whether the kernel is compiled, and its heuristics give constexpr values only."""
-        if not self.compiled:
+        if not self.compiled or not self._runs_as_triton:
             return False
         return not {param.name for param in self._jit.params if not param.is_constexpr}.intersection(self._heuristics)
+
+    @property
+    def _runs_as_triton(self) -> bool:
+        """Whether nobody has put something in the place of the kernel's `run`, which direct launches pass by."""
+        own = vars(importlib.import_module("triton.runtime.jit"))
+        return "run" not in vars(self._jit) and getattr(type(self._jit).run, "__globals__", own) is own
 
     def forget(self) -> None:
         """Forget every launch, so that the next of each key is decided again."""
@@ -163,8 +175,9 @@ class FastLaunch:
             way, run, added = (_IN_ONE if direct.packed else _ONE_BY_ONE), direct.function, direct.between
         else:
             way, added = _ONE_BY_ONE, (packed, None, None, None)
-        entry = (way, run, compiled.function, added, compiled, known.config, known.count.up, known.holds,
-                 constexprs)  # fmt: skip
+        lone = len(self.owner.configs) == 1
+        entry = (way, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
+                 known.place, known.shown, known.count.up, known.holds, constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
         if not self._heuristics:
@@ -217,6 +230,7 @@ class FastLaunch:
             "MISSING": MISSING, "backend": backend, "driver": _driver(), "seen_driver": self._driver,
             "entries": self._entries, "specialize": _specialize(), "runtime": runtime, "compilation": compilation,
             "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner,
+            "kind": type(jit), "run_of_kind": type(jit).run, "own": vars(jit), "kernel": self.function,
             "hooks_before": jit.pre_run_hooks, "enter": runtime.launch_enter_hook, "exit": runtime.launch_exit_hook,
             "debug": runtime.debug, "mode": compilation.instrumentation_mode,
             "grid_of": KnownGrids(tuple(jit.arg_names)).of,
@@ -243,6 +257,11 @@ class _Variants:
         for name, heuristic in self.heuristics.items():
             meta[name] = heuristic(meta)
         return self.entries.get(tuple(meta[name] for name in self.heuristics))
+
+
+def values_now(config: Any) -> dict[str, Any]:
+    """What a `triton.Config` holds now, to be compared with its `__dict__` later."""
+    return {**config.__dict__, "kwargs": dict(config.kwargs)}
 
 
 def taken_apart(function: Any) -> tuple[Any, dict[str, Callable[[dict[str, Any]], Any]]]:
@@ -272,7 +291,16 @@ def launch(@grid, {head}, **@options):
         return None
     if @entry is None:
         return None
-{variant}    @in_one, @run, @function, @added, @compiled, @config, @count, @holds, ({constexprs}) = @entry
+{variant}    (@in_one, @run, @function, @added, @compiled, @config, @values, @lone,
+     @place, @shown, @count, @holds, ({constexprs})) = @entry
+    @configs, @cache = @owner.configs, @owner.cache
+    if @config.__dict__ != @values or (@len(@configs) == 1) is not @lone:
+        return None
+    try:
+        if @configs[0] is not @config if @place is None else @place not in @cache or @cache[@place] is not @shown:
+            return None
+    except @no_key:
+        return None
     if @holds is not None and not @holds():
         return None
     if @used_globals and @changed(@used_globals):
@@ -313,7 +341,8 @@ def _prefix(names: Sequence[str]) -> str:
 def _doubts(space: Mapping[str, Any]) -> list[str]:
     """Conditions under which a launch goes the plain way."""
     found = [
-        "@hooks_before", "@runtime.launch_enter_hook is not @enter", "@runtime.launch_exit_hook is not @exit",
+        "@owner.fn is not @kernel", "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before",
+        "@runtime.launch_enter_hook is not @enter", "@runtime.launch_exit_hook is not @exit",
         "@runtime.debug is not @debug", "@compilation.instrumentation_mode != @mode",
     ]  # fmt: skip
     found += [f"@{name}.calls" for name in ("enter", "exit") if hasattr(space[name], "calls")]

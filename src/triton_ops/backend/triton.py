@@ -20,7 +20,7 @@ from triton_ops._hashing import fingerprint
 from triton_ops.backend.as_python import is_interpreted, launcher_of
 from triton_ops.backend.base import Arguments, Executable, PreparedCall
 from triton_ops.backend.compiled import loaded, resources_of, traits_of
-from triton_ops.backend.config_hooks import both_hooks, hook_of, overrides_of, values_of, with_hook_run
+from triton_ops.backend.config_hooks import both_hooks, given_to_hook, hook_of, overrides_of, values_of, with_hook_run
 from triton_ops.backend.containers import tensors_in
 from triton_ops.backend.decorators import heuristics, is_gluon, layers, without_autotune
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
@@ -28,7 +28,7 @@ from triton_ops.backend.host_values import check_no_arrays
 from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.jit_function import settled
 from triton_ops.backend.scratch import with_scratch
-from triton_ops.backend.unfilled import defaults_of, unfilled
+from triton_ops.backend.unfilled import defaults_of, placed, unfilled
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
 from triton_ops.resources import Resources
@@ -63,8 +63,9 @@ class TritonKernel:
             unless `pre_hook` changes it.
         made: From what the grid is given to further arguments of the launch, such as descriptors of transposed
             matrices. A parameter that it fills for some configs only has a default.
-        pre_hook: Called with arguments and config by name before every launch, as a `triton.Config`'s is; what it does
-            is not timed. A space of `triton.Config`s brings its own, which are called first.
+        pre_hook: Called with arguments and config by name before every launch, as a `triton.Config`'s is, `grid` (this
+            kernel's) and `warmup` among them; what it does is not timed. A space of `triton.Config`s brings its own,
+            which are called first.
         reset_to_zero: Names of the arguments that are filled with zeros before every launch; that is not timed.
         restore_value: Names of the arguments that the kernel changes in place. Naming them is not needed: every input
             that a launch changes is restored before the next.
@@ -261,7 +262,8 @@ class TritonKernel:
         given, _ = self._taken(config, arguments)
         settled(layers(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
-        compiled = self.function.warmup(*given.positional, grid=grid, **given.keyword, **config)
+        args, named = placed(self.function, given.positional, {**given.keyword, **config})
+        compiled = self.function.warmup(*args, grid=grid, **named)
         return [compiled.result() if hasattr(compiled, "result") else compiled]
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
@@ -293,9 +295,9 @@ class TritonKernel:
         def bind(given: Arguments) -> Callable[[], Any]:
             grid = functools.partial(self._grid, config, given)
             taken, writes = self._taken(config, given)
-            keywords = {**taken.keyword, **config}
+            args, named = placed(self.function, taken.positional, {**taken.keyword, **config})
             run: Callable[[], Any] = functools.partial(
-                launcher_of(self.function), *taken.positional, grid=grid, warmup=False, **keywords
+                launcher_of(self.function), *args, grid=grid, warmup=False, **named
             )
             prepare = self._preparation(config, taken, writes)
             run = _without_result(with_scratch(run) if scratch else run)
@@ -315,7 +317,9 @@ class TritonKernel:
             if name in values:
                 values[name] = descriptor(values[name], rule, meta, gluon=gluon)
         taken = Arguments(keyword=values)
-        return with_hook_run(self.pre_hook, taken, config) if self.pre_hook is not None else (taken, False)
+        if self.pre_hook is None:
+            return taken, False
+        return with_hook_run(self.pre_hook, taken, self.grid, config)
 
     def _preparation(self, config: Config, taken: Arguments, writes: bool) -> Callable[[], None] | None:
         """What must be done before every launch; None if nothing."""
@@ -326,7 +330,7 @@ class TritonKernel:
 
         def prepare() -> None:
             if hook is not None:
-                hook({**taken.keyword, **config})
+                hook(given_to_hook(taken.keyword, self.grid, config))
             for tensor in zeroed:
                 tensor.zero_()
 

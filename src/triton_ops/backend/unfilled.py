@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from triton_ops.backend.base import Arguments
@@ -13,12 +13,25 @@ from triton_ops.backend.unwrap import unwrap
 from triton_ops.space import Tunable
 
 Made = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+_OF_RUN = {"self", "grid", "warmup"}  # the names of Triton's `run` itself
 
 
 def defaults_of(function: Any) -> dict[str, Any]:
     """The values of a kernel's parameters that need not be given, by name."""
     parameters = parameters_of(unwrap(function)).values()
     return {param.name: param.default for param in parameters if param.default is not param.empty}
+
+
+def placed(function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by place and by name as Triton's `run` of a kernel takes them.
+
+    What is called like a parameter of `run` itself is given by its place, with all that stands before it.
+    """
+    names, left, given = function.arg_names, dict(named), list(args)
+    while _OF_RUN & left.keys() & {*names[len(given) :]}:
+        name = names[len(given)]
+        given.append(left.pop(name) if name in left else defaults_of(function)[name])
+    return given, left
 
 
 def unfilled(function: Any, tunables: Iterable[str], values: Mapping[str, Any], made: Made | None) -> list[str]:

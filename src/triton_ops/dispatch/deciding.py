@@ -64,7 +64,7 @@ class KernelCall:
         listener: Is told of a tune's events; None draws a progress bar if stderr is a terminal.
         tuned_as: Is told the result of a tune.
         guesses: Whether arguments that the kernel only writes count as its outputs, where the decorator names none.
-        own_bench: Whether the decorator brings a function that measures, which only Triton's own loop calls.
+        own_bench: What the kernel has been given to measure by, which only Triton's own loop asks; empty if nothing.
     """
 
     function: Any
@@ -76,7 +76,7 @@ class KernelCall:
     restore_value: tuple[str, ...] = ()
     pre_hook: Callable[[dict[str, Any]], Any] | None = None
     listener: Listener | None = None
-    own_bench: bool = False
+    own_bench: str = ""
     tuned_as: Callable[[TuningResult], Any] | None = None
     guesses: bool = True
 
@@ -251,7 +251,7 @@ def foretold(call: KernelCall) -> Decision:
     policy = asked if _possible(asked, call) else DEFAULT
     will = {TUNE: "a launch tunes it first", ERROR: "a launch raises UntunedError"}.get(policy, "")
     if policy == TUNE and call.own_bench:
-        will = "a launch has it tuned by Triton's own loop, since the decorator brings do_bench"
+        will = f"a launch has it tuned by Triton's own loop, since {call.own_bench}"
     elif policy == TUNE and call.options.isolate is not False and names_of_addresses(call.called.given):
         will = "a launch does not tune it, since its arguments hold addresses of memory"
     return _without_a_launch(call, policy, will)
@@ -284,7 +284,7 @@ def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton
         return decision
     decision = replace(decision, policy=asked, within=within(), kept=asked == policy or is_interpreted(call.function))
     if policy == TUNE and call.own_bench:
-        return _undescribed(call, KernelTypeError("the decorator brings do_bench"), policy, triton_tunes)
+        return _undescribed(call, KernelTypeError(call.own_bench), policy, triton_tunes)
     return _missed(call, decision, policy, triton_tunes)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
-from triton_ops.backend.fast_launch import LaunchCount
+from triton_ops.backend.fast_launch import LaunchCount, values_now
 from triton_ops.cache import Key
 from triton_ops.exceptions import UntunedError
 from triton_ops.space import Config
@@ -59,9 +58,10 @@ class Decision:
         key: The key that was looked up; None where no look-up was needed.
         policy: What the caller asked for on a miss, where this is one; None where a config was found.
         within: The policy of the `on_miss` around the first launch of a miss; a launch under another is decided again.
-        config: What the launcher passes on: a `triton.Config`, or the config itself.
+        config: What the launcher passes on: a `triton.Config`, which others may hold and change, or the config itself.
         count: Counts the launches.
         kept: Whether later launches are decided in the same way; not so for what only holds for the moment.
+        values: What a `triton.Config` held when the decision was taken; None for other configs.
     """
 
     found: Found
@@ -75,15 +75,22 @@ class Decision:
     config: Any = None
     count: LaunchCount = field(default_factory=LaunchCount)
     kept: bool = True
+    values: dict[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """Take a copy of the config: who changes one that was given or shown changes no launch."""
-        object.__setattr__(self, "config", copied(self.config))
+        """Note what the config holds."""
+        if hasattr(self.config, "all_kwargs"):
+            object.__setattr__(self, "values", values_now(self.config))
 
-    @cached_property
-    def shown(self) -> Any:
-        """A copy of the config, for those who look at what was launched."""
-        return copied(self.config)
+    @property
+    def edited(self) -> bool:
+        """Whether the config was changed in place since."""
+        return self.values is not None and vars(self.config) != self.values
+
+    @property
+    def copy(self) -> Decision:
+        """The decision for those who look at it; what they change in its config changes no launch."""
+        return replace(self, config=copied(self.config))
 
     @property
     def missed(self) -> bool:

@@ -56,10 +56,11 @@ def autotune(
             a mapping from names to lists of values.
         key: The arguments whose values decide the config. Dtypes always do.
         prune_configs_by: `early_config_prune`, `perf_model` and `top_k`, as for Triton.
-        reset_to_zero: Arguments that are filled with zeros before every launch of a tune.
+        reset_to_zero: Arguments that are filled with zeros before every launch of a tune, and before a problem's first.
         restore_value: Arguments that the kernel changes in place. A tune never writes the caller's tensors, so that
             naming them is not needed.
-        pre_hook: Called with all arguments by name before every launch of a tune.
+        pre_hook: Called with all arguments by name before every launch of a tune, and with `reset_only=True` before the
+            first launch of a problem, as by Triton.
         post_hook: Called after every launch where Triton's own loop tunes; else not needed, and not called.
         warmup: Accepted, and not used: how long is measured follows from the effort.
         rep: As `warmup`.

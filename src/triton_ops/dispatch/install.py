@@ -8,28 +8,33 @@ of subclasses that call it.
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from triton_ops._optional import require
+from triton_ops.backend.decorators import layers
+from triton_ops.dispatch import own_loop
+from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import TUNE, policy_of
 from triton_ops.dispatch.tuned import Tuned
-from triton_ops.exceptions import SettingsError
 from triton_ops.history.recall import cache_folder, may_have_records
 from triton_ops.task.effort import Effort
 
 _IDLE_WORKER = "triton_ops.evaluation.idle_worker"  # most programs that launch kernels never tune
 _PLACES = ("triton", "triton.runtime", "triton.runtime.autotuner")
+_log = logging.getLogger("triton_ops")
 _guard = threading.RLock()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Installed:
     """What stands in Triton's place, and what stood there before."""
 
@@ -38,7 +43,9 @@ class _Installed:
     autotune: Any = None
     run: Any = None
     run_before: Any = None
-    adopted: WeakKeyDictionary[Any, Tuned] = field(default_factory=WeakKeyDictionary)
+    run_expected: Any = None
+    adopted: WeakKeyDictionary[Any, Launches] = field(default_factory=WeakKeyDictionary)
+    told: bool = False  # that other options were asked for later
 
 
 _installed: list[_Installed] = []
@@ -51,11 +58,13 @@ def install(
     budget_s: float | None = None,
     cache_dir: str | Path | None = None,
     isolate: bool | None = None,
-) -> _Uninstalls:
+) -> AbstractContextManager[object]:
     """Let this package tune and launch every kernel under `triton.autotune` in this process, until `uninstall`.
 
     Kernels that are decorated from now on, kernels that were decorated before, and those of subclasses of Triton's
     `Autotuner` are taken alike. It may be used as a context manager, which uninstalls at the end.
+
+    To call it again does nothing: what was installed first stays, and one warning tells of other options.
 
     Where misses are tuned and nothing is recorded yet, the process in which the first tune will run is started at once,
     so that its imports are over by then. It ends after a minute if no tune has come.
@@ -68,18 +77,20 @@ def install(
         isolate: As for `triton_ops.autotune`.
 
     Returns:
-        A context manager whose end uninstalls; it may be ignored.
+        A context manager whose end uninstalls what this call has installed; it may be ignored.
 
     Raises:
-        SettingsError: It is installed already, or an argument is out of range.
+        SettingsError: An argument is out of range.
         MissingDependencyError: Triton is not installed.
     """
     options = Options(
-        on_miss=on_miss, effort=effort, budget_s=budget_s, cache_dir=cache_dir, isolate=isolate, strict=False
+        on_miss=on_miss, effort=effort, budget_s=budget_s, isolate=isolate, strict=False,
+        cache_dir=Path(cache_dir) if isinstance(cache_dir, str) else cache_dir,
     )  # fmt: skip
     with _guard:
         if _installed:
-            raise SettingsError("triton_ops is installed already", hint="call triton_ops.uninstall() first")
+            _tell_other_options(_installed[0], options)
+            return nullcontext()
         found = _Installed(options)
         _put_decorator(found)
         _put_run(found)
@@ -87,7 +98,9 @@ def install(
     will_tune = policy_of(on_miss, TUNE) == TUNE and not may_have_records(cache_folder(cache_dir))
     if will_tune and isolate is not False:
         importlib.import_module(_IDLE_WORKER).start_one_early()
-    return _Uninstalls()
+    end = ExitStack()
+    end.callback(uninstall)
+    return end
 
 
 def uninstall() -> None:
@@ -100,24 +113,25 @@ def uninstall() -> None:
         if not _installed:
             return
         found = _installed.pop()
-        for kernel, adopted in list(found.adopted.items()):
-            adopted.give_back(kernel)
+        for adopted in list(found.adopted.values()):
+            adopted.shown.take_back()
         for module, before in found.decorators:
             if module.autotune is found.autotune:
                 module.autotune = before
-        autotuner = require("triton.runtime.autotuner", "uninstalling").Autotuner
-        if autotuner.run is found.run:
-            autotuner.run = found.run_before
+        if own_loop.AUTOTUNER.run is found.run:
+            own_loop.AUTOTUNER.run = found.run_before
+        own_loop.Expected.run, own_loop.Expected.installed = found.run_expected, False
 
 
-class _Uninstalls:
-    """The end of an installation, for `with`."""
-
-    def __enter__(self) -> None:
-        """It is installed already."""
-
-    def __exit__(self, *_: object) -> None:
-        uninstall()
+def _tell_other_options(found: _Installed, options: Options) -> None:
+    if options != found.options and not found.told:
+        found.told = True
+        names = ("on_miss", "effort", "budget_s", "cache_dir", "isolate")
+        first = ", ".join(f"{name}={getattr(found.options, name)!r}" for name in names)
+        _log.warning(
+            "triton_ops is installed already, and stays so, with %s; call triton_ops.uninstall() before other options",
+            first,
+        )
 
 
 def _put_decorator(found: _Installed) -> None:
@@ -153,13 +167,26 @@ def _decorated(
 
 
 def _put_run(found: _Installed) -> None:
-    autotuner = require("triton.runtime.autotuner", "installing").Autotuner
+    before = own_loop.AUTOTUNER.run
+    through = None if own_loop.is_tritons(before) else before
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        adopted = found.adopted.get(self)
-        if adopted is None or adopted.differs_from(self):
-            adopted = found.adopted[self] = Tuned.adopting(self, found.options)
-        return adopted.run(*args, **kwargs)
+        launches = self.launches if isinstance(self, Tuned) else found.adopted.get(self)
+        if found not in _installed or "grid" not in kwargs:  # somebody kept this function, or it launches nothing
+            return before(self, *args, **kwargs)
+        if launches is None:
+            if not hasattr(layers(self.fn)[-1], "arg_names"):  # it is no kernel of Triton's
+                return before(self, *args, **kwargs)
+            with _guard:
+                launches = found.adopted.get(self) or Launches.adopting(self, found.options)
+                found.adopted[self] = launches
+        grid, warmup = kwargs.pop("grid"), kwargs.pop("warmup", False)
+        if warmup:
+            return launches.compiled(grid, *args, **kwargs)
+        if through is not None:
+            return launches.through(through, grid, args, kwargs)
+        return launches.launched(grid, *args, **kwargs)
 
-    found.run, found.run_before = run, autotuner.run
-    autotuner.run = run
+    found.run, found.run_before, found.run_expected = run, before, own_loop.Expected.run
+    own_loop.AUTOTUNER.run = own_loop.Expected.run = run
+    own_loop.Expected.installed = True

@@ -10,6 +10,7 @@ from triton_ops.backend import Operation
 from triton_ops.cache import Key, NotedCall
 from triton_ops.dispatch.deciding import KernelCall
 from triton_ops.dispatch.grids import GridByConfig
+from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.tuned import Tuned
 from triton_ops.exceptions import KernelTypeError, TargetError
@@ -63,11 +64,11 @@ def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
         TargetError: It is no decorated kernel.
         KernelTypeError: The kernel has other parameters now, or an argument cannot be made.
     """
-    kernel = _kernel_in(decorated)
+    kernel = launches_of(decorated)
     specs = {name: from_plain(value) for name, value in noted.arguments.items()}
-    if strange := [name for name in specs if name not in kernel.arg_names]:
+    if strange := [name for name in specs if name not in kernel.autotuner.arg_names]:
         raise KernelTypeError(
-            f"{kernel.base_fn.__name__} has no parameter {', '.join(strange)} any more",
+            f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
             hint="call the kernel as it is now, so that its call is noted anew",
         )
     given = {
@@ -87,21 +88,17 @@ def _grid(noted: NotedCall) -> GridByConfig:
 def operation_of(given: Any) -> Operation | None:
     """The operation of a decorated kernel, of Triton's own decorator too, with or without heuristics around it.
 
-    It has no grid and no problems, as `Tuned.operation`. None for what is no decorated kernel.
+    It has no grid and no problems. None for what is no decorated kernel.
     """
     found = _decorated_in(given)
-    if found is None or isinstance(found, Tuned):
-        return None if found is None else found.operation
-    adopted = Tuned.adopting(found, Options(strict=False))
-    adopted.give_back(found)  # whose launches stay Triton's
-    return adopted.operation
+    return None if found is None else launches_of(found).asked.operation
 
 
-def _kernel_in(decorated: Any) -> Tuned:
-    """The decorated kernel below heuristics; one of Triton's own decorator is taken over.
+def launches_of(decorated: Any) -> Launches:
+    """What decides the calls of a decorated kernel; one of Triton's own decorator stays Triton's.
 
     Raises:
-        TargetError: There is none.
+        TargetError: There is no decorated kernel below heuristics.
     """
     found = _decorated_in(decorated)
     if found is None:
@@ -109,7 +106,7 @@ def _kernel_in(decorated: Any) -> Tuned:
             f"{decorated!r} is no decorated kernel, and was one when the call was noted",
             hint="name the object that the program launches, in the module that it is defined in",
         )
-    return found if isinstance(found, Tuned) else Tuned.adopting(found, Options(strict=False))
+    return found.launches if isinstance(found, Tuned) else Launches(found, Options(strict=False))
 
 
 def _decorated_in(given: Any) -> Any:

@@ -1,39 +1,79 @@
-"""Triton's own loop, for calls that this package's tuner cannot be told about.
+"""What Triton's own `run` does, and which of its parts somebody has put another one in the place of.
 
-Facts used, from Triton 3.6 to 3.9: `Autotuner.run` tunes and launches the winner once; `configs_timings` and
-`bench_time` are there after a tune; `num_warmups`, `num_reps` and `use_cuda_graph` of an `Autotuner` are the deprecated
-options from which it makes a function that measures.
+Facts used, from Triton 3.6 to 3.9: `Autotuner.run` looks its key up in `cache`; where that is missing, it asks
+`prune_configs`, measures each config by `_bench` and `do_bench`, or has `check_disk_cache` do so if `cache_results` is
+set, calls `pre_hook(arguments, reset_only=True)`, and launches the winner once. From 3.8 on, one config that is left is
+not measured, and `knobs.autotuning.listener` is told. The constructor makes `_do_bench` of its deprecated options by a
+function of its own module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from triton_ops._optional import require
 
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
-_run_of_triton = _upstream.Autotuner.run  # `install` puts another one in its place
+_knobs: Any = require("triton.knobs", "triton_ops.autotune")
+AUTOTUNER: Any = _upstream.Autotuner
+MEASURES_ONE = not hasattr(_knobs.autotuning, "listener")
+"""Whether one config that is left after pruning is measured too."""
+RUN_OF_TRITON: Callable[..., Any] = AUTOTUNER.run
 
 
-def tuned_by_triton(kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The `triton.Config` that Triton's loop finds for a call of a decorated kernel, which it launches once."""
-    inner = _upstream.Autotuner(
-        kernel.fn, kernel.arg_names, kernel.configs, kernel.keys, kernel.reset_to_zero, kernel.restore_value,
-        pre_hook=kernel.pre_hook if kernel.user_defined_pre_hook else None,
-        post_hook=kernel.post_hook if kernel.user_defined_post_hook else None,
-        prune_configs_by={"perf_model": kernel.perf_model, "top_k": kernel.configs_top_k,
-                          "early_config_prune": kernel.early_config_prune},
-        do_bench=kernel._do_bench, cache_results=kernel.cache_results,
-    )  # fmt: skip
-    _run_of_triton(inner, *args, grid=grid, warmup=False, **kwargs)
-    for name in ("configs_timings", "bench_time"):  # not there after a look-up in Triton's own cache
-        if hasattr(inner, name):
-            setattr(kernel, name, getattr(inner, name))
-    return inner.best_config
+def is_tritons(function: Any) -> bool:
+    """Whether a function or method is Triton's own code."""
+    function = getattr(function, "__func__", function)
+    return getattr(function, "__globals__", None) is vars(_upstream)
 
 
-def own_bench(autotuner: Any) -> Any:
-    """The function that measures which somebody has given to an `Autotuner`; not that of the deprecated options."""
-    deprecated = autotuner.num_warmups is not None or autotuner.num_reps is not None or autotuner.use_cuda_graph
-    return None if deprecated else autotuner._do_bench
+class Expected:
+    """What stands in the place of `Autotuner.run` while nobody but this package has put something there."""
+
+    run: Any = RUN_OF_TRITON if is_tritons(RUN_OF_TRITON) else None
+    installed = False
+
+
+def measures_itself(autotuner: Any) -> str:
+    """What somebody has given to an `Autotuner` to measure configs by, which only Triton's own loop asks; else empty.
+
+    What Triton makes of its deprecated options is no such thing.
+    """
+    kind = type(autotuner)
+    if autotuner._do_bench is not None and not is_tritons(autotuner._do_bench):
+        return "the decorator brings do_bench"
+    if not is_tritons(autotuner._bench):
+        return f"{kind.__qualname__} has a _bench of its own"
+    if kind.do_bench is not AUTOTUNER.do_bench or _set_later(vars(autotuner).get("do_bench")):
+        return f"{kind.__qualname__} has a do_bench of its own"
+    return ""
+
+
+def _set_later(measure: Any) -> bool:
+    """Whether this is no function of Triton's or its driver's; those are kept in the same place once they are used."""
+    return measure is not None and str(getattr(measure, "__module__", "triton")).partition(".")[0] != "triton"
+
+
+def asks_its_own_disk(autotuner: Any) -> bool:
+    """Whether somebody's own `check_disk_cache` is asked for winners."""
+    return bool(autotuner.cache_results) and not is_tritons(autotuner.check_disk_cache)
+
+
+def reset(autotuner: Any, given: Mapping[str, Any]) -> None:
+    """Do what Triton does after a tune, before the winner is launched: `reset_to_zero`, or a hook in its place."""
+    if not is_tritons(autotuner.pre_hook):
+        autotuner.pre_hook(dict(given), reset_only=True)
+        return
+    for name in autotuner.reset_to_zero:
+        if given.get(name) is not None:
+            given[name].zero_()
+
+
+def tell_listener(autotuner: Any, function: Any, key: Any, config: Any, *, measured: bool) -> None:
+    """Tell who listens to Triton's tunes of one that this package has taken the place of."""
+    if (listener := getattr(_knobs.autotuning, "listener", None)) is not None:
+        listener(
+            fn=function, key=key, best_config=config, configs_timings=autotuner.configs_timings,
+            duration=autotuner.bench_time if measured else None, cache_hit=not measured,
+        )  # fmt: skip

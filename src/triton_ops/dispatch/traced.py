@@ -163,7 +163,7 @@ class Traced:
 
         winner._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
-        def early_config_prune(configs: list[Any], named: dict[str, Any], **more: Any) -> Any:
+        def early_config_prune(configs: list[Any], named: dict[str, Any], /, **more: Any) -> Any:
             dynamo = torch.compiler.is_dynamo_compiling()
             if not dynamo and not _faked(named, more):
                 return configs if self.own is None else self.own(configs, named, **more)
@@ -197,7 +197,7 @@ class Traced:
         values = {name: _value(torch, fact) for name, fact in facts}
         names = list(takewhile(values.__contains__, tuned.arg_names))
         args, kwargs = [values.pop(name) for name in names], values
-        decision = tuned.known(*args, grid=_one_program, **kwargs)
+        decision = tuned.launches.known(_one_program, args, kwargs)
         policy = policy_of(tuned.options.on_miss, TUNE)
         if decision.missed and policy == ERROR:
             return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
@@ -240,7 +240,7 @@ class Traced:
         tuned = self.tuned
         if tuned.options.space is not None or tuned.restore_value or tuned.reset_to_zero:
             return ()
-        configs = tuned.fitting(_one_program, args, kwargs)
+        configs = tuned.launches.asked.fitting(_one_program, args, kwargs)
         return tuple(self._place(config) for config in configs if not self._lost(config))
 
     def _lost(self, config: Any) -> str:

@@ -1,79 +1,124 @@
-"""The `cache` of a decorated kernel, which others read, clear and fill as they do that of Triton's `Autotuner`."""
+"""The `cache` of a decorated kernel, by which others read, clear and set winners as they do with Triton's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-
-def seeded_in(cache: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """What others have put into a cache; all of a plain one."""
-    return cache.seeded if isinstance(cache, Winners) else cache
+_MOST = 65_536  # keys of one kernel
 
 
-def triton_key(tuned: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+def triton_key(autotuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """The key of a call in the `cache` of an `Autotuner`, as Triton makes it."""
-    given = {**dict(zip(tuned.arg_names, args, strict=False)), **kwargs}
-    named = {name: value for name, value in given.items() if name in tuned.arg_names}
+    given = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
+    named = {name: value for name, value in given.items() if name in autotuner.arg_names}
     dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
-    return (*(named[name] for name in tuned.keys if name in named), *dtypes)
+    return (*(named[name] for name in autotuner.keys if name in named), *dtypes)
+
+
+def standing(cache: Any, key: Any) -> Any:
+    """What stands in a cache for a key, asked as Triton asks it; None if nothing does."""
+    try:
+        return cache[key] if key in cache else None  # noqa: SIM401 - a caller's own cache may answer in its own way
+    except KeyError:  # another thread has taken it away
+        return None
 
 
 class Winners(dict[Any, Any]):
-    """The configs by Triton's key, where others may look, clear, and put their own."""
+    """The configs by Triton's key. A kernel asks it at each launch; compiled code, which does not, is told of changes.
 
-    def __init__(self, forget: Callable[[], None], winners: Mapping[Any, Any]) -> None:
-        super().__init__(winners)
-        self.seeded: dict[Any, Any] = dict(winners)
-        self._forget = forget
+    Args:
+        changed: Called when others have changed it.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        super().__init__()
+        self._changed = changed
 
     def keep(self, key: Any, config: Any) -> None:
-        """Show a decision, which nobody else has set."""
+        """Show a decision, which changes nothing."""
         super().__setitem__(key, config)
 
-    def __setitem__(self, key: Any, config: Any) -> None:
-        self.seeded[key] = config
-        super().__setitem__(key, config)
-        self._forget()
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are plain ones."""
+        return dict, (dict(self),)
 
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        """Put several."""
-        for key, config in dict(*args, **kwargs).items():
-            self[key] = config
 
-    def __ior__(self, others: Any) -> Winners:  # type: ignore[misc]
-        self.update(others)
-        return self
+def _told(name: str) -> Any:
+    change = getattr(dict, name)
 
-    def setdefault(self, key: Any, config: Any = None) -> Any:
-        """The config for a key; `config` is put where there is none."""
-        if key not in self:
-            self[key] = config
-        return self[key]
+    def method(self: Winners, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return change(self, *args, **kwargs)
+        finally:
+            self._changed()
 
-    def clear(self) -> None:
-        """Forget every winner, those that were set as well."""
-        self.seeded.clear()
-        super().clear()
-        self._forget()
+    method.__name__, method.__doc__ = name, change.__doc__
+    return method
 
-    def pop(self, key: Any, *default: Any) -> Any:
-        """Forget one winner; every call is decided again."""
-        self.seeded.pop(key, None)
-        found = super().pop(key, *default)
-        self._forget()
-        return found
 
-    def __delitem__(self, key: Any) -> None:
-        self.pop(key)
+for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
+    setattr(Winners, _name, _told(_name))
 
-    def popitem(self) -> tuple[Any, Any]:
-        """Forget the winner that was put last; every call is decided again.
 
-        Raises:
-            KeyError: There is no winner.
-        """
-        key = next(reversed(self), None)
-        if key is None:
-            raise KeyError("popitem(): dictionary is empty")
-        return key, self.pop(key)
+@dataclass
+class Entry:
+    """What a kernel has put into its cache under one key.
+
+    Attributes:
+        config: The `triton.Config`.
+        place: The decision that it shows.
+        places: All decisions for calls with that key; they may differ in what Triton's key does not have.
+    """
+
+    config: Any
+    place: Any
+    places: set[Any] = field(default_factory=set)
+
+
+class Shown:
+    """What this package has put into the cache of an `Autotuner`, told apart from what others put there.
+
+    The cache may be any object that the caller has put on the kernel: it is asked by `in` and `[]`, as Triton asks it.
+    """
+
+    def __init__(self, autotuner: Callable[[], Any]) -> None:
+        self._autotuner, self._entries = autotuner, dict[Any, Entry]()
+
+    def by_others(self, key: Any) -> Any:
+        """The config that others have put there for a key; None if there is none."""
+        there, entry = standing(self._autotuner().cache, key), self._entries.get(key)
+        return None if entry is not None and there is entry.config else there
+
+    def taken_away(self, key: Any) -> set[Any]:
+        """The places whose decisions others have taken away by removing what stood there for a key."""
+        gone = key not in self._autotuner().cache
+        return self._entries.pop(key).places if gone and key in self._entries else set()
+
+    def put(self, key: Any, place: Any, config: Any) -> bool:
+        """Show a decision; returns whether nothing stood there for its key."""
+        cache = self._autotuner().cache
+        there, entry = standing(cache, key), self._entries.get(key)
+        if len(self._entries) >= _MOST:
+            self._entries.clear()  # what stands in the cache counts as set by others from now on
+        if there is None or (entry is not None and entry.place == place and there is not config):
+            getattr(cache, "keep", cache.__setitem__)(key, config)
+            entry = Entry(config, place, set() if entry is None else entry.places)
+        entry = self._entries[key] = entry or Entry(config, place)
+        entry.places.add(place)
+        return there is None
+
+    def take_back(self) -> None:
+        """Leave to the cache what others have put there, and no decision."""
+        cache = self._autotuner().cache
+        for key, entry in self._entries.items():
+            if standing(cache, key) is entry.config and hasattr(cache, "pop"):
+                cache.pop(key, None)
+        self._entries.clear()
+
+    @property
+    def others(self) -> dict[Any, Any]:
+        """What others have put into a plain cache."""
+        found = {key: self.by_others(key) for key in list(self._autotuner().cache)}
+        return {key: config for key, config in found.items() if config is not None}

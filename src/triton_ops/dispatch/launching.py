@@ -1,0 +1,338 @@
+"""The launches of one `Autotuner`: of this package's own, which is one too, or of anybody's that it takes over.
+
+Configs, cache, hooks and pruning are the `Autotuner`'s own, and are asked when a call is decided, so that whatever a
+program changes there counts from then on, as with Triton. A call whose key is in the cache takes what stands there, as
+with Triton; what this package has put there itself it decides by the ladder.
+
+Facts used, from Triton 3.6 to 3.9: `run` of a kernel takes `grid` and `warmup` beside the kernel's arguments, and gives
+the compiled kernel; hooks of configs are called with all of these by name; a launch sets `best_config`, and `nargs` is
+None after it; what a config makes impossible is a `TritonError`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from triton_ops._optional import require
+from triton_ops.backend import is_tensor
+from triton_ops.backend.as_python import launcher_of
+from triton_ops.backend.decorators import layers
+from triton_ops.backend.fast_launch import FastLaunch, Known
+from triton_ops.backend.unfilled import placed
+from triton_ops.dispatch import ledger, own_loop
+from triton_ops.dispatch.asked import Asked, Launch
+from triton_ops.dispatch.calls import CalledWith, refuse_tuned
+from triton_ops.dispatch.configs import from_triton, to_triton
+from triton_ops.dispatch.deciding import KernelCall, decide, foretold, known
+from triton_ops.dispatch.decision import EXPLICIT, FALLBACK, Decision, Found
+from triton_ops.dispatch.decisions import Decisions
+from triton_ops.dispatch.grids import GridWatch, checked_grid, checked_when_called
+from triton_ops.dispatch.members import Members
+from triton_ops.dispatch.options import Options
+from triton_ops.dispatch.policy import capturing, within
+from triton_ops.dispatch.winners import Shown, standing, triton_key
+
+_log = logging.getLogger("triton_ops")
+_MOST = 4_096  # problems of one kernel; then all are decided anew
+_SINGLE, _SET = "the only config", "set by others"
+_TritonError: Any = require("triton.errors", "triton_ops.autotune").TritonError
+
+WithoutLaunch = Callable[[KernelCall], Decision]
+
+
+class Launches:
+    """Decides and launches the calls of one `Autotuner`, which it does not keep alive.
+
+    Args:
+        autotuner: The `Autotuner`.
+        options: What is asked for beyond Triton's own parameters.
+
+    Attributes:
+        asked: Tells what the `Autotuner` says about a call.
+        decided: The decisions by place.
+        fast: The launches that are known.
+        shown: What stands in the `Autotuner`'s cache.
+    """
+
+    def __init__(self, autotuner: Any, options: Options) -> None:
+        self._autotuner, self.options = weakref.ref(autotuner), options
+        self.decided, self.shown = Decisions(), Shown(self._autotuner)
+        self._members, self._grids = Members(_MOST), GridWatch()
+        self._take_kernel()
+
+    def _take_kernel(self) -> None:
+        """Take the kernel and the key that the `Autotuner` has now."""
+        self.asked = Asked(self._autotuner, self.options)
+        self.fast = FastLaunch(self.autotuner.fn, tuple(self.autotuner.keys), weakref.proxy(self.autotuner))
+        self._name = self.asked.name
+
+    @classmethod
+    def adopting(cls, autotuner: Any, options: Options) -> Launches:
+        """Those of an `Autotuner` that somebody else has made, which has from now on what it has after a launch."""
+        made = cls(autotuner, options)
+        autotuner.nargs = getattr(autotuner, "nargs", None)
+        ledger.register(made)
+        return made
+
+    @property
+    def autotuner(self) -> Any:
+        """The `Autotuner`."""
+        return self._autotuner()
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Copies of the decisions so far, which share their counts of launches."""
+        return [decision.copy for decision in list(self.decided.values())]
+
+    def forget(self) -> None:
+        """Have every call decided again, but for those whose winner others have set."""
+        self.decided.clear()
+        self.fast.forget()
+
+    def begin_anew(self) -> None:
+        """Forget every decision and every lock: in a forked child, whose other threads are gone."""
+        self.asked.guard = threading.RLock()
+        self.decided.begin_anew()
+        self.fast.forget()
+
+    def launched(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Launch a call; returns Triton's compiled kernel."""
+        launched = self.fast.call(grid, *args, **kwargs)
+        return self.plainly(grid, args, kwargs) if launched is None else launched
+
+    def compiled(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Triton's compiled kernel for a call; nothing is launched."""
+        config = self.known(grid, args, kwargs).config
+        given, named = self._passed(args, kwargs, config)
+        return self.autotuner.fn.run(*given, grid=grid, warmup=True, **named)
+
+    def plainly(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Launch as Triton does, and remember what was launched for the next call."""
+        if (self.fast.function, self.fast.keys) != (self.autotuner.fn, tuple(self.autotuner.keys)):
+            self.forget()
+            self._take_kernel()
+        launch = Launch(grid, args, kwargs)
+        decision = self._decided(launch)
+        if not launch.launched:
+            try:
+                launch.compiled = self._launched(decision, launch)
+            except _TritonError as error:
+                if decision.found.rung in (EXPLICIT, FALLBACK):
+                    raise
+                decision = self._without(decision, error, launch)
+                launch.compiled = self._launched(decision, launch)
+        ledger.counted(decision).count.up()
+        if decision.kept and decision.config.pre_hook is None and launch.compiled is not None:
+            self._learn(decision, launch)
+        return launch.compiled
+
+    def by_another(self, run: Callable[..., Any], grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Launch while something else than what is expected stands in the place of `Autotuner.run`."""
+        if own_loop.is_tritons(run):
+            own_loop.Expected.run = run
+            return self.launched(grid, *args, **kwargs)
+        if own_loop.Expected.installed:  # what it calls in the end is this package's again
+            return run(self.autotuner, *args, grid=grid, warmup=False, **kwargs)
+        return self.through(run, grid, args, kwargs)
+
+    def through(self, run: Callable[..., Any], grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Launch by what somebody has put in the place of Triton's `run`, which finds the winner in the cache."""
+        autotuner, launch = self.autotuner, Launch(grid, args, kwargs, run)
+        decision = self._decided(launch)
+        if self.options.space is not None:
+            autotuner.configs[:] = [decision.config]
+        if not launch.launched:
+            launch.compiled = run(autotuner, *args, grid=grid, warmup=False, **kwargs)
+        ledger.counted(decision).count.up()
+        return launch.compiled
+
+    def why(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Decision:
+        """The decision that a launch would take; what is not known is not tuned."""
+        return self._decided(Launch(grid, args, kwargs), foretold).copy
+
+    def known(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Decision:
+        """The best that is known for a call where nothing can be tuned, whatever the policy; nothing is launched."""
+        return self._decided(Launch(grid, args, kwargs), known).copy
+
+    def call_of(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> KernelCall:
+        """A call with these arguments, as the tuner and the ladder are told of it; nothing is launched."""
+        return self.asked.call(Launch(grid, args, kwargs))
+
+    def _learn(self, decision: Decision, launch: Launch) -> None:
+        """Launch calls like this one directly from now on, while the cache shows what it shows now."""
+        place = shown = None
+        if self.decided.get(_SINGLE) is not decision:
+            place = triton_key(self.autotuner, launch.args, launch.kwargs)
+            shown = standing(self.autotuner.cache, place)
+        known = Known(
+            compiled=launch.compiled, brings=decision.config.all_kwargs(), config=decision.config, count=decision.count,
+            place=place, shown=shown, holds=self._condition(decision),
+        )  # fmt: skip
+        self.fast.learn(launch.args, launch.kwargs, known)
+
+    def _launched(self, decision: Decision, launch: Launch) -> Any:
+        autotuner, config = self.autotuner, decision.config
+        autotuner.best_config = config
+        if config.pre_hook is not None:
+            config.pre_hook(launch.given(autotuner.arg_names, config))
+        grid = checked_when_called(launch.grid, self._name)
+        args, named = self._passed(launch.args, launch.kwargs, config)
+        try:
+            return launcher_of(autotuner.fn)(*args, grid=grid, warmup=False, **named)
+        except (RuntimeError, KeyError, TypeError, ValueError) as error:
+            self.asked.calls.problem(launch.args, launch.kwargs).explain(error, self.fast)
+            raise
+
+    def _passed(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Any) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a launch with this config.
+
+        Raises:
+            ConfigCollisionError: The call gives a value to what the config gives one.
+        """
+        values = config.all_kwargs()
+        refuse_tuned(kwargs, values, self._name)
+        return placed(self.autotuner.fn, args, {**kwargs, **values})
+
+    def _condition(self, decision: Decision) -> Callable[[], bool] | None:
+        """What must hold for the decision of a miss to be launched again; None for a winner."""
+        return (lambda: decision.holds(within)) if decision.missed and decision.policy is not None else None
+
+    def _decided(self, launch: Launch, without_launch: WithoutLaunch | None = None) -> Decision:
+        """The decision for a call; that of an equal call before, if it still holds. Only that of a launch is kept."""
+        checked_grid(launch.grid, self._name)
+        if len(self.autotuner.configs) == 1 and self.options.space is None:
+            return self._chosen(_SINGLE, self.autotuner.configs[0], "", "the kernel has no other config")
+        called = self.asked.calls.problem(launch.args, launch.kwargs)
+        launch.key = triton_key(self.autotuner, launch.args, launch.kwargs)
+        for place in self.shown.taken_away(launch.key):
+            self.decided.pop(place, None)
+        if (config := self.shown.by_others(launch.key)) is not None:
+            place = (_SET, called.device, called.text)
+            return self._chosen(place, config, called.label, "it was set in the kernel's cache")
+        launch.place = (called.device, called.text)
+        decision = self._at(launch, called, without_launch)
+        if self.asked.calls.mapper.buckets:
+            decision = self._of_bucket(decision, launch, called, without_launch)
+        if without_launch is None and decision.kept and not capturing():  # a graph would reset arguments each time
+            self._first(launch, decision)
+        return decision
+
+    def _of_bucket(
+        self, shared: Decision, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None
+    ) -> Decision:
+        """The decision for one problem of a bucket: the bucket's, unless its config cannot be taken here."""
+        own = (called.device, called.own_text)
+        decision = self._members.of(shared, own, lambda: self.asked.call(launch, called))
+        if decision is not shared and without_launch is None:
+            launch.place = (*own, "in a bucket")
+            self.decided[launch.place] = decision
+        return decision
+
+    def _at(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:
+        """The decision of all problems with one place."""
+        before = self.decided.get(launch.place)
+        if before is not None and before.edited:
+            why = "its values were changed after it was chosen"
+            return self._chosen(launch.place, before.config, called.label, why)
+        return self.decided.of(
+            launch.place, lambda: self._newly(launch, called, without_launch), self.forget, kept=without_launch is None
+        )
+
+    def _chosen(self, place: Any, config: Any, problem: str, why: str) -> Decision:
+        """The decision for a config that the program itself has chosen."""
+        before = self.decided.get(place)
+        if before is not None and before.config is config and before.found.why == why and not before.edited:
+            return before
+        found = Found(config=from_triton(config), rung=EXPLICIT, why=why)
+        decision = Decision(found=found, kernel=self._name, problem=problem, config=config)
+        if len(self.decided) >= _MOST:
+            self.forget()
+        self.decided[place] = decision
+        return decision
+
+    def _newly(self, launch: Launch, called: CalledWith, without_launch: WithoutLaunch | None) -> Decision:
+        refuse_tuned(called.given.keyword, self.asked.tuned_names, self._name)
+        called.check(launched=without_launch is None)
+        call = self.asked.call(launch, called)
+        if without_launch is not None:
+            return _with_config(without_launch(call), call)
+        named = called.given.keyword
+        self._grids.look(call.grid, call.function, named, call.first, self._name, self.asked.tuned_names)
+        decided = partial(decide, call, partial(self._by_triton, launch))
+        if launch.listed is not None and own_loop.asks_its_own_disk(self.autotuner):
+            return self._by_its_own_disk(launch, called, lambda: _with_config(decided(), call))
+        return _with_config(decided(), call)
+
+    def _first(self, launch: Launch, decision: Decision) -> None:
+        """Show a decision in the cache; where nothing stood there, do what Triton does before the first launch."""
+        autotuner, config = self.autotuner, decision.config
+        if any(map(is_tensor, launch.key)):  # Triton's cache keeps such tensors alive
+            first = not decision.count.value
+        else:
+            first = self.shown.put(launch.key, launch.place, config)
+        alone = launch.listed is not None and len(launch.listed) == 1 and not own_loop.MEASURES_ONE
+        if not first or launch.launched or alone:
+            return
+        own_loop.reset(autotuner, launch.given(autotuner.arg_names, config))
+        if not launch.measured:
+            autotuner.bench_time, autotuner.configs_timings = 0.0, {}
+        own_loop.tell_listener(
+            autotuner, layers(autotuner.fn)[-1], launch.key, config, measured=launch.measured
+        )  # fmt: skip
+
+    def _by_triton(self, launch: Launch) -> Any:
+        """The config that Triton's own loop finds for a call, which it launches once."""
+        with self.asked.pruned(launch):
+            launch.compiled = launch.run(
+                self.autotuner, *launch.args, grid=launch.grid, warmup=False, **launch.kwargs
+            )  # fmt: skip
+            launch.launched = launch.measured = True
+            return self.autotuner.best_config
+
+    def _by_its_own_disk(self, launch: Launch, called: CalledWith, decided: Callable[[], Decision]) -> Decision:
+        """The decision where somebody's own `check_disk_cache` knows the winner, or else as everywhere."""
+        autotuner, found = self.autotuner, list[Decision]()
+
+        def bench() -> None:
+            found.append(decided())
+            self._first(launch, found[0])
+
+        with self.asked.with_nargs(launch.args):
+            autotuner.cache_results = False  # Triton's own loop would ask once more
+            try:
+                autotuner.check_disk_cache(launch.key, list(launch.listed or ()), bench)
+            finally:
+                autotuner.cache_results = True
+        if found:
+            return found[0]
+        return self._chosen(launch.place, autotuner.cache[launch.key], called.label, "its check_disk_cache knows it")
+
+    def _without(self, decision: Decision, error: Exception, launch: Launch) -> Decision:
+        """The decision for the default, in place of a config that does not launch."""
+        autotuner = self.autotuner
+        listed = autotuner.configs if self.options.space is not None else self.asked.fitting(
+            launch.grid, launch.args, launch.kwargs
+        )  # fmt: skip
+        reason = str(error).partition("\n")[0]
+        why = f"the config ({decision.found.config}) of the rung {decision.found.rung} does not launch: {reason}"
+        _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)
+        found = Found(config=from_triton(listed[0]), rung=FALLBACK, why=why)
+        changed = replace(decision, found=found, config=listed[0], passed=(*decision.passed, why))
+        for key, one in list(self.decided.items()):
+            if one is decision:
+                self.decided[key] = changed
+        self._first(launch, changed)
+        return changed
+
+
+def _with_config(decision: Decision, call: KernelCall) -> Decision:
+    """The decision with the `triton.Config` that is launched: the one in the list, where there is one."""
+    if decision.config is not None:
+        return decision
+    return replace(decision, config=to_triton(decision.found.config, call.configs or (), call.space.members))

@@ -1,0 +1,517 @@
+"""What programs do with an autotuned kernel gives the same under Triton, decorated while installed, and taken over.
+
+Each behaviour is run with Triton alone, with a kernel that is decorated while this package is installed, and with one
+of Triton's own decorator that is launched then. What differs is listed in `docs/guides/autotune.md`.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections import OrderedDict
+from unittest import mock
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton_ops  # noqa: E402
+from tests import tuned_kernels  # noqa: E402
+from tests.tuned_kernels import add, grid  # noqa: E402
+from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
+
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]
+Autotuner, TRITONS = triton.runtime.autotuner.Autotuner, triton.autotune
+BEHAVIOURS = []
+
+
+def behaviour(function):
+    BEHAVIOURS.append(function)
+    return function
+
+
+class Kernels:
+    """What a behaviour is given: kernels of its way, which Triton's loop tunes by a function that measures."""
+
+    def __init__(self, launches, decorator):
+        self.launches, self.decorator, self.measured = launches, decorator, []
+
+    def bench(self, call, quantiles):
+        call()
+        self.measured.append(self.launches.made[-1][-1][-1])
+        return [1.0] * len(quantiles)
+
+    def __call__(self, *blocks, **options):
+        configs = [one if isinstance(one, triton.Config) else triton.Config({"BLOCK": one}) for one in blocks]
+        return self.decorator(configs, ["n"], **{"do_bench": self.bench, **options})(add)
+
+    def of(self, kind, *blocks, **options):
+        configs = [triton.Config({"BLOCK": block}) for block in blocks]
+        return kind(add, add.arg_names, configs, ["n"], None, None, **{"do_bench": self.bench, **options})
+
+    def launch(self, kernel, *sizes, **more):
+        """Launch for each size, and tell with which blocks."""
+        blocks = []
+        for n in sizes or (1024,):
+            kernel[grid](*(torch.zeros(4096) for _ in range(3)), n, **more)
+            blocks.append(self.launches.made[-1][-1][-1])
+        return blocks
+
+
+@behaviour
+def what_a_kernel_has_after_a_launch(kernels):
+    kernel = kernels(64, 128)
+    kernels.launch(kernel)
+    names = ("nargs", "best_config", "bench_time", "configs_timings", "cache", "do_bench", "restore_value", "num_reps")
+    return [hasattr(kernel, name) for name in names], kernel.nargs, list(kernel.cache), len(kernel.configs_timings)
+
+
+@behaviour
+def configs_are_the_ones_of_the_list(kernels):
+    kernel = kernels(64, 128)
+    kernels.launch(kernel)
+    return kernel.best_config is kernel.configs[0], next(iter(kernel.cache.values())) is kernel.configs[0]
+
+
+@behaviour
+def a_list_of_one_in_place_of_the_list(kernels):
+    kernel = kernels(64, 128)
+    before = kernels.launch(kernel)
+    kernel.configs = [triton.Config({"BLOCK": 256})]
+    return before, kernels.launch(kernel), kernels.launch(kernel), len(kernel.cache)
+
+
+@behaviour
+def a_list_of_two_in_place_of_the_list(kernels):
+    kernel = kernels(64, 128)
+    kernels.launch(kernel)
+    kernel.configs = [triton.Config({"BLOCK": block}) for block in (256, 512)]
+    return kernels.launch(kernel, 1024, 2048, 1024)
+
+
+@behaviour
+def the_list_changed_in_place(kernels):
+    kernel = kernels(64, 128)
+    found = [kernels.launch(kernel)]
+    kernel.configs[:] = [triton.Config({"BLOCK": 256})]
+    found += [kernels.launch(kernel)]
+    kernel.configs[0] = triton.Config({"BLOCK": 512})
+    found += [kernels.launch(kernel)]
+    kernel.configs.append(triton.Config({"BLOCK": 32}))
+    return [*found, kernels.launch(kernel, 1024, 2048)]
+
+
+@behaviour
+def a_config_changed_in_place(kernels):
+    kernel = kernels(64, 128)
+    found = [kernels.launch(kernel, 1024, 2048)]
+    kernel.configs[0].kwargs["BLOCK"] = 32
+    found += [kernels.launch(kernel, 1024, 2048, 1024)]
+    kernel.best_config.num_warps = 2
+    found += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.num_warps]
+    hooked = []
+    kernel.configs[0].pre_hook = lambda given: hooked.append(given["BLOCK"])
+    return [*found, kernels.launch(kernel, 1024, 1024), hooked]
+
+
+@behaviour
+def winners_set_taken_away_and_cleared(kernels):
+    kernel = kernels(64, 128)
+    found = [kernels.launch(kernel, 1024, 2048)]
+    kernel.cache[next(iter(kernel.cache))] = triton.Config({"BLOCK": 256})
+    found += [kernels.launch(kernel, 1024, 2048)]
+    kernel.cache.pop(next(iter(kernel.cache)))
+    found += [kernels.launch(kernel, 1024, 2048)]
+    kernel.cache.clear()
+    return [*found, kernels.launch(kernel, 1024), len(kernel.cache), kernels.measured]
+
+
+@behaviour
+def a_cache_that_is_pickled_and_put_back(kernels):
+    kernel = kernels(64, 128)
+    kernels.launch(kernel)
+    kernel.cache[next(iter(kernel.cache))] = kernel.configs[1]
+    kept = pickle.dumps(kernel.cache), copy.copy(kernel.cache), copy.deepcopy(kernel.cache)
+    other, found = kernels(64, 128), []
+    other.cache.update(pickle.loads(kept[0]))
+    for cache in kept[1:]:
+        found += [kernels.launch(other, 1024, 2048), type(cache)]
+        other.cache = cache
+    other.cache |= {next(iter(cache)): other.configs[0]}
+    return found, kernels.launch(other), isinstance(kernel.cache, dict), kernel.cache == kept[1]
+
+
+class Reused(dict):
+    """Answers with its first entry for any key, once there is one."""
+
+    def __contains__(self, key):
+        return len(self) > 0
+
+    def __getitem__(self, key):
+        return next(iter(self.values()))
+
+
+class Bounded(OrderedDict):
+    """Keeps two entries, those that were set last."""
+
+    def __setitem__(self, key, config):
+        super().__setitem__(key, config)
+        while len(self) > 2:
+            self.popitem(last=False)
+
+
+class Asked:
+    """No dict at all, and counts how often it is asked."""
+
+    def __init__(self):
+        self.found, self.asked = {}, 0
+
+    def __contains__(self, key):
+        self.asked += 1
+        return key in self.found
+
+    def __getitem__(self, key):
+        return self.found[key]
+
+    def __setitem__(self, key, config):
+        self.found[key] = config
+
+    def __len__(self):
+        return len(self.found)
+
+
+@behaviour
+def a_cache_that_reuses(kernels):
+    kernel = kernels(64, 128)
+    kernels.launch(kernel)
+    kernel.cache[next(iter(kernel.cache))] = kernel.configs[1]
+    kernel.cache = cache = Reused(kernel.cache)
+    return kernels.launch(kernel, 1024, 2048, 3072), kernel.cache is cache, len(cache), "any" in kernel.cache
+
+
+@behaviour
+def a_cache_with_a_bound(kernels):
+    kernel = kernels(64, 128)
+    kernel.cache = cache = Bounded()
+    found = kernels.launch(kernel, *(1024, 2048, 3072, 1024, 1024))
+    return found, kernel.cache is cache, list(cache), kernels.measured
+
+
+@behaviour
+def a_cache_that_is_no_dict(kernels):
+    kernel = kernels(64, 128)
+    kernel.cache = cache = Asked()
+    found = kernels.launch(kernel, *(1024,) * 5)
+    return found, kernel.cache is cache, len(cache), cache.asked >= 5
+
+
+@behaviour
+def hooks_of_a_config(kernels):
+    seen = []
+    hooked = [triton.Config({"BLOCK": 64}, pre_hook=lambda given: seen.append((sorted(given), given["grid"] is grid)))]
+    kernels.launch(kernels(*hooked), 1024, 1024)
+    alone, (first, *_) = len(seen), seen
+    kernels.launch(kernels(*hooked, triton.Config({"BLOCK": 128}, pre_hook=hooked[0].pre_hook)), 1024, 1024)
+    return first, seen[-1], alone, len(seen)
+
+
+@behaviour
+def hooks_of_the_decorator(kernels):
+    seen = []
+    kernel = kernels(
+        64, 128, pre_hook=lambda given, reset_only=False: seen.append((reset_only, "grid" in given)),
+        post_hook=lambda given, exception: seen.append("after"),
+    )  # fmt: skip
+    kernels.launch(kernel, 1024, 1024)
+    return seen
+
+
+@behaviour
+def arguments_of_functions_that_prune(kernels):
+    seen = []
+
+    def early(configs, named, **given):
+        seen.append((len(configs), sorted(named), sorted(given)))
+        return configs[1:]
+
+    kernel = kernels(64, 128, 256, prune_configs_by={"early_config_prune": early})
+    return kernels.launch(kernel, 1024, 1024), seen, kernels.measured
+
+
+@behaviour
+def a_class_that_prunes(kernels):
+    class Theirs(Autotuner):
+        def prune_configs(self, kwargs):
+            return [config for config in super().prune_configs(kwargs) if config.kwargs["BLOCK"] != 64 and self.nargs]
+
+    return kernels.launch(kernels.of(Theirs, 64, 128, 256)), kernels.measured
+
+
+@behaviour
+def a_class_that_measures(kernels):
+    class Theirs(Autotuner):
+        def _bench(self, *args, config, **meta):
+            measured.append((config.kwargs["BLOCK"], sorted(self.nargs), sorted(meta)))
+            return [-float(config.kwargs["BLOCK"])] * 3
+
+    measured = []
+    return kernels.launch(kernels.of(Theirs, 64, 128, do_bench=None), 1024, 1024), measured
+
+
+@behaviour
+def a_class_that_knows_winners(kernels):
+    class Theirs(Autotuner):
+        def check_disk_cache(self, tuning_key, configs, bench_fn):
+            asked.append((tuning_key, len(configs)))
+            if tuning_key[0] == 1024:
+                self.cache[tuning_key] = configs[-1]
+                return True
+            bench_fn()
+            asked.append((self.cache[tuning_key].kwargs["BLOCK"], len(self.configs_timings)))
+            return False
+
+    asked = []
+    kernel = kernels.of(Theirs, 64, 128, cache_results=True)
+    return kernels.launch(kernel, 1024, 2048, 1024, 2048), asked
+
+
+@behaviour
+def parts_that_are_put_on_a_kernel(kernels):
+    kernel, measured = kernels(64, 128, 256, do_bench=None), []
+    kernel.prune_configs = lambda kwargs: kernel.configs[1:]
+    kernel.do_bench = lambda call, quantiles: (call(), measured.append(1), [-float(len(measured))] * 3)[-1]
+    return kernels.launch(kernel), measured
+
+
+@behaviour
+def a_class_that_changes_its_attributes_around_a_run(kernels):
+    class Theirs(Autotuner):
+        def run(self, *args, **kwargs):
+            before, self.num_warmups = self.num_warmups, 1
+            try:
+                return super().run(*args, **kwargs)
+            finally:
+                self.num_warmups = before
+
+    kernel = kernels.of(Theirs, 64, 128)
+    return kernels.launch(kernel, 1024, 1024), kernels.measured, kernel.num_warmups
+
+
+@behaviour
+def configs_that_pruning_makes_or_changes(kernels):
+    def early(configs, named, **given):
+        for config in configs:
+            config.kwargs["BLOCK"] = min(config.kwargs["BLOCK"], named["n"])
+        return configs
+
+    changed = kernels(64, 128, prune_configs_by={"early_config_prune": early})
+    own = [triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 16})]
+    made = kernels(64, 128, prune_configs_by={"early_config_prune": lambda *_, **__: own})
+    return kernels.launch(changed, 1024, 32, 1024), kernels.launch(made, 1024, 1024), len(made.configs)
+
+
+@behaviour
+def a_class_that_runs_by_itself(kernels):
+    class Theirs(Autotuner):
+        def run(self, *args, **kwargs):
+            self.nargs, key = dict(zip(self.arg_names, args, strict=False)), args[3]
+            if key not in self.cache:
+                self.cache[key] = [(self._bench(*args, config=one, **kwargs), one)[1] for one in self.configs][-1]
+            return self.fn.run(*args, **kwargs, **self.cache[key].all_kwargs())
+
+    kernel = kernels.of(Theirs, 64, 128)
+    return kernels.launch(kernel, 1024, 1024), list(kernel.cache)
+
+
+@behaviour
+def a_function_in_the_place_of_run(kernels):
+    kernel, original, seen = kernels(64, 128), Autotuner.run, []
+
+    def run(self, *args, **kwargs):
+        seen.append((self is kernel, sorted(kwargs)))
+        return original(self, *args, **kwargs)
+
+    found = [kernels.launch(kernel)]
+    with mock.patch.object(Autotuner, "run", run):
+        found += [kernels.launch(kernel, 1024, 2048)]
+    with mock.patch.object(Autotuner, "run", autospec=True) as nothing:
+        kernels.launch(kernel)
+    return [*found, kernels.launch(kernel), seen, nothing.call_count, len(kernel.cache), kernel.best_config.kwargs]
+
+
+@behaviour
+def another_kernel_and_another_function_that_runs_it(kernels):
+    kernel, original, seen = kernels(64, 128), type(add).run, []
+
+    def run(self, *args, **kwargs):
+        seen.append(sorted(kwargs))
+        return original(self, *args, **kwargs)
+
+    found = [kernels.launch(kernel, 1024, 1024)]
+    with mock.patch.object(type(add), "run", run):
+        found += [kernels.launch(kernel, 1024, 1024)]
+    with mock.patch.object(add, "run", lambda *args, **kwargs: run(add, *args, **kwargs)):
+        found += [kernels.launch(kernel, 1024)]
+    kernel.fn = tuned_kernels.add_traced
+    found += [kernels.launch(kernel, 1024, 1024), [made[0] for made in kernels.launches.made[-2:]]]
+    kernel.keys = ["n", "BLOCK"]
+    return [*found, seen, kernels.launch(kernel, 1024)]
+
+
+@behaviour
+def attributes_set_later(kernels):
+    kernel, seen = kernels(64, 128, 256), []
+    kernels.launch(kernel)
+    kernel.early_config_prune = lambda configs, named, **given: seen.append(sorted(named)) or configs[1:]
+    kernel.reset_to_zero, kernel.restore_value = ["out_ptr"], []
+    kernel.pre_hook = lambda given, reset_only=False: seen.append(reset_only)
+    return kernels.launch(kernel, 1024, 2048, 2048), seen
+
+
+@behaviour
+def a_run_that_chooses_by_one_config(kernels):
+    kernel, original = kernels(64, 128, 256), Autotuner.run
+
+    def run(self, *args, **kwargs):
+        before, self.configs = self.configs, [self.configs[args[3] // 1024 % 3]]
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.configs = before
+
+    with mock.patch.object(Autotuner, "run", run):
+        found = kernels.launch(kernel, 1024, 2048, 3072, 1024)
+    return found, len(kernel.cache), kernels.measured
+
+
+@behaviour
+def names_that_config_and_call_give(kernels):
+    for kind, given in ((ValueError, {"BLOCK": 32}), (TypeError, {"num_warps": 8})):
+        with pytest.raises(kind):
+            kernels.launch(kernels(64, 128), **given)
+    with pytest.raises(TypeError):
+        kernels.launch(kernels(64), BLOCK=32)
+
+
+@behaviour
+def parameters_of_any_name(kernels):
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    kernel = kernels.decorator(configs, ["key"], do_bench=kernels.bench)(tuned_kernels.named_as_an_autotuner)
+    x, y = torch.zeros(64), torch.zeros(64)
+    for _ in range(3):
+        kernel[(2,)](x, named=y, configs=3, key=5, args=7)
+    return [made[-1][2:] for made in kernels.launches.made[-2:]]
+
+
+@behaviour
+def eight_threads(kernels):
+    kernel, errors = kernels(64, 128), []
+
+    def launches(place):
+        try:
+            kernels.launch(kernel, 1024 + 16 * (place % 3))
+        except Exception as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    kernels.launch(kernel, 1024, 1040, 1056)
+    threads = [threading.Thread(target=launches, args=(place,)) for place in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors, len(kernel.cache)
+
+
+@behaviour
+def what_runs_no_kernel(kernels):
+    class Kernel:
+        fn = staticmethod(lambda: None)
+
+        def run(self, **given):
+            ran.append(given["BLOCK"])
+
+    ran, configs = [], [triton.Config({"BLOCK": block}) for block in (1, 2)]
+    tuner = Autotuner(Kernel(), [], configs, [], None, None, do_bench=lambda call, quantiles: (call(), [1.0] * 3)[1])
+    tuner.run()
+    return ran, len(tuner.cache)
+
+
+@pytest.mark.parametrize("way", ["installed", "taken over"])
+@pytest.mark.parametrize("function", BEHAVIOURS, ids=lambda function: function.__name__)
+def test_the_same_is_seen(function, way, monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    with launches_that_do_nothing() as launches:
+        theirs = function(Kernels(launches, TRITONS))
+        with triton_ops.install(on_miss="tune"):
+            ours = function(Kernels(launches, triton.autotune if way == "installed" else TRITONS))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("how", ["installed later", "decorated", "a space"])
+def test_what_stood_in_the_place_of_run_before_sees_the_launches(how, monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    original, seen = Autotuner.run, []
+    monkeypatch.setattr(
+        Autotuner, "run", lambda self, *args, **more: (seen.append(1), original(self, *args, **more))[1]
+    )
+    with launches_that_do_nothing() as launches:
+        kernels = Kernels(launches, TRITONS if how == "installed later" else triton_ops.autotune)
+        if how == "installed later":
+            with triton_ops.install(on_miss="default"):
+                assert kernels.launch(kernels(64, 128), 1024, 1024) == [64, 64]
+        elif how == "decorated":
+            assert kernels.launch(kernels(64, 128, on_miss="tune"), 1024, 1024) == [64, 64]
+        else:
+            kernel = triton_ops.autotune({"BLOCK": [64, 128]}, ["n"], on_miss="default")(add)
+            assert kernels.launch(kernel, 1024, 1024) == [64, 64]
+        monkeypatch.undo()
+        assert kernels.launch(kernels(64, 128), 1024) == [64]
+    assert len(seen) == 2
+
+
+def test_parameters_of_a_kernel_may_be_called_like_those_of_run():
+    with launches_that_do_nothing() as launches:
+        kernel = triton_ops.autotune([{"BLOCK": 64}, {"BLOCK": 128}], ["self", "grid"], on_miss="default")(
+            tuned_kernels.named_as_run
+        )
+        for _ in range(3):
+            kernel[(2,)](self=torch.zeros(256), grid=3, warmup=5)
+    assert [made[-1][1:] for made in launches.made] == [(3, 5, 64)] * 3
+
+
+def results_of_two_calls(how):
+    """What stands in arguments that a kernel changes, after one call and after two, for each way."""
+    bench = None if how == "default" else lambda call, quantiles: (call(), call(), [1.0] * 3)[2]
+    configs, found = [triton.Config({"BLOCK": block}) for block in (32, 64)], []
+
+    def after(decorator, kernel, options):
+        x = torch.full((100,), 5.0)
+        decorated, seen = decorator(configs, ["n"], do_bench=bench, **options)(kernel), []
+        for _ in range(2):
+            decorated[grid](x, 100)
+            seen.append((x.min().item(), x.max().item()))
+        return seen
+
+    for kernel, options in (
+        (tuned_kernels.grow, {"restore_value": ["x_ptr"]}), (tuned_kernels.grow, {"reset_to_zero": ["x_ptr"]}),
+        (tuned_kernels.grow, {"pre_hook": lambda given, reset_only=False: given["x_ptr"].fill_(7)}),
+    ):  # fmt: skip
+        if how != "default":
+            found.append([after(TRITONS, kernel, options)])
+        with triton_ops.install(on_miss=how):
+            ours = [after(decorator, kernel, options) for decorator in (TRITONS, triton.autotune)]
+        found.append([*([] if how == "default" else found.pop()), *ours])
+    return found
+
+
+def test_arguments_that_a_kernel_changes_hold_what_they_hold_with_triton(interpreted):
+    restored, zeroed, hooked = interpreted(results_of_two_calls, "tune")
+    assert restored == [[(6.0, 6.0), (7.0, 7.0)]] * 3
+    assert zeroed == [[(1.0, 1.0), (2.0, 2.0)]] * 3
+    assert hooked == [[(8.0, 8.0), (9.0, 9.0)]] * 3
+    restored, zeroed, hooked = interpreted(results_of_two_calls, "default")
+    assert (restored, zeroed, hooked) == (
+        [[(6.0, 6.0), (7.0, 7.0)]] * 2, [[(1.0, 1.0), (2.0, 2.0)]] * 2, [[(8.0, 8.0), (9.0, 9.0)]] * 2,
+    )  # fmt: skip
