@@ -178,7 +178,8 @@ def normal(arguments: Any) -> dict[str, Any]:
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             place = str(value.device)
             drawn = generator.setdefault(place, torch.Generator(device=place).manual_seed(0))
-            changed[name] = torch.randn(value.shape, generator=drawn, device=value.device).to(value.dtype)
+            numbers = torch.randn(value.shape, generator=drawn, device=value.device)
+            changed[name] = torch.empty_like(value).copy_(numbers)  # with the strides that the kernel is told of
     return {**arguments, **changed}
 
 

@@ -279,7 +279,7 @@ def test_a_kernel_of_a_script_is_not_looked_for_in_this_program(cli):
 
 def test_arguments_that_do_not_fit_into_memory(cli, target):
     ran = cli("tune", f"{target}:two", *SPACE, "--shape", f"{HUGE},4", "--device", "cpu")
-    assert_refused(ran, 2, "cannot be made on cpu: RuntimeError")
+    assert_refused(ran, 2, "cannot be made on cpu: it takes")
     assert not (target.parent / "ran").exists()
 
 
