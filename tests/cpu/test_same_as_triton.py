@@ -437,6 +437,25 @@ def another_kernel_and_another_function_that_runs_it(kernels):
 
 
 @behaviour
+def compiled_kernels_that_are_dropped_and_a_kernel_that_is_debugged(kernels):
+    kernel, loaded = kernels(64, 128), kernels.launches.loaded
+    kernels.launch(kernel, 1024, 1024)
+    before = len(loaded)
+    add.device_caches.clear()
+    kernels.launch(kernel, 1024, 1024)
+    found, was = [len(loaded) - before], add.debug
+    try:
+        add.debug = True
+        found += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
+    finally:
+        add.debug = was
+    for debug in (True, False, False):
+        with mock.patch.object(triton.knobs.runtime, "debug", debug):
+            found += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
+    return [*found, kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
+
+
+@behaviour
 def attributes_set_later(kernels):
     kernel, seen = kernels(64, 128, 256), []
     kernels.launch(kernel)

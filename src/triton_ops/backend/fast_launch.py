@@ -3,10 +3,10 @@
 Triton binds, specialises and looks up the compiled kernel at every launch, and `triton.autotune` builds its own key
 before that. Here both keys are one: the device, what Triton specialises each argument on, and the values that decide
 the config. A launch whose key was seen before calls the compiled kernel directly. Whatever is not plainly the same as
-when it was seen goes the plain way: other options, hooks of profilers, hooks before a run, changed globals or knobs,
-another driver, arguments that cannot be hashed, tensors without an address or of a dtype that Triton does not know, a
-config that was changed in place, a list of configs that has become one config or no longer is, another entry in the
-cache, another kernel or another function in the place of its `run`.
+when it was seen goes the plain way: other options, compiled kernels that Triton was told to drop, hooks of profilers,
+hooks before a run, changed globals or knobs, another driver, arguments that cannot be hashed, tensors without an
+address or of a dtype that Triton does not know, a config that was changed in place, a list of configs that has become
+one config or no longer is, another entry in the cache, another kernel or another function in the place of its `run`.
 
 Facts used, from Triton 3.6 to 3.9: `native_specialize_impl(backend, argument, is_const, specialise, align)` gives what
 a compiled kernel depends on, and `JITFunction.params` with which of these flags; `JITFunction.run` returns the compiled
@@ -189,7 +189,8 @@ class FastLaunch:
             way, added = _ONE_BY_ONE, (packed, None, None, None)
         lone = len(self.owner.configs) == 1
         entry = (way, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
-                 known.place, known.shown, known.count.up, known.holds, constexprs)  # fmt: skip
+                 known.place, known.shown, known.count.up, known.holds,
+                 self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
         if self.function is self._jit:
@@ -247,6 +248,7 @@ class FastLaunch:
             "entries": self._entries, "specialize": _specialize(), "runtime": runtime, "compilation": compilation,
             "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner,
             "kind": type(jit), "run_of_kind": type(jit).run, "own": vars(jit), "kernel": self.function,
+            "jit": jit, "jit_debug": jit.debug, "caches": jit.device_caches,
             "hooks_before": jit.pre_run_hooks, "enter": runtime.launch_enter_hook, "exit": runtime.launch_exit_hook,
             "debug": runtime.debug, "mode": compilation.instrumentation_mode,
             "grid_of": KnownGrids(tuple(jit.arg_names)).of,
@@ -262,7 +264,7 @@ def values_now(config: Any) -> dict[str, Any]:
 
 _TEMPLATE = """
 def key_of({head}, **@options):
-    if @options:
+    if @options or {doubts}:
         return None
 {left_out}    @device = @driver.active.get_current_device()
     return ({key},)
@@ -279,7 +281,9 @@ def launch(@grid, {head}, **@options):
     if @entry is None:
         return None
 {variant}    (@in_one, @run, @function, @added, @compiled, @config, @values, @lone,
-     @place, @shown, @count, @holds, ({constexprs})) = @entry
+     @place, @shown, @count, @holds, @cached, ({constexprs})) = @entry
+    if @caches.get(@device) is not @cached:
+        return None
     @configs, @cache = @owner.configs, @owner.cache
     if @config.__dict__ != @values or (@len(@configs) == 1) is not @lone:
         return None
@@ -339,7 +343,7 @@ def _doubts(space: Mapping[str, Any]) -> list[str]:
     found = [
         "@owner.fn is not @kernel", "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before",
         "@runtime.launch_enter_hook is not @enter", "@runtime.launch_exit_hook is not @exit",
-        "@runtime.debug is not @debug", "@compilation.instrumentation_mode != @mode",
+        "@runtime.debug is not @debug", "@jit.debug is not @jit_debug", "@compilation.instrumentation_mode != @mode",
     ]  # fmt: skip
     found += [f"@{name}.calls" for name in ("enter", "exit") if hasattr(space[name], "calls")]
     found += [f"@{name}" for name in ("enter", "exit") if space[name] is not None and not hasattr(space[name], "calls")]
