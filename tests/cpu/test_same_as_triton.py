@@ -181,6 +181,8 @@ class Asked:
     def __len__(self):
         return len(self.found)
 
+    keep = None
+
 
 @behaviour
 def a_cache_that_reuses(kernels):
@@ -564,6 +566,34 @@ def test_what_stood_in_the_place_of_run_before_sees_the_launches(how, monkeypatc
         monkeypatch.undo()
         assert kernels.launch(kernels(64, 128), 1024) == [64]
     assert len(seen) == 2
+
+
+def test_a_cache_is_filled_as_triton_fills_it_where_nothing_is_tuned():
+    with launches_that_do_nothing() as launches, triton_ops.install(on_miss="default"):
+        for decorator in (TRITONS, triton.autotune):
+            kernels = Kernels(launches, decorator)
+            kernel = kernels(64, 128)
+            kernel.cache = cache = Asked()
+            assert kernels.launch(kernel, 1024, 1024) == [64, 64]
+            assert list(cache.found.values()) == [kernel.configs[0]]
+
+
+class Halved(triton.Config):
+    """A config that gives launches other values than it is made of."""
+
+    def all_kwargs(self):
+        values = super().all_kwargs()
+        return {**values, "BLOCK": values["BLOCK"] // 2, "num_warps": 2, "num_ctas": 1}
+
+
+def test_a_config_of_a_class_that_gives_its_own_values_is_launched_with_them():
+    with launches_that_do_nothing() as launches, triton_ops.install(on_miss="default"):
+        for decorator in (TRITONS, triton.autotune):
+            kernel = decorator([Halved({"BLOCK": 64}), Halved({"BLOCK": 128})], ["n"])(add)
+            for _ in range(2):
+                launched = kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024)
+                assert (launched.metadata.num_warps, launches.made[-1][-1][-1]) == (2, 32)
+            assert kernel.best_config is kernel.configs[0]
 
 
 def test_parameters_of_a_kernel_may_be_called_like_those_of_run():
