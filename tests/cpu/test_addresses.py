@@ -87,6 +87,8 @@ def test_large_integers_are_none(name, pieces):
 def test_a_number_is_an_address_where_memory_begins(pieces):
     given = {"at": START, "inside": START + 8, "n": 1 << 20, "flag": True, "factor": float(START)}
     assert names_of_addresses(Arguments(keyword=given)) == ["at"]
+    nested = {"tuple": (3, (START, 5)), "list": [START], "by name": {"at": START}, "sizes": (START + 8, [1 << 40])}
+    assert names_of_addresses(Arguments(keyword=nested)) == ["tuple", "list", "by name"]
 
 
 def test_without_memory_on_a_gpu_nothing_is_an_address():

@@ -346,3 +346,12 @@ def test_a_damaged_table_is_read_or_refused_by_name(format_name, tmp_path):
 def test_a_table_is_written_below_its_folder_only(format_name, facts, tmp_path):
     with pytest.raises(SettingsError, match="would be written to"):
         format_named(format_name).write(Table({**FACTS[format_name], **facts}, rows_for(format_name)), tmp_path)
+
+
+def test_a_table_of_extents_with_a_default_config_is_read_without_the_default(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = FORMATS["fla"].write(Table(FACTS["fla"], (row((128, "bfloat16"), 16), row((), 64))), tmp_path)
+    words = ["exchange", "import", "fla", str(path), "--kernel", "k", "--row", "T"]
+    assert main(words) == 0
+    assert f"left out: the default config of {path.name}, which is for no extents" in capsys.readouterr().err
+    assert [dict(entry.problem) for entry in read_lockfile("triton-ops.lock.json").entries] == [{"T": 128}]

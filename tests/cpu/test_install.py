@@ -62,6 +62,14 @@ def test_to_install_again_changes_nothing_and_tells_once_of_other_options(caplog
     assert (triton.runtime.autotuner.Autotuner.run, triton.autotune) == (run, decorator)
 
 
+def test_the_end_of_one_call_leaves_what_a_later_one_has_installed():
+    with triton_ops.install(on_miss="default"):
+        triton_ops.uninstall()
+        triton_ops.install(on_miss="default")
+        installed = triton.autotune
+    assert triton.autotune is installed
+
+
 def test_who_tells_of_tunes_is_told_of_those_that_are_recalled(monkeypatch):
     told = []
     knobs = triton.knobs.autotuning

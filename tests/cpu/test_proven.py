@@ -12,7 +12,7 @@ from tests.tuned_kernels import add, grid
 from triton_ops import operation, tune
 from triton_ops._sealed import sealed
 from triton_ops.backend import FunctionKernel
-from triton_ops.cache import Key, LockPlan, Record, Timing, lock_of, open_store, read_lockfile
+from triton_ops.cache import Key, Lockfile, LockPlan, Record, Timing, lock_of, open_store, read_lockfile, write_lockfile
 from triton_ops.cli.app import main
 from triton_ops.cli.console import CHECK_FAILED
 from triton_ops.dispatch import ledger
@@ -53,6 +53,10 @@ def tuned(tmp_path, steady_clock):
 def kept(folder):
     (found,) = open_store(folder)
     return found
+
+
+def kept_of(folder, label):
+    return next(found for found in open_store(folder) if found.key.label == label)
 
 
 # What counts as proven
@@ -211,6 +215,24 @@ def test_it_is_not_pinned_unless_that_is_asked_for_and_then_the_lockfile_says_so
     ledger.forget_decisions()
     found = would_run(add_up, shape=(8,), lockfile=read_lockfile("triton-ops.lock.json"))
     assert f"unproven: {ALONE}" in found.found.why
+
+
+def test_one_that_an_earlier_version_pinned_stays_and_is_marked(tuned, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))
+    tuned(shape=(8,))
+    (entry,) = lock_of([kept(tmp_path)], LockPlan(unproven=True))[0].entries
+    old = replace(entry, origin=replace(entry.origin, source="record"), measured=replace(entry.measured, gain=1.0))
+    devices = lock_of([kept(tmp_path)], LockPlan(unproven=True))[0].devices
+    write_lockfile(Lockfile(devices, (old,)), tmp_path / "triton-ops.lock.json")
+    for _ in range(2):
+        tuned(shape=(16,))
+    assert main(["lock"]) == 0
+    told = capsys.readouterr().err
+    assert f"stays pinned: add_up 8 on {kept_of(tmp_path, '8').key.device['name']}: unproven: {ALONE}" in told
+    assert "not pinned" not in told
+    first, _ = read_lockfile("triton-ops.lock.json").entries
+    assert (first.label, first.origin.unproven, first.measured.gain) == ("8", ALONE, None)
 
 
 def test_interpreted_winners_are_not_pinned():

@@ -181,6 +181,8 @@ class Asked:
     def __len__(self):
         return len(self.found)
 
+    keep = None
+
 
 @behaviour
 def a_cache_that_reuses(kernels):
@@ -342,6 +344,82 @@ def a_function_in_the_place_of_run(kernels):
 
 
 @behaviour
+def a_run_that_is_put_on_a_kernel_or_its_class(kernels):
+    kernel, seen = kernels(64, 128), []
+    found, held = [kernels.launch(kernel)], kernel[grid]
+    with mock.patch.object(kernel, "run", wraps=kernel.run) as wrapped:
+        found += [kernels.launch(kernel, 1024, 2048)]
+        held(*(torch.zeros(4096) for _ in range(3)), 1024)
+    original = type(kernel).run
+
+    def run(self, *args, **kwargs):
+        seen.append(sorted(kwargs))
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(type(kernel), "run", run):
+        found += [kernels.launch(kernel, 1024, 2048)]
+    kernel.run = lambda *args, **kwargs: kernel.fn.run(*args, **kwargs, BLOCK=512)
+    return [*found, kernels.launch(kernel)], wrapped.call_count, seen
+
+
+def launched_scales(kernels, kernel, calls):
+    """Launch `scale` for each of the calls' arguments and grids, and tell with which constants."""
+    found = []
+    for of, more in calls:
+        kernel[of](torch.zeros(4096), torch.zeros(4096), 1024, 1, **more)
+        found.append(kernels.launches.made[-1][-1][-3:])
+    return found
+
+
+@behaviour
+def a_default_that_is_given_is_another_key(kernels):
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    options = {"do_bench": kernels.bench, "reset_to_zero": ["out_ptr"]}
+    kernel = kernels.decorator(configs, ["n", "TWICE"], **options)(tuned_kernels.scale)
+    calls, left = [(grid, {}), (grid, {"TWICE": False})], []
+    for of, more in [*calls, *calls]:
+        out = torch.full((4096,), 5.0)
+        kernel[of](torch.zeros(4096), out, 1024, 1, **more)
+        left.append(out[0].item())
+    kernel.cache[list(kernel.cache)[1]] = triton.Config({"BLOCK": 512})
+    return list(kernel.cache), left, launched_scales(kernels, kernel, [*calls, *calls])
+
+
+@behaviour
+def what_heuristics_are_given(kernels):
+    seen = {"a grid": lambda given: callable(given.get("grid")), "no default": lambda given: "TWICE" not in given,
+            "no other's": lambda given: given.pop("n") == 1024, "no launch": lambda given: given["warmup"]}  # fmt: skip
+    configs, found = [triton.Config({"BLOCK": block}) for block in (64, 128)], []
+    for heuristic in seen.values():
+        around = triton.heuristics({"EVEN": heuristic})(tuned_kernels.scale)
+        kernel = kernels.decorator(configs, ["n"], do_bench=kernels.bench)(around)
+        calls = [(of, more) for of in (grid, (4,)) for more in ({}, {"TWICE": False})]
+        found += launched_scales(kernels, kernel, [*calls, *calls, *calls])
+    return found
+
+
+@behaviour
+def heuristics_that_are_changed(kernels):
+    around = triton.heuristics({"EVEN": lambda given: True})(tuned_kernels.scale)
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    kernel, call = kernels.decorator(configs, ["n"], do_bench=kernels.bench)(around), (grid, {})
+    found, original, seen = launched_scales(kernels, kernel, [call] * 2), type(around).run, []
+    around.values["EVEN"] = lambda given: False
+    found += launched_scales(kernels, kernel, [call] * 2)
+    around.values["TWICE"] = lambda given: True
+    found += launched_scales(kernels, kernel, [call] * 2)
+
+    def run(self, *args, **kwargs):
+        seen.append(sorted(kwargs))
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(type(around), "run", run):
+        found += launched_scales(kernels, kernel, [call] * 2)
+    around.run = lambda *args, **kwargs: run(around, *args, **kwargs)
+    return found + launched_scales(kernels, kernel, [call] * 2), seen
+
+
+@behaviour
 def another_kernel_and_another_function_that_runs_it(kernels):
     kernel, original, seen = kernels(64, 128), type(add).run, []
 
@@ -358,6 +436,25 @@ def another_kernel_and_another_function_that_runs_it(kernels):
     found += [kernels.launch(kernel, 1024, 1024), [made[0] for made in kernels.launches.made[-2:]]]
     kernel.keys = ["n", "BLOCK"]
     return [*found, seen, kernels.launch(kernel, 1024)]
+
+
+@behaviour
+def compiled_kernels_that_are_dropped_and_a_kernel_that_is_debugged(kernels):
+    kernel, loaded = kernels(64, 128), kernels.launches.loaded
+    kernels.launch(kernel, 1024, 1024)
+    before = len(loaded)
+    add.device_caches.clear()
+    kernels.launch(kernel, 1024, 1024)
+    found, was = [len(loaded) - before], add.debug
+    try:
+        add.debug = True
+        found += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
+    finally:
+        add.debug = was
+    for debug in (True, False, False):
+        with mock.patch.object(triton.knobs.runtime, "debug", debug):
+            found += [kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
+    return [*found, kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024).metadata.debug]
 
 
 @behaviour
@@ -469,6 +566,34 @@ def test_what_stood_in_the_place_of_run_before_sees_the_launches(how, monkeypatc
         monkeypatch.undo()
         assert kernels.launch(kernels(64, 128), 1024) == [64]
     assert len(seen) == 2
+
+
+def test_a_cache_is_filled_as_triton_fills_it_where_nothing_is_tuned():
+    with launches_that_do_nothing() as launches, triton_ops.install(on_miss="default"):
+        for decorator in (TRITONS, triton.autotune):
+            kernels = Kernels(launches, decorator)
+            kernel = kernels(64, 128)
+            kernel.cache = cache = Asked()
+            assert kernels.launch(kernel, 1024, 1024) == [64, 64]
+            assert list(cache.found.values()) == [kernel.configs[0]]
+
+
+class Halved(triton.Config):
+    """A config that gives launches other values than it is made of."""
+
+    def all_kwargs(self):
+        values = super().all_kwargs()
+        return {**values, "BLOCK": values["BLOCK"] // 2, "num_warps": 2, "num_ctas": 1}
+
+
+def test_a_config_of_a_class_that_gives_its_own_values_is_launched_with_them():
+    with launches_that_do_nothing() as launches, triton_ops.install(on_miss="default"):
+        for decorator in (TRITONS, triton.autotune):
+            kernel = decorator([Halved({"BLOCK": 64}), Halved({"BLOCK": 128})], ["n"])(add)
+            for _ in range(2):
+                launched = kernel[grid](*(torch.zeros(4096) for _ in range(3)), 1024)
+                assert (launched.metadata.num_warps, launches.made[-1][-1][-1]) == (2, 32)
+            assert kernel.best_config is kernel.configs[0]
 
 
 def test_parameters_of_a_kernel_may_be_called_like_those_of_run():

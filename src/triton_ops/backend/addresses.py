@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops._optional import require
 from triton_ops.backend.base import Arguments
-from triton_ops.backend.containers import tensors_in
+from triton_ops.backend.containers import is_tensor, tensors_in
 from triton_ops.exceptions import TargetError
 
 _LEAST = 1 << 32  # no memory of a GPU begins below, and few sizes or indices are as large
@@ -35,12 +35,15 @@ def names_of_addresses(arguments: Arguments) -> list[str]:
     has allocated, which takes milliseconds.
     """
     items = {f"argument {place}": value for place, value in enumerate(arguments.positional)} | {**arguments.keyword}
-    return [
-        name
-        for name, value in items.items()
-        if any(map(holds_addresses, tensors_in([value])))
-        or (type(value) is int and value >= _LEAST and value in _starts(allocated()))
-    ]
+    return [name for name, value in items.items() if any(map(_is_address, tensors_in([value], _may_be_address)))]
+
+
+def _may_be_address(value: Any) -> bool:
+    return is_tensor(value) or (type(value) is int and value >= _LEAST)
+
+
+def _is_address(value: Any) -> bool:
+    return holds_addresses(value) if is_tensor(value) else value in _starts(allocated())
 
 
 def holds_addresses(tensor: Any) -> bool:

@@ -25,17 +25,17 @@ def is_descriptor(value: Any) -> bool:
     return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
 
 
-def tensors_in(values: Iterable[Any]) -> Iterator[Any]:
-    """The torch tensors in `values`, to any depth."""
+def tensors_in(values: Iterable[Any], leaf: Callable[[Any], bool] = is_tensor) -> Iterator[Any]:
+    """The torch tensors in `values`, to any depth; `leaf` says which other values are meant instead."""
     for value in values:
-        if is_tensor(value):
+        if leaf(value):
             yield value
         elif isinstance(value, Mapping):
-            yield from tensors_in(value.values())
+            yield from tensors_in(value.values(), leaf)
         elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value)
+            yield from tensors_in(value, leaf)
         elif is_descriptor(value):
-            yield from tensors_in((value.base,))
+            yield from tensors_in((value.base,), leaf)
 
 
 def mapped(value: Any, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Any:

@@ -3,10 +3,10 @@
 Triton binds, specialises and looks up the compiled kernel at every launch, and `triton.autotune` builds its own key
 before that. Here both keys are one: the device, what Triton specialises each argument on, and the values that decide
 the config. A launch whose key was seen before calls the compiled kernel directly. Whatever is not plainly the same as
-when it was seen goes the plain way: other options, hooks of profilers, hooks before a run, changed globals or knobs,
-another driver, arguments that cannot be hashed, tensors without an address or of a dtype that Triton does not know, a
-config that was changed in place, a list of configs that has become one config or no longer is, another entry in the
-cache, another kernel or another function in the place of its `run`.
+when it was seen goes the plain way: other options, compiled kernels that Triton was told to drop, hooks of profilers,
+hooks before a run, changed globals or knobs, another driver, arguments that cannot be hashed, tensors without an
+address or of a dtype that Triton does not know, a config that was changed in place, a list of configs that has become
+one config or no longer is, another entry in the cache, another kernel or another function in the place of its `run`.
 
 Facts used, from Triton 3.6 to 3.9: `native_specialize_impl(backend, argument, is_const, specialise, align)` gives what
 a compiled kernel depends on, and `JITFunction.params` with which of these flags; `JITFunction.run` returns the compiled
@@ -26,6 +26,7 @@ from typing import Any
 
 from triton_ops.backend.containers import is_tensor
 from triton_ops.backend.direct_launch import direct_launch
+from triton_ops.backend.heuristics import Heuristics, Variants, computed, runs_of, taken_apart
 from triton_ops.backend.known_grids import KnownGrids
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
@@ -78,6 +79,7 @@ class Known:
         place: Where the owner's cache shows the config; None if it is the owner's only config.
         shown: What stands there. The cache is asked at each launch.
         holds: Says at each launch whether this is still what is launched; None if it always is.
+        grid: What stood in the brackets, which heuristics are given.
     """
 
     compiled: Any
@@ -87,6 +89,7 @@ class Known:
     place: Any = None
     shown: Any = None
     holds: Callable[[], bool] | None = None
+    grid: Any = None
 
 
 @dataclass(eq=False)
@@ -106,7 +109,7 @@ class FastLaunch:
     owner: Any
 
     def __post_init__(self) -> None:
-        self._jit, self._heuristics = taken_apart(self.function)
+        self._jit, _ = taken_apart(self.function)
         self._entries: dict[Any, Any] = {}
         self._key: Callable[..., Any] | None = None
         self._driver: Any = None
@@ -138,10 +141,18 @@ class FastLaunch:
         return not {param.name for param in self._jit.params if not param.is_constexpr}.intersection(self._heuristics)
 
     @property
+    def _heuristics(self) -> Heuristics:
+        return taken_apart(self.function)[1]
+
+    @property
     def _runs_as_triton(self) -> bool:
-        """Whether nobody has put something in the place of the kernel's `run`, which direct launches pass by."""
-        own = vars(importlib.import_module("triton.runtime.jit"))
-        return "run" not in vars(self._jit) and getattr(type(self._jit).run, "__globals__", own) is own
+        """Whether nobody has put something in the place of a `run`, which direct launches pass by."""
+        modules = ("triton.runtime.jit", "triton.runtime.autotuner")
+        own = [vars(importlib.import_module(name)) for name in modules]
+        return all(
+            put is None and any(getattr(run, "__globals__", scope) is scope for scope in own)
+            for _, run, put in runs_of(self.function)
+        )
 
     def forget(self) -> None:
         """Forget every launch, so that the next of each key is decided again."""
@@ -163,11 +174,12 @@ class FastLaunch:
             key = None if self._key is None else self._key(*args, **kwargs)
             if key is None or any(is_tensor(part) for part in key):  # a key must keep no tensor alive
                 return False
-            return self._keep(key, self._constexprs(args, kwargs, known.brings), known)
+            given = (*self._jit.arg_names[: len(args)], *kwargs)
+            return self._keep(key, given, self._constexprs(args, kwargs, known), known)
         except (TypeError, KeyError):  # an argument that cannot be hashed, or a constexpr without a value
             return False
 
-    def _keep(self, key: Any, values: Mapping[str, Any], known: Known) -> bool:
+    def _keep(self, key: Any, given: Sequence[str], values: Mapping[str, Any], known: Known) -> bool:
         constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
         compiled = known.compiled
         run, packed = compiled.run, compiled.packed_metadata
@@ -177,23 +189,24 @@ class FastLaunch:
             way, added = _ONE_BY_ONE, (packed, None, None, None)
         lone = len(self.owner.configs) == 1
         entry = (way, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
-                 known.place, known.shown, known.count.up, known.holds, constexprs)  # fmt: skip
+                 known.place, known.shown, known.count.up, known.holds,
+                 self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
-        if not self._heuristics:
+        if self.function is self._jit:
             self._entries[key] = entry
             return True
-        variants = self._entries.setdefault(key, _Variants(self._heuristics, known.config, dict(known.brings)))
-        if variants.config is not known.config:
-            variants = self._entries[key] = _Variants(self._heuristics, known.config, dict(known.brings))
-        variants.entries[tuple(values[name] for name in self._heuristics)] = entry
+        variants, runs = self._entries.get(key), runs_of(self.function)
+        if variants is None or variants.config is not known.config or variants.runs != runs:
+            variants = Variants(self.function, known.config, dict(known.brings), given, runs)
+            self._entries[key] = variants
+        variants.entries[tuple((name, values[name]) for name in self._heuristics)] = entry
         return True
 
-    def _constexprs(self, args: Sequence[Any], kwargs: Mapping[str, Any], brings: Mapping[str, Any]) -> dict[str, Any]:
+    def _constexprs(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> dict[str, Any]:
         """The values of a launch by name, as Triton binds them."""
-        given = {**dict(zip(self._jit.arg_names, args, strict=False)), **kwargs, **brings}
-        for name, heuristic in self._heuristics.items():
-            given[name] = heuristic(given)
+        given = {**dict(zip(self._jit.arg_names, args, strict=False)), **kwargs, **known.brings}
+        given.update(computed(self._heuristics, given, known.grid))
         return {**{param.name: param.default for param in self._jit.params if param.has_default}, **given}
 
     def _generate(self) -> None:
@@ -204,12 +217,16 @@ class FastLaunch:
         params, defaults = self._jit.params, {param.name for param in self._jit.params if param.has_default}
         names = [param.name for param in params]
         values = [name for name in self.keys if name in names]
+        told = [name for name in names if name in defaults and (name in values or self.function is not self._jit)]
         meta = "{" + ", ".join(f"{name!r}: {name}" for name in names) + "}"
         source = _TEMPLATE.format(
-            head=", ".join(f"{name}=@{f'default_{name}' if name in defaults else 'MISSING'}" for name in names),
-            key=", ".join(["@device", *map(_part, params), *values]),
+            head=", ".join(
+                f"{name}=@{f'default_{name}' if name in defaults.difference(told) else 'MISSING'}" for name in names
+            ),
+            left_out="".join(_LEFT_OUT.format(name=name) for name in told),
+            key=", ".join(["@device", *map(_part, params), *values, *(f"@left_out_{name}" for name in told)]),
             doubts=" or ".join(_doubts(space)),
-            variant=_VARIANT.format(meta=meta) if self._heuristics else "",
+            variant=_VARIANT.format(meta=meta) if self.function is not self._jit else "",
             constexprs="".join(f"{param.name}, " for param in params if param.is_constexpr),
             meta=meta,
             names=", ".join(names),
@@ -231,6 +248,7 @@ class FastLaunch:
             "entries": self._entries, "specialize": _specialize(), "runtime": runtime, "compilation": compilation,
             "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner,
             "kind": type(jit), "run_of_kind": type(jit).run, "own": vars(jit), "kernel": self.function,
+            "jit": jit, "jit_debug": jit.debug, "caches": jit.device_caches,
             "hooks_before": jit.pre_run_hooks, "enter": runtime.launch_enter_hook, "exit": runtime.launch_exit_hook,
             "debug": runtime.debug, "mode": compilation.instrumentation_mode,
             "grid_of": KnownGrids(tuple(jit.arg_names)).of,
@@ -239,52 +257,23 @@ class FastLaunch:
         }  # fmt: skip
 
 
-@dataclass
-class _Variants:
-    """What is launched for one key of a kernel with heuristics, by the values that these compute at each call."""
-
-    heuristics: Mapping[str, Callable[[dict[str, Any]], Any]]
-    config: Any
-    brings: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        self.entries: dict[tuple[Any, ...], Any] = {}
-
-    def of(self, given: dict[str, Any]) -> Any:
-        """The entry for these arguments; None if their values were not seen."""
-        meta = {name: value for name, value in given.items() if value is not MISSING}
-        meta.update(self.brings)
-        for name, heuristic in self.heuristics.items():
-            meta[name] = heuristic(meta)
-        return self.entries.get(tuple(meta[name] for name in self.heuristics))
-
-
 def values_now(config: Any) -> dict[str, Any]:
     """What a `triton.Config` holds now, to be compared with its `__dict__` later."""
     return {**config.__dict__, "kwargs": dict(config.kwargs)}
 
 
-def taken_apart(function: Any) -> tuple[Any, dict[str, Callable[[dict[str, Any]], Any]]]:
-    """The innermost kernel, and the heuristics around it in the order in which they are computed."""
-    heuristics: dict[str, Callable[[dict[str, Any]], Any]] = {}
-    while hasattr(function, "values") and hasattr(function, "fn"):
-        heuristics.update(function.values)
-        function = function.fn
-    return function, heuristics
-
-
 _TEMPLATE = """
 def key_of({head}, **@options):
-    if @options:
+    if @options or {doubts}:
         return None
-    @device = @driver.active.get_current_device()
+{left_out}    @device = @driver.active.get_current_device()
     return ({key},)
 
 def launch(@grid, {head}, **@options):
     @active = @driver.active
     if @options or @active is not @seen_driver or {doubts}:
         return None
-    @device = @active.get_current_device()
+{left_out}    @device = @active.get_current_device()
     try:
         @entry = @entries.get(({key},))
     except @no_key:
@@ -292,7 +281,9 @@ def launch(@grid, {head}, **@options):
     if @entry is None:
         return None
 {variant}    (@in_one, @run, @function, @added, @compiled, @config, @values, @lone,
-     @place, @shown, @count, @holds, ({constexprs})) = @entry
+     @place, @shown, @count, @holds, @cached, ({constexprs})) = @entry
+    if @caches.get(@device) is not @cached:
+        return None
     @configs, @cache = @owner.configs, @owner.cache
     if @config.__dict__ != @values or (@len(@configs) == 1) is not @lone:
         return None
@@ -324,7 +315,16 @@ def launch(@grid, {head}, **@options):
 """
 """Names that are no parameters of the kernel follow an @, for which a beginning is put that no parameter has."""
 
-_VARIANT = """    @entry = @entry.of({meta})
+_LEFT_OUT = """    @left_out_{name} = {name} is @MISSING
+    if @left_out_{name}:
+        {name} = @default_{name}
+"""
+"""A default that is given is another key of Triton's than one that is left out, and heuristics see which it is."""
+
+_VARIANT = """    try:
+        @entry = @entry.of(@grid, {meta})
+    except @no_key:
+        return None
     if @entry is None:
         return None
 """
@@ -343,7 +343,7 @@ def _doubts(space: Mapping[str, Any]) -> list[str]:
     found = [
         "@owner.fn is not @kernel", "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before",
         "@runtime.launch_enter_hook is not @enter", "@runtime.launch_exit_hook is not @exit",
-        "@runtime.debug is not @debug", "@compilation.instrumentation_mode != @mode",
+        "@runtime.debug is not @debug", "@jit.debug is not @jit_debug", "@compilation.instrumentation_mode != @mode",
     ]  # fmt: skip
     found += [f"@{name}.calls" for name in ("enter", "exit") if hasattr(space[name], "calls")]
     found += [f"@{name}" for name in ("enter", "exit") if space[name] is not None and not hasattr(space[name], "calls")]

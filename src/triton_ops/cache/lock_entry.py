@@ -101,6 +101,11 @@ class Origin:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def tune(self) -> tuple[str, str]:
+        """The record and the run that the winner comes from."""
+        return self.record, self.run
+
+    @property
     def unproven(self) -> str:
         """Why the winner is unproven, where it was pinned all the same; empty for any other."""
         return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""

@@ -87,11 +87,11 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
     return Lockfile(tuple(device for device in devices.values() if device.alias in used), tuple(entries)), tuple(left)
 
 
-def updated(old: Lockfile, new: Lockfile, *, all_sources: bool = False) -> Lockfile:
+def updated(old: Lockfile, new: Lockfile, left: Iterable[LeftOut] = (), *, all_sources: bool = False) -> Lockfile:
     """The entries of `new`, and those of `old` that they do not replace.
 
     An entry is replaced by one for the same problem on the same device, and by any of the same kernel whose source is
-    another, unless `all_sources` is set.
+    another, unless `all_sources` is set. One that stays, and whose record was left out as unproven, is marked as that.
 
     Raises:
         LockfileError: One alias means different devices.
@@ -101,8 +101,9 @@ def updated(old: Lockfile, new: Lockfile, *, all_sources: bool = False) -> Lockf
         sources.setdefault(entry.kernel, []).append(entry.source)
     renamed = {_facts(device): device.alias for device in new.devices}
     aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
+    unproven = {(each.record.id, each.record.run): each.record.unproven for each in left}
     kept = [
-        replace(entry, device=aliases[entry.device])
+        _marked(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
         for entry in old.entries
         if all_sources or entry.kernel not in sources or entry.source in sources[entry.kernel]
     ]
@@ -112,6 +113,14 @@ def updated(old: Lockfile, new: Lockfile, *, all_sources: bool = False) -> Lockf
     used = {entry.device for entry in (*kept, *new.entries)}
     both = merged([new, Lockfile(devices, tuple(kept))])
     return Lockfile(tuple(device for device in both.devices if device.alias in used), both.entries)
+
+
+def _marked(entry: LockEntry, unproven: str) -> LockEntry:
+    """An entry that says why its winner is unproven, as the records of earlier versions do not; else the entry."""
+    if not unproven:
+        return entry
+    measured = None if entry.measured is None else replace(entry.measured, gain=None)
+    return replace(entry, measured=measured, origin=replace(entry.origin, source=f"{UNPROVEN}{unproven}"))
 
 
 def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:

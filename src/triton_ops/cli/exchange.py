@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,12 +10,13 @@ import typer
 
 from triton_ops.cache import LockPlan, editing, merged, read_lockfile, write_lockfile
 from triton_ops.cache.lockfile import DEFAULT_NAME
-from triton_ops.cli.console import Json, Verbose, say, say_json
+from triton_ops.cli.console import Json, Verbose, say, say_json, tell
 from triton_ops.cli.lock import pairs
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.exchange import FORMATS, format_named
 from triton_ops.exchange.locked import Names, lockfile_of, table_of, with_facts
 from triton_ops.exchange.runs import table_of_run
+from triton_ops.exchange.table import Table
 from triton_ops.exchange.triton_config import launches_as
 
 app = typer.Typer(
@@ -99,7 +101,7 @@ def import_(
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
     plan = LockPlan(buckets=pairs(bucket or [], "--bucket", "M=measured@2"))
-    table = with_facts(format_named(format_name).read(file), _facts(given))
+    table = _with_extents(with_facts(format_named(format_name).read(file), _facts(given)), names, file)
     source = f"{format_name}: {file.name}"
     new = lockfile_of(table, kernel, names, _values(argument, "--argument"), source, plan)
     with editing(lockfile):
@@ -134,6 +136,15 @@ def look_up(
 
 def _facts(given: list[str] | None) -> dict[str, Any]:
     return _values(given, "--set")
+
+
+def _with_extents(table: Table, names: Names, file: Path) -> Table:
+    """The table without the config that is for no extents, where the others are for some."""
+    rows = tuple(row for row in table.rows if row.at)
+    if not names.rows or not rows or len(rows) == len(table.rows):
+        return table
+    tell(f"left out: the default config of {file.name}, which is for no extents")
+    return replace(table, rows=rows)
 
 
 def _values(given: list[str] | None, option: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -107,23 +107,27 @@ def _from_records(
         of_device = f" of {device_name}" if device_name else ""
         raise CacheError(f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops show` lists what there is")
     made, left = lock_of(records, plan)
-    _tell_left(left)
+    _tell_left(left, {entry.origin.tune for entry in before.entries})
     if not made.entries and all(each.record.unproven for each in left):
         raise CacheError(
             f"no winner is proven, and nothing is written; the newest: {left[0].record.unproven}",
             hint="tune on, with more seconds or trials; or pin them all the same with --allow-unproven",
         )
-    return updated(before, made, all_sources=plan.all_sources)
+    return updated(before, made, left, all_sources=plan.all_sources)
 
 
-def _tell_left(left: Sequence[LeftOut]) -> None:
-    """Say which records are left out: unproven ones each by its problem, others by their number."""
+def _tell_left(left: Sequence[LeftOut], pinned: Collection[tuple[str, str]]) -> None:
+    """Say which records are left out: unproven ones each by its problem, others by their number.
+
+    An unproven one that the lockfile has already is not taken out of it, and is told as such.
+    """
     unproven = [each for each in left if each.reason.startswith("unproven")]
     for each in unproven:
         key = each.record.key
-        tell(f"left out: {key.kernel} {key.label} on {key.device.get('name')}: {each.reason}", "warning", "yellow")
-    if unproven:
-        tell(f"{counted(len(unproven), 'winner')} not pinned; --allow-unproven pins unproven ones too")
+        how = "stays pinned" if (each.record.id, each.record.run) in pinned else "left out"
+        tell(f"{how}: {key.kernel} {key.label} on {key.device.get('name')}: {each.reason}", "warning", "yellow")
+    if out := [each for each in unproven if (each.record.id, each.record.run) not in pinned]:
+        tell(f"{counted(len(out), 'winner')} not pinned; --allow-unproven pins unproven ones too")
     others = Counter((each.record.key.kernel, each.reason) for each in left if each not in unproven)
     for (kernel, reason), count in others.items():
         tell(f"{count} of {kernel} left out: {reason}")

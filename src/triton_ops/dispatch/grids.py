@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from triton_ops.backend.fast_launch import taken_apart
+from triton_ops.backend.heuristics import computed, taken_apart
 from triton_ops.backend.unwrap import unwrap
 from triton_ops.exceptions import FixedGridWarning, KernelTypeError
 from triton_ops.space import Config, ConfigSpace
@@ -114,17 +114,16 @@ def _extents(grid: Any, function: Any, given: Mapping[str, Any], config: Config)
     try:
         if not callable(grid):
             return tuple(int(extent) for extent in grid)
-        return tuple(operator.index(extent) for extent in grid(_meta(function, given, config)))
+        return tuple(operator.index(extent) for extent in grid(_meta(grid, function, given, config)))
     except Exception as error:  # noqa: BLE001 - the user's own function; the launch of that config will say why
         return f"the grid function raised {type(error).__name__}: {error}"
 
 
-def _meta(function: Any, given: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def _meta(grid: Any, function: Any, given: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """What a launch gives its grid function."""
     inner, heuristics = taken_apart(function)
     meta = {**given, **config}
-    for name, heuristic in heuristics.items():
-        meta[name] = heuristic(meta)
+    meta.update(computed(heuristics, meta, grid))
     defaults = inspect.signature(unwrap(inner)).parameters.values()
     return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
 
@@ -207,7 +206,7 @@ def _constant(
     if not callable(grid):
         return tuple(grid)
     try:
-        watched = _Watched(_meta(function, given, config))
+        watched = _Watched(_meta(grid, function, given, config))
         found = grid(watched)
     except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
         return None

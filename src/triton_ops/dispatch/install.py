@@ -99,7 +99,7 @@ def install(
     if will_tune and isolate is not False:
         importlib.import_module(_IDLE_WORKER).start_one_early()
     end = ExitStack()
-    end.callback(uninstall)
+    end.callback(_end, found)
     return end
 
 
@@ -121,6 +121,13 @@ def uninstall() -> None:
         if own_loop.AUTOTUNER.run is found.run:
             own_loop.AUTOTUNER.run = found.run_before
         own_loop.Expected.run, own_loop.Expected.installed = found.run_expected, False
+
+
+def _end(installed: _Installed) -> None:
+    """Uninstall what one call has installed, if that is still what is installed."""
+    with _guard:
+        if installed in _installed:
+            uninstall()
 
 
 def _tell_other_options(found: _Installed, options: Options) -> None:

@@ -172,7 +172,7 @@ class Launches:
             shown = standing(self.autotuner.cache, place)
         known = Known(
             compiled=launch.compiled, brings=decision.config.all_kwargs(), config=decision.config, count=decision.count,
-            place=place, shown=shown, holds=self._condition(decision),
+            place=place, shown=shown, holds=self._condition(decision), grid=launch.grid,
         )  # fmt: skip
         self.fast.learn(launch.args, launch.kwargs, known)
 

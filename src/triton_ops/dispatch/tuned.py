@@ -132,9 +132,11 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         """A function that launches with this grid."""
         if self._traced.outside is not None:
             return partial(self._traced.outside, grid)
-        launches, fast = self.launches, self.launches.fast
+        launches, fast, own, kind = self.launches, self.launches.fast, self.__dict__, type(self)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
+            if "run" in own or kind.run is not _RUN:  # somebody has put another function there
+                return self.run(*args, grid=grid, warmup=False, **kwargs)
             if AUTOTUNER.run is not Expected.run:
                 return self.launched(grid, *args, **kwargs)
             launched = fast.call(grid, *args, **kwargs)
@@ -176,3 +178,6 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     def known(self, /, *args: Any, grid: Any = (1,), **kwargs: Any) -> Decision:
         """The best that is known for a call where nothing can be tuned, whatever the policy; nothing is launched."""
         return self.launches.known(grid, args, kwargs)
+
+
+_RUN = Tuned.run

@@ -103,7 +103,10 @@ class Shown:
         if len(self._entries) >= _MOST:
             self._entries.clear()  # what stands in the cache counts as set by others from now on
         if there is None or (entry is not None and entry.place == place and there is not config):
-            getattr(cache, "keep", cache.__setitem__)(key, config)
+            if isinstance(cache, Winners):
+                cache.keep(key, config)
+            else:
+                cache[key] = config
             entry = Entry(config, place, set() if entry is None else entry.places)
         entry = self._entries[key] = entry or Entry(config, place)
         entry.places.add(place)

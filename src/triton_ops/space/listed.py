@@ -21,7 +21,7 @@ def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
     optional = [
         name
         for name in ("num_ctas", "maxnreg", "ir_override")
-        if any(getattr(config, name, None) != _TRITON_OPTIONS[name] for config in triton_configs)
+        if any(_option(config, name) != _TRITON_OPTIONS[name] for config in triton_configs)
     ]
     for config in configs:
         yield (Config(config) if isinstance(config, Mapping) else _flat(config, ["num_warps", "num_stages", *optional]))
@@ -41,4 +41,15 @@ def _flat(config: Any, options: list[str]) -> Config:
             f"triton.Config ({config}) has a pre_hook, which a stored configuration cannot hold",
             hint="give the list itself as the space, or the hook to the kernel: TritonKernel(..., pre_hook=...)",
         )
-    return Config({**config.kwargs, **{name: getattr(config, name) for name in options}})
+    own = {name: value for name, value in _brought(config).items() if name not in _TRITON_OPTIONS}
+    return Config({**own, **{name: _option(config, name) for name in options}})
+
+
+def _brought(config: Any) -> Mapping[str, Any]:
+    """What a config brings to a launch, which a class of the caller's may give in its own way."""
+    found: Mapping[str, Any] = config.all_kwargs() if hasattr(config, "all_kwargs") else getattr(config, "kwargs", {})
+    return found
+
+
+def _option(config: Any, name: str) -> Any:
+    return _brought(config).get(name, getattr(config, name, None))
