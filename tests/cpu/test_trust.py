@@ -274,14 +274,16 @@ kernel = TritonKernel(double, lambda meta: (1,), outputs=("x",))
 @pytest.mark.triton
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("option", LOADING)
-@pytest.mark.parametrize("where", ["an argument of a shipped kernel", "a config without a space", "its default"])
+@pytest.mark.parametrize(
+    "where", ["an argument of a shipped kernel", "a class of one", "a config without a space", "its default"]
+)
 def test_a_file_gives_a_compiler_no_files(where, option, capsys):
     pytest.importorskip("triton")
     Path("double.py").write_text(KERNEL)
     Path("evil.ptx").write_text("no code")
     softmax, double = kernels.load("softmax"), load_object("double.py:kernel")
-    added = {option: LOADING[option]}
-    if where == "an argument of a shipped kernel":
+    added = {f"{option}:class" if "class" in where else option: LOADING[option]}
+    if where in ("an argument of a shipped kernel", "a class of one"):
         target, problem = softmax, {**dict(softmax.problem((64, 512)).arguments), **added}
         default = config = dict(softmax.space_for(softmax.problem((64, 512))).default_config)
     else:

@@ -112,7 +112,8 @@ def check_named(kernel: Kernel, given: Iterable[str]) -> None:
     Raises:
         KernelTypeError: It does, by an option that is no parameter of the kernel.
     """
-    if loading := _LOADING.intersection(given).difference(getattr(kernel, "parameter_names", ())):
+    names = {name.partition(":")[0] for name in given}  # of a decorated kernel's, `NAME:class` too
+    if loading := _LOADING & names.difference(getattr(kernel, "parameter_names", ())):
         raise KernelTypeError(
             f"{', '.join(sorted(loading))} of a file is not used: a compiler of {kernel.name} would load what it names",
             hint="give it in the space of an operation, and tune that",
