@@ -53,6 +53,7 @@ FOREIGN = (
     "triton/setup.py", "triton/0/notes.md", f"triton/0/{KEY.upper()}A/notes.md", f"triton/{KEY.upper()}A/k.cubin",
     "fxgraph/x/y/graph", f"fxgraph/ab/f{KEY}/{KEY}", "aotautograd/mine", "locks/db.lock", "dynamo/code_state_a.pkl",
     f"dynamo/{'0' * 64}/entry", "precompiled_headers/mine.h", "pgo/sizes.csv", "2f/sub/main.py", f"cache/{'2' * 64}",
+    f"{CODE}.js", f"{CODE}.chunk.js", f"{CODE}.tar.gz", f"{CODE}_notes.md", f"c{KEY}/c{KEY}.onnx",
 )  # fmt: skip
 
 

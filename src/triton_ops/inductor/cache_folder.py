@@ -42,7 +42,11 @@ _PARTS = {
 _C = "[a-z2-7]"
 _HASH = _C + "{51}"
 _HALF = r"\.\d+\.\d+\.tmp"  # of a process that was killed while it wrote
-_MADE = r"[._](?!(?:.*\.)?(?:py|pt2)$)[\w.-]+"  # not a package that AOTInductor has made for a user
+_KINDS = (  # no package that AOTInductor has made for a user, and nothing that Inductor does not write
+    "a|bc|bin|cpp|cu|cubin|def|dll|error|fatbin|gch|gv|h|hpp|hsaco|i|json|launch_params|ll|lock|o|obj|pch|ptx|pyd|rsplit"
+    "|rsplit_size|so|spv|txt|weights"
+)
+_MADE = rf"[._](?:[\w.-]*\.)?(?:{_KINDS})"
 _BINARY = r"[\w.-]+\.(?:json|ttir|ttgir|llir|ptx|cubin|amdgcn|hsaco|spv|zebin|source|so)"
 _TMP = r"tmp[a-z0-9_]{8}"
 _PLACES = {  # what the content must hold, where name and place do not suffice, by the patterns of a path's parts
