@@ -288,6 +288,20 @@ def test_what_no_run_has_collected_is_not_removed(compared, tmp_path, name, coll
     assert {path: path.read_text() for path in kept.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
+def test_nothing_is_collected_behind_a_link_that_another_user_planted(compared, tmp_path):
+    folder, outside = tmp_path / "kept", tmp_path / "outside"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    outside.mkdir()
+    (folder / "default").symlink_to(outside)
+    os.chown(folder / "default", 65534, 65534, follow_symlinks=False)
+    fake = machine()
+    with pytest.raises(SettingsError, match="is not collected into: it is a link"):
+        compared(fake, collect=folder)
+    assert (fake.started, list(outside.iterdir())) == ([], [])
+
+
 def test_collecting_follows_no_link_to_what_it_would_remove(compared, tmp_path):
     outside = tmp_path / "outside"
     compared(machine(), collect=outside)

@@ -52,7 +52,8 @@ FOREIGN = (
     f"c{KEY}/notes.md", f"{Path(CODE).name}.py", f"{'2' * 64}.best_config", f"2f/{'2' * 64}.best_config",
     "triton/setup.py", "triton/0/notes.md", f"triton/0/{KEY.upper()}A/notes.md", f"triton/{KEY.upper()}A/k.cubin",
     "fxgraph/x/y/graph", f"fxgraph/ab/f{KEY}/{KEY}", "aotautograd/mine", "locks/db.lock", "dynamo/code_state_a.pkl",
-    f"dynamo/{'0' * 64}/entry", "precompiled_headers/mine.h", "pgo/sizes.csv", "2f/sub/main.py",
+    f"dynamo/{'0' * 64}/entry", "precompiled_headers/mine.h", "pgo/sizes.csv", "2f/sub/main.py", f"cache/{'2' * 64}",
+    f"{CODE}.js", f"{CODE}.chunk.js", f"{CODE}.tar.gz", f"{CODE}_notes.md", f"c{KEY}/c{KEY}.onnx",
 )  # fmt: skip
 
 
@@ -213,7 +214,7 @@ def test_cleaning_removes_what_inductor_made_and_its_folders_alone(cache):
 
 
 def test_cleaning_leaves_what_is_not_provably_inductors(cache):
-    written(cache, dict.fromkeys(FOREIGN, b"mine"))
+    written(cache, dict.fromkeys(FOREIGN, b'{"system": "mine"}'))
     (cache / "empty").mkdir()
     (cache / "ui" / "empty").mkdir()
     for number in range(40):  # so that it is mostly a cache
@@ -354,6 +355,7 @@ def test_own_says_where_it_adds_nothing(cli):
         (["draw", "no-such-file"], 2),
         (["draw", str(FUSED), "--out", "/no/such/folder/x.svg"], 2),
         (["cache", "--older-than", "3"], 2),
+        (["cache", "--clean", "--older-than", "nan"], 2),
         (["cache", "--folder", str(FUSED)], 4),
     ],
 )

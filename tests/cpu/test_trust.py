@@ -11,25 +11,29 @@ from pathlib import Path
 import pytest
 
 import triton_ops
-from triton_ops import operation
+from triton_ops import kernels, operation
 from triton_ops._files import own_temporary_folder, private
 from triton_ops.backend.entries import disk_cache
 from triton_ops.backend.offline import compiler_environment
 from triton_ops.cache import Key, LockPlan, Record, Timing, lock_of, read_lockfile, write_lockfile
 from triton_ops.cli.app import main
-from triton_ops.cli.target import load_kernels
+from triton_ops.cli.target import load_kernels, load_object
 from triton_ops.compile_modes.run_folder import run_folder
 from triton_ops.exceptions import CacheError, NotLoadedError
-from triton_ops.hardware import probe
-from triton_ops.history.misses import Harvest
+from triton_ops.hardware import probe, spec_named
+from triton_ops.history.misses import Harvest, read_misses
 from triton_ops.history.recall import store_in
 from triton_ops.inductor.modes import CompileMode
+from triton_ops.many.problem import Options
 from triton_ops.problem import Problem
 from triton_ops.processes.child import environment
+from triton_ops.serving.from_misses import tune_misses
 from triton_ops.serving.prepare import prepare
 from triton_ops.serving.targets import Targets, as_target, kernel_in
 from triton_ops.space import Config
 from triton_ops.space.members import members_named
+from triton_ops.task.effort import effort_of
+from triton_ops.tensors import TensorSpec
 
 MARK = Path("mark")
 EVIL = "from pathlib import Path\nPath('mark').touch()\ndef run(path, config='x'):\n    Path(path).touch()\n"
@@ -251,6 +255,67 @@ def test_kernels_are_loaded_from_a_file_a_module_or_one_by_one(capsys, monkeypat
         sys.modules.pop("own", None)
         assert main(["verify", path, *words, "--kernels", named]) == (6 if outcome == "not loaded" else 0)
         assert json.loads(capsys.readouterr().out)[0]["outcome"] == outcome
+
+
+LOADING = {"ir_override": "evil.ptx", "ptx_options": "-o mark"}
+KERNEL = """
+import triton, triton.language as tl
+from triton_ops import TritonKernel
+
+@triton.jit
+def double(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+kernel = TritonKernel(double, lambda meta: (1,), outputs=("x",))
+"""
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("option", LOADING)
+@pytest.mark.parametrize(
+    "where", ["an argument of a shipped kernel", "a class of one", "a config without a space", "its default"]
+)
+def test_a_file_gives_a_compiler_no_files(where, option, capsys):
+    pytest.importorskip("triton")
+    Path("double.py").write_text(KERNEL)
+    Path("evil.ptx").write_text("no code")
+    softmax, double = kernels.load("softmax"), load_object("double.py:kernel")
+    added = {f"{option}:class" if "class" in where else option: LOADING[option]}
+    if where in ("an argument of a shipped kernel", "a class of one"):
+        target, problem = softmax, {**dict(softmax.problem((64, 512)).arguments), **added}
+        default = config = dict(softmax.space_for(softmax.problem((64, 512))).default_config)
+    else:
+        target, problem = double, {"x": TensorSpec((64,), "float32"), "n": 64}
+        default, config = {"BLOCK": 64}, {"BLOCK": 64}
+        (config if "config" in where else default).update(added)
+    key = Key.of(Problem(target.name, tuple(problem.items())), kernel_in(target).identity, spec_named("H100"))
+    record = Record(key=key, winner=Config(config), default=Config(default), timing=Timing(1.0, 1.0, 1.0, 3))
+    write_lockfile(lock_of([record], LockPlan())[0], "lock.json")
+    assert main(["verify", "lock.json", "--static", "--json", "--kernels", "double.py"]) == 5
+    (verdict,) = json.loads(capsys.readouterr().out)
+    assert (verdict["outcome"], f"{option} of a file is not used" in verdict["reason"]) == ("invalid", True)
+    device = read_lockfile("lock.json").devices[0].alias
+    assert f"{option} of a file is not used" in prepare("lock.json", targets=[double], alias=device).failed[0][1]
+    sys.modules.pop("double", None)
+
+
+@pytest.mark.triton
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("option", LOADING)
+def test_a_miss_gives_a_compiler_no_files(option):
+    pytest.importorskip("triton")
+    softmax = kernels.load("softmax")
+    problem = {**dict(softmax.problem((64, 512)).arguments), option: LOADING[option]}
+    key = Key.of(Problem("softmax", tuple(problem.items())), softmax.kernel.identity, probe("cpu"))
+    harvest = Harvest(Path("cache"))
+    harvest.note(key)
+    harvest.flush()
+    (served,), _ = tune_misses(
+        read_misses(Path("cache")), Targets(), Options(plan=effort_of("quick"), cache_dir="cache")
+    )
+    assert f"{option} of a file is not used" in served.reason
 
 
 # Folders of compiled code

@@ -120,7 +120,7 @@ def cache(
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Show Inductor's cache folder and what is in it, or clean it; files that are not Inductor's stay."""
-    if days < 0 or (days and not empty):
+    if not days >= 0 or (days and not empty):
         raise SettingsError(f"--older-than is {days:g}; it must be 0 or more days, and goes with --clean")
     found = cleanable(folder, days * _S_PER_DAY) if empty else content_of(folder)
     if not as_json:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triton_ops._files import ensure_folder, read_named, write_named
+from triton_ops._files import ensure_folder, folder_within, read_named, write_named
 from triton_ops._sealed import DamagedError, parsed, sealed, unsealed
 from triton_ops.compile_modes.run_folder import file_name
 from triton_ops.exceptions import SettingsError
@@ -92,6 +92,12 @@ class Collection:
 
 
 def _earlier(own: Path) -> _Earlier:
+    try:
+        folder_within(own.parent, own)
+    except FileNotFoundError:
+        return _Earlier()
+    except OSError as error:  # such as a link of another user's, behind which somebody's files lie
+        raise SettingsError(f"{own} is not collected into: {error.strerror}", hint="name another folder") from error
     there = tuple(_files(own))
     comparison, files = "", {}
     with contextlib.suppress(OSError, DamagedError, KeyError, TypeError, ValueError):  # then nothing is listed

@@ -42,7 +42,11 @@ _PARTS = {
 _C = "[a-z2-7]"
 _HASH = _C + "{51}"
 _HALF = r"\.\d+\.\d+\.tmp"  # of a process that was killed while it wrote
-_MADE = r"[._](?!(?:.*\.)?(?:py|pt2)$)[\w.-]+"  # not a package that AOTInductor has made for a user
+_KINDS = (  # no package that AOTInductor has made for a user, and nothing that Inductor does not write
+    "a|bc|bin|cpp|cu|cubin|def|dll|error|fatbin|gch|gv|h|hpp|hsaco|i|json|launch_params|ll|lock|o|obj|pch|ptx|pyd|rsplit"
+    "|rsplit_size|so|spv|txt|weights"
+)
+_MADE = rf"[._](?:[\w.-]*\.)?(?:{_KINDS})"
 _BINARY = r"[\w.-]+\.(?:json|ttir|ttgir|llir|ptx|cubin|amdgcn|hsaco|spv|zebin|source|so)"
 _TMP = r"tmp[a-z0-9_]{8}"
 _PLACES = {  # what the content must hold, where name and place do not suffice, by the patterns of a path's parts
@@ -54,7 +58,7 @@ _PLACES = {  # what the content must hold, where name and place do not suffice, 
     ("fxgraph", f"({_C}{{2}})", rf"f\1{_C}{{49}}", f"(?:{_HASH}|{_HALF})"): b"",
     ("triton", r"\d+", "[A-Z2-7]{52}", _BINARY): b"",
     (_TMP, "triton", "[A-Z2-7]{52}", _BINARY): b"",
-    ("cache", "[0-9a-f]{64}"): b'"system"',
+    ("cache", "[0-9a-f]{64}"): b'{\n    "system": {',
     ("cache", "inductor_on_disk_cache", "[0-9a-f]{32}"): b"",
     ("cache", "inductor_on_disk_cache", "locks", r"[0-9a-f]{4}\.lock"): b"",
     ("locks", rf"[a-z]{_HASH}\.lock"): b"",

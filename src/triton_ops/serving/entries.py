@@ -15,7 +15,7 @@ from triton_ops.exceptions import SpaceError, TritonKernelError
 from triton_ops.hardware import DeviceSpec, Target, named_target, spec_named, target_of
 from triton_ops.problem import Problem, from_plain
 from triton_ops.serving.stand_ins import kind_of, specialised, stand_ins
-from triton_ops.serving.targets import Targets, kernel_in
+from triton_ops.serving.targets import Targets, check_named, kernel_in
 from triton_ops.space import ConfigSpace
 
 UNREACHABLE = "no launch finds it"
@@ -85,6 +85,8 @@ class Bound:
             for reason in (self._why_unreachable(lock), self._why_outside_space()):
                 if reason is not None:
                     return reason
+            own = (*self.entry.config, *(self.entry.default or ())) if self.space is None else ()
+            check_named(self.kernel, [*self.entry.problem, *own])
             if self.specs is not None:
                 self.kernel.check(self.entry.config, Arguments(keyword=self.specs))
         except TritonKernelError as error:

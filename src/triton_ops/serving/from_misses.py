@@ -18,7 +18,7 @@ from triton_ops.many.cluster.engine import RayEngine
 from triton_ops.many.executor import Job, Place
 from triton_ops.many.problem import Options, TuneProblem, tuned
 from triton_ops.many.session import ManyResult, ProblemOutcome, run_jobs
-from triton_ops.serving.targets import DECORATED, Targets, made_on, specs_of
+from triton_ops.serving.targets import DECORATED, Targets, check_named, kernel_in, made_on, specs_of
 from triton_ops.tolerance import Tolerance
 from triton_ops.trial import TuningResult
 
@@ -156,8 +156,9 @@ def _found(miss: Miss, targets: Targets) -> Any:
     """
     if miss.call is not None:
         return targets.decorated(miss.key.kernel)
-    specs_of(unkeyed(miss.key.problem)[0])
-    return targets.find(miss.key.kernel)
+    found = targets.find(miss.key.kernel)
+    check_named(kernel_in(found), specs_of(unkeyed(miss.key.problem)[0]))
+    return found
 
 
 def _here(miss: Miss, kind: str) -> str:

@@ -21,6 +21,7 @@ from triton_ops.tensors import TensorSpec
 Target = Operation | Kernel
 DECORATED = "triton_ops.dispatch.noted"
 _NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
+_LOADING = frozenset({"ir_override", "ptx_options", "extern_libs"})  # by these Triton's compilers are given files
 _OF_A_PROGRAM = "a script or notebook has defined it, and no other program can: define it in a module"
 
 
@@ -99,6 +100,24 @@ def as_target(given: Any) -> Target:
 def kernel_in(target: Target) -> Kernel:
     """The kernel of an operation, or the kernel itself."""
     return target.kernel if isinstance(target, Operation) else target
+
+
+def check_named(kernel: Kernel, given: Iterable[str]) -> None:
+    """Check that what a file gives a kernel names no file to its compiler.
+
+    Args:
+        kernel: The kernel.
+        given: The names of arguments and of values of a config without a space.
+
+    Raises:
+        KernelTypeError: It does, by an option that is no parameter of the kernel.
+    """
+    names = {name.partition(":")[0] for name in given}  # of a decorated kernel's, `NAME:class` too
+    if loading := _LOADING & names.difference(getattr(kernel, "parameter_names", ())):
+        raise KernelTypeError(
+            f"{', '.join(sorted(loading))} of a file is not used: a compiler of {kernel.name} would load what it names",
+            hint="give it in the space of an operation, and tune that",
+        )
 
 
 def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
