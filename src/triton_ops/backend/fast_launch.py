@@ -188,8 +188,9 @@ class FastLaunch:
         else:
             way, added = _ONE_BY_ONE, (packed, None, None, None)
         lone = len(self.owner.configs) == 1
+        shown = MISSING if known.shown is None else known.shown  # where nothing is shown, each launch is decided
         entry = (way, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
-                 known.place, known.shown, known.count.up, known.holds,
+                 known.place, shown, known.count.up, known.holds,
                  self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
@@ -225,7 +226,8 @@ class FastLaunch:
             ),
             left_out="".join(_LEFT_OUT.format(name=name) for name in told),
             key=", ".join(["@device", *map(_part, params), *values, *(f"@left_out_{name}" for name in told)]),
-            doubts=" or ".join(_doubts(space)),
+            doubts=" or ".join([f"{_place_of(self.owner, 'fn')} is not @kernel", *_doubts(space)]),
+            **{name: _place_of(self.owner, name) for name in ("configs", "cache", "best_config")},
             variant=_VARIANT.format(meta=meta) if self.function is not self._jit else "",
             constexprs="".join(f"{param.name}, " for param in params if param.is_constexpr),
             meta=meta,
@@ -246,7 +248,8 @@ class FastLaunch:
             **{f"default_{param.name}": param.default for param in jit.params if param.has_default},
             "MISSING": MISSING, "backend": backend, "driver": _driver(), "seen_driver": self._driver,
             "entries": self._entries, "specialize": _specialize(), "runtime": runtime, "compilation": compilation,
-            "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner,
+            "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner, "state": vars(self.owner),
+            "plain": _plain(type(self.owner.cache)), "get": dict.get, "type": type,
             "kind": type(jit), "run_of_kind": type(jit).run, "own": vars(jit), "kernel": self.function,
             "jit": jit, "jit_debug": jit.debug, "caches": jit.device_caches,
             "hooks_before": jit.pre_run_hooks, "enter": runtime.launch_enter_hook, "exit": runtime.launch_exit_hook,
@@ -284,12 +287,20 @@ def launch(@grid, {head}, **@options):
      @place, @shown, @count, @holds, @cached, ({constexprs})) = @entry
     if @caches.get(@device) is not @cached:
         return None
-    @configs, @cache = @owner.configs, @owner.cache
+    @configs = {configs}
     if @config.__dict__ != @values or (@len(@configs) == 1) is not @lone:
         return None
     try:
-        if @configs[0] is not @config if @place is None else @place not in @cache or @cache[@place] is not @shown:
-            return None
+        if @place is None:
+            if @configs[0] is not @config:
+                return None
+        else:
+            @cache = {cache}
+            if @type(@cache) is @plain:
+                if @get(@cache, @place) is not @shown:
+                    return None
+            elif @place not in @cache or @cache[@place] is not @shown:
+                return None
     except @no_key:
         return None
     if @holds is not None and not @holds():
@@ -304,7 +315,7 @@ def launch(@grid, {head}, **@options):
         return None
     if not 0 < @extents < 4:
         return None
-    @owner.best_config = @config
+    {best_config} = @config
     @x, @y, @z = @grid[0], @grid[1] if @extents > 1 else 1, @grid[2] if @extents > 2 else 1
     if @in_one:
         @run(@x, @y, @z, @active.get_current_stream(@device), @function, *@added, ({names},))
@@ -338,10 +349,29 @@ def _prefix(names: Sequence[str]) -> str:
     return found
 
 
+def _place_of(owner: Any, name: str) -> str:
+    """Where a launch reads and writes an attribute of the owner: its own dictionary, past proxies and our properties.
+
+    A class that says otherwise, such as a subclass with a property of that name, is asked for the attribute.
+    """
+    kind = owner.__class__
+    put, kept = getattr(kind, name, None), f"_{name}"
+    if getattr(getattr(put, "fget", None), "__module__", "").startswith("triton_ops.") and kept in vars(owner):
+        return f"@state[{kept!r}]"
+    plain = put is None and kind.__setattr__ is object.__setattr__ and not hasattr(kind, "__getattr__")
+    return f"@state[{name!r}]" if plain and kind.__getattribute__ is object.__getattribute__ else f"@owner.{name}"
+
+
+def _plain(kind: type) -> Any:
+    """The class of a cache that answers as a dict does, which is asked once; else None."""
+    same = all(getattr(kind, name, None) is getattr(dict, name) for name in ("__getitem__", "__contains__", "get"))
+    return kind if same and not hasattr(kind, "__missing__") else None
+
+
 def _doubts(space: Mapping[str, Any]) -> list[str]:
     """Conditions under which a launch goes the plain way."""
     found = [
-        "@owner.fn is not @kernel", "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before",
+        "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before",
         "@runtime.launch_enter_hook is not @enter", "@runtime.launch_exit_hook is not @exit",
         "@runtime.debug is not @debug", "@jit.debug is not @jit_debug", "@compilation.instrumentation_mode != @mode",
     ]  # fmt: skip

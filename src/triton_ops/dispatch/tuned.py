@@ -132,13 +132,12 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         """A function that launches with this grid."""
         if self._traced.outside is not None:
             return partial(self._traced.outside, grid)
-        launches, fast, own, kind = self.launches, self.launches.fast, self.__dict__, type(self)
+        launches, own = self.launches, self.__dict__
+        fast = launches.fast
 
         def launch(*args: Any, **kwargs: Any) -> Any:
-            if "run" in own or kind.run is not _RUN:  # somebody has put another function there
+            if AUTOTUNER.run is not Expected.run or "run" in own or type(self).run is not _RUN:  # somebody's own
                 return self.run(*args, grid=grid, warmup=False, **kwargs)
-            if AUTOTUNER.run is not Expected.run:
-                return self.launched(grid, *args, **kwargs)
             launched = fast.call(grid, *args, **kwargs)
             return launches.plainly(grid, args, kwargs) if launched is None else launched
 
