@@ -1,0 +1,40 @@
+"""Faces of rooms: packages whose names are imported from their files when they are first used."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+_IMPORT = re.compile(r"^    from (triton_ops[\w.]*) import (?:\(\s*)?(\w+) as \2\b", re.MULTILINE)
+
+
+def lazy_face(spec: Any) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The `__getattr__`, `__dir__` and `__all__` of a package, from the imports that it shows to type checkers.
+
+    Each name stands once in the package's source, as `from module import name as name` under `TYPE_CHECKING`, where
+    type checkers, editors and import-linter find it too. A use of the name imports that module and no other.
+
+    Args:
+        spec: The package's `__spec__`.
+
+    Raises:
+        AttributeError: Of `__getattr__`, for a name that the package does not show.
+    """
+    modules, package = shown(spec), sys.modules[spec.name]
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=package)
+        value = getattr(import_module(modules[name]), name)
+        setattr(package, name, value)
+        return value
+
+    return get, lambda: sorted({*vars(package), *modules}), sorted(modules)
+
+
+def shown(spec: Any) -> dict[str, str]:
+    """The names that a package shows, each with the module that has it."""
+    return {name: module for module, name in _IMPORT.findall(spec.loader.get_source(spec.name))}
