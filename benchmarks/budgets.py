@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops import FunctionKernel, TuningResult, kernels, tune
-from triton_ops.progress.events import Silent
+from triton_ops.tuner import Silent
 
 BUDGETS_S = (2.0, 4.0, 10.0, 30.0)
 SHARE, LEAST_S = 0.2, 1.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import headed, save
-from triton_ops.history.run_log import read_run
+from triton_ops.records import read_run
 
 FORM = ("ALGORITHM", "LOADS", "DESCRIPTORS", "SWAPPED")
 

@@ -32,7 +32,7 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops import TensorSpec, chooser, compare
-from triton_ops.hardware import probe
+from triton_ops.device import probe
 
 LAYERS = ((4096, 4096), (14336, 4096), (4096, 14336), (6144, 4096), (8192, 8192))  # N and K of common models
 ROWS = (1, 16, 64, 256, 1024, 8192)

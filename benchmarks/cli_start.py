@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 from benchmarks.document import headed, save
-from triton_ops._cpus import usable_cpus
-from triton_ops.hardware import probe
+from triton_ops.base import usable_cpus
+from triton_ops.device import probe
 
 BARE = "python -c pass"
 COMMANDS = ("--version", "--help", "show", "cache path", "cache ls")

@@ -27,11 +27,10 @@ import triton
 from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, operation_of
 from triton_ops import ConfigSpace, Operation, compare, tune
-from triton_ops.hardware import probe
+from triton_ops.device import probe
 from triton_ops.kernels.matmul.kernel import grid, matmul_kernel
-from triton_ops.progress.events import Silent
-from triton_ops.results.as_json import result_json
 from triton_ops.space import Config
+from triton_ops.tuner import Silent, result_json
 
 NAME, SHAPE, DTYPE = SPACES["matmul bf16 4096"]
 _OPTIONS = ("num_warps", "num_stages")

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from triton_ops import Comparison, compare
-from triton_ops.hardware import probe
+from triton_ops.device import probe
 
 LEAST_SAME = 0.94  # of the comparisons with itself must not tell a difference
 LEAST_FOUND = 0.95  # of the 10 % must be found, with the right sign

@@ -20,13 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.compile_host import CompileHost
-from triton_ops.compile_pool.other_hosts import OtherHost, OtherHosts
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.hardware import named_target
+from triton_ops.backend import AheadOfTime, Arguments
+from triton_ops.compilation import CompileHost, CompilePool, OtherHost, OtherHosts, SharedCpus
+from triton_ops.device import named_target
 from triton_ops.kernels import load
 
 SHAPE = (4096, 4096, 4096)

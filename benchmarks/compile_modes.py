@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops import tune_compile
+from triton_ops.compile_modes import MODES
 from triton_ops.compile_modes.scenarios import llama_block, norm_chain, simple_mlp
-from triton_ops.inductor.modes import MODES
 
 MODELS = {
     "simple-mlp": partial(simple_mlp, 256, (1024, 1024, 1024), device="cpu"),

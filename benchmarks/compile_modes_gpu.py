@@ -33,10 +33,9 @@ import torch
 
 from benchmarks.document import headed, save
 from triton_ops import tune_compile
-from triton_ops.compile_modes.report import CompileReport
+from triton_ops.compile_modes import CompileReport, gate_here
 from triton_ops.compile_modes.scenarios import llama_block, simple_mlp
-from triton_ops.hardware import probe
-from triton_ops.inductor.gate import gate_here
+from triton_ops.device import probe
 
 MODELS: dict[str, Callable[..., Any]] = {
     "mlp-fp32": partial(simple_mlp, 256, (1024, 1024, 1024), dtype="float32"),

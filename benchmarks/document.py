@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from triton_ops.results.record import versions
+from triton_ops.tuner import versions
 
 
 def headed(command: str, commit: str | None, **content: Any) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from benchmarks.planted import ON_CPU, ON_CUDA, fault_of, product, product_space
 from benchmarks.process_faults import GOOD, sums_space
 from benchmarks.workers import workers_of
 from triton_ops import TuningResult, release_processes, tune
-from triton_ops.hardware import probe
-from triton_ops.task.effort import Patience
+from triton_ops.device import probe
+from triton_ops.request import Patience
 
 PATIENCE = Patience(launch_s=5.0)
 

@@ -31,12 +31,10 @@ from typing import Any
 from benchmarks.document import headed, save
 from benchmarks.fleet_kernel import CONFIGS, LAUNCH_MS, simulated
 from triton_ops import TuneProblem, tune
-from triton_ops.history.run_log import Resumed, Tried, read_run
-from triton_ops.many.cluster.engine import RayEngine
-from triton_ops.many.problem import Options
-from triton_ops.many.session import ManyResult, jobs_of, run_jobs
-from triton_ops.progress.events import Silent
-from triton_ops.task.effort import PRESETS
+from triton_ops.many import ManyResult, Options, RayEngine, jobs_of, run_jobs
+from triton_ops.records import Resumed, Tried, read_run
+from triton_ops.request.effort import PRESETS
+from triton_ops.tuner import Silent
 
 EFFORT = replace(PRESETS["quick"], name="fleet", search="exhaustive")
 _ALONE = 2  # problems that are tuned in one process, for the ideal

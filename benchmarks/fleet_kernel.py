@@ -7,7 +7,7 @@ import os
 import time
 
 from triton_ops import operation
-from triton_ops.testing.simulate import SimulatedDevice
+from triton_ops.lab.simulated_device import SimulatedDevice
 
 LAUNCH_MS = 60.0
 """The true time of the fastest config's launch."""

@@ -23,16 +23,15 @@ import triton_ops.kernels
 from benchmarks.apart import Task, rows_apart, serve
 from benchmarks.document import headed, save
 from triton_ops import Config, Operation, TritonKernelError, compare
-from triton_ops._optional import require
-from triton_ops.analysis import examine
-from triton_ops.backend import Arguments, CandidateError, FormsKernel
-from triton_ops.backend.offline import AheadOfTime, described
+from triton_ops.backend import AheadOfTime, Arguments, CandidateError, FormsKernel, described
+from triton_ops.base import require
 from triton_ops.benchmark.kernels import check_result
 from triton_ops.benchmark.rivals import rivals_of
-from triton_ops.cache import read_lockfile
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.hardware import named_target
+from triton_ops.compilation import CompilePool
+from triton_ops.compilation.tiers import examine
+from triton_ops.device import named_target
 from triton_ops.kernels import load
+from triton_ops.records import read_lockfile
 
 SHIPPED = "shipped"
 _COMPILE_S = 40.0  # that max-autotune may take besides

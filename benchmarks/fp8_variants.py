@@ -22,12 +22,11 @@ from benchmarks.apart import Task, rows_apart, serve
 from benchmarks.document import headed, save
 from benchmarks.form_race import BAD, made_of, told
 from triton_ops import Config, TritonKernelError, compare
-from triton_ops._optional import require
-from triton_ops.backend import Arguments, CandidateError
-from triton_ops.backend.offline import AheadOfTime, described
+from triton_ops.backend import AheadOfTime, Arguments, CandidateError, described
+from triton_ops.base import require
 from triton_ops.benchmark.kernels import check_result
 from triton_ops.benchmark.rivals import rivals_of
-from triton_ops.hardware import named_target
+from triton_ops.device import named_target
 from triton_ops.kernels import load
 
 OPERATION = load("fp8_gemm")

@@ -21,10 +21,11 @@ import torch
 from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
 from triton_ops import tune
-from triton_ops.hardware import probe
-from triton_ops.measure import Arm, EventTimer, Launch, interleave
-from triton_ops.results.as_json import result_json
+from triton_ops.device import probe
 from triton_ops.space import Config
+from triton_ops.timing import Arm, Launch, interleave
+from triton_ops.timing.events import EventTimer
+from triton_ops.tuner import result_json
 
 ROUNDS = 40
 BLOCK = 10

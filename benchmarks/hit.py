@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops import FunctionKernel, TensorSpec, operation, recall, tune
-from triton_ops._cpus import usable_cpus
-from triton_ops.hardware import probe
+from triton_ops.base import usable_cpus
+from triton_ops.device import probe
 
 SPACE = {"BLOCK": [16, 32, 64]}
 

@@ -24,13 +24,14 @@ import torch
 from benchmarks.document import headed, save
 from benchmarks.spaces import operation_of
 from triton_ops import Operation
-from triton_ops._cpus import usable_cpus
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.hardware import probe, target_of
-from triton_ops.measure import EventTimer, GraphTimer, Launch, take
-from triton_ops.measure.stats import median_interval
+from triton_ops.backend import AheadOfTime, Arguments
+from triton_ops.base import usable_cpus
+from triton_ops.compilation import CompilePool
+from triton_ops.device import probe, target_of
+from triton_ops.timing import Launch, take
+from triton_ops.timing.events import EventTimer
+from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.statistics import median_interval
 
 TURNS = 8
 SAMPLES = 30

@@ -11,41 +11,42 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import tune
-from triton_ops.autotuner.cache import ConfigCache
+from triton_ops.autotuner import ConfigCache
 from triton_ops.backend import operation
-from triton_ops.cache import (
+from triton_ops.cli.show import _facts, _overview
+from triton_ops.device import Calibration, load_calibration, machine_of, save_calibration, spec_named
+from triton_ops.device.machine import calibration_path
+from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
+from triton_ops.lab import read_recording, write_recording
+from triton_ops.records import (
     RECORDS,
     DirectoryStore,
-    Key,
     LockedDevice,
     LockEntry,
     Lockfile,
     Measured,
     MemoryStore,
-    Origin,
+    Quarantine,
     Record,
+    Runs,
+    dumps,
     export_records,
     import_records,
+    note_miss,
     open_store,
     read_lockfile,
+    read_misses,
+    read_run,
+    transfers_to,
+    write_lockfile,
 )
-from triton_ops.cache.lockfile import dumps, write_lockfile
-from triton_ops.cli.show import _facts, _overview
-from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
-from triton_ops.hardware import Calibration, load_calibration, machine_of, save_calibration, spec_named
-from triton_ops.hardware.calibration import calibration_path
-from triton_ops.history.misses import flush_misses, note_miss, read_misses
-from triton_ops.history.quarantine import Quarantine
-from triton_ops.history.run_log import has_ended, read_run
-from triton_ops.history.runs import Runs
-from triton_ops.history.transfer import transfers_to
-from triton_ops.progress.events import Silent
-from triton_ops.replay.recorder import write_recording
-from triton_ops.replay.recording import read_recording
+from triton_ops.records import EntryOrigin as Origin
+from triton_ops.records.misses import flush_misses
+from triton_ops.records.run_log import has_ended
+from triton_ops.request import make_task
 from triton_ops.space import Config
-from triton_ops.task.request import make_task
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Status, Trial
+from triton_ops.tuner import Silent
+from triton_ops.values import Key, Status, TensorSpec, Trial
 
 ASKED = 3  # times that each miss is noted: its count is that, or a multiple where a line is repeated
 MOST_VISITS = 20  # lines of a run log that are alike

@@ -20,16 +20,14 @@ from typing import Any
 from benchmarks.document import headed, save
 from benchmarks.plain_kernels import SPACES
 from triton_ops import Operation
-from triton_ops._cpus import usable_cpus
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.expectation.prior import inferred_prior
-from triton_ops.expectation.survey import considered
-from triton_ops.hardware import machine_of, named_target, spec_named
+from triton_ops.backend import AheadOfTime, Arguments
+from triton_ops.base import usable_cpus
+from triton_ops.compilation import CompilePool
+from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.kernels.matmul import plain
-from triton_ops.problem import Problem
 from triton_ops.space import Choice, ConfigSpace, as_space
+from triton_ops.tuner import considered, inferred_prior
+from triton_ops.values import Problem
 
 GPU, ARCH = "NVIDIA H200", "sm_90"
 MATMUL = (4096, 4096, 4096)

@@ -20,19 +20,15 @@ from benchmarks import recorded_kernels
 from benchmarks.document import save
 from benchmarks.model_quality import figures, read, show, time_ms
 from benchmarks.plain_kernels import SPACES
-from triton_ops.backend import Arguments, TritonKernel
+from triton_ops.backend import Arguments, TritonKernel, described
 from triton_ops.backend.front_end import kernel_work
-from triton_ops.backend.offline import described
-from triton_ops.hardware import machine_of, named_target, spec_named
+from triton_ops.cost_model import Model, Readings, groups, inferred_model, readings_json, recorded_model
+from triton_ops.cost_model import readings_of as kept_readings
+from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.kernels import load
-from triton_ops.ranking.inferred_prior import inferred_model
-from triton_ops.ranking.predict import Model
-from triton_ops.ranking.readings import Readings, groups, readings_json
-from triton_ops.ranking.readings import readings_of as kept_readings
-from triton_ops.ranking.recorded_work import recorded_model
-from triton_ops.replay.recorder import write_recording
+from triton_ops.lab import write_recording
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec, dtype_name
+from triton_ops.values import TensorSpec, dtype_name
 
 _OPTIONS = ("num_warps", "num_stages")
 _MEANT = ("spearman", "best_of_1", "best_of_5", "best_of_10")  # figures that have a mean

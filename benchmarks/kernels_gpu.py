@@ -31,8 +31,8 @@ import torch
 from benchmarks import kernel_limits
 from benchmarks.document import commit_here, headed, save
 from triton_ops import kernels, time_ms
-from triton_ops.benchmark.kernels import KernelRow, KernelRun, rows_of
-from triton_ops.hardware import probe
+from triton_ops.benchmark import KernelRow, KernelRun, rows_of
+from triton_ops.device import probe
 
 COPY_BYTES = 2**31  # read and written together: forty times the L2 of an H200
 BY_BANDWIDTH = ("softmax", "layer_norm", "rmsnorm_rope", "fp8_quantize", "fp8_dequantize", "gated_mlp_backward")

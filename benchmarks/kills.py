@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from triton_ops.history.run_log import Tried, read_run
+from triton_ops.records import Tried, read_run
 
 CONFIGS = 60
 WINNER = 17
@@ -28,7 +28,7 @@ TARGET = f'''
 import os, time
 from pathlib import Path
 from triton_ops import operation
-from triton_ops.measure import choose
+from triton_ops.timing import choose
 
 class Clock:
     now = 0

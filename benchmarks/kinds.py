@@ -22,9 +22,9 @@ from benchmarks.document import headed, save
 from benchmarks.kernels import KINDS
 from benchmarks.live_tune import judged_on
 from triton_ops import Operation, TuningResult, tune
-from triton_ops.hardware import probe
-from triton_ops.progress.events import Silent
+from triton_ops.device import probe
 from triton_ops.space import Config
+from triton_ops.tuner import Silent
 
 WITHIN = 0.01
 _LEADERS = 4  # of the exhaustive tune that are judged beside its ties

@@ -24,8 +24,9 @@ import triton
 import triton.language as tl
 
 from benchmarks.document import headed, save
-from triton_ops.hardware import probe
-from triton_ops.measure import GraphTimer, Launch, take
+from triton_ops.device import probe
+from triton_ops.timing import Launch, take
+from triton_ops.timing.graph import GraphTimer
 
 POLICIES = ("", "evict_first", "evict_last")
 SHARES_OF_L2 = (0.25, 0.5)

@@ -26,7 +26,7 @@ import triton.language as tl
 
 import triton_ops
 from benchmarks.document import headed, save
-from triton_ops.testing.launches import launches_that_do_nothing
+from triton_ops.lab import launches_that_do_nothing
 
 LIMITS = {"triton.autotune": 0.45, "plain JIT": 0.70}
 ROUNDS, CALLS = 40, 500

@@ -20,8 +20,9 @@ import torch
 
 from benchmarks.document import headed, save
 from triton_ops import chooser
-from triton_ops.hardware import probe
-from triton_ops.measure import GraphTimer, Launch, Sampler
+from triton_ops.device import probe
+from triton_ops.timing import Launch, Sampler
+from triton_ops.timing.graph import GraphTimer
 
 SETS, GROUPS, CAPTURES, SAMPLES = 8, 4, 3, 40
 TILES = {

@@ -36,14 +36,13 @@ from benchmarks.document import headed, save
 from benchmarks.live_cases import CASES, DECLARED
 from benchmarks.unverified import timer_on, unverified
 from triton_ops import Operation, tune
-from triton_ops.hardware import probe
-from triton_ops.history.run_log import read_run
-from triton_ops.measure import Arm, gap, interleave, take
-from triton_ops.measure.decision import relative_levels
-from triton_ops.progress.events import Silent
+from triton_ops.device import probe
+from triton_ops.records import read_run
+from triton_ops.request import effort_of
 from triton_ops.settings import cache_dir
 from triton_ops.space import Config
-from triton_ops.task.effort import effort_of
+from triton_ops.timing import Arm, gap, interleave, relative_levels, take
+from triton_ops.tuner import Silent
 
 IMPORTED = time.time()
 ROUNDS = 140

@@ -40,20 +40,17 @@ from benchmarks.document import headed, save
 from benchmarks.many_figures import grades_of, merged, told_of, winners_of
 from benchmarks.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
-from triton_ops.cache import without_shared_lockfiles
-from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.hardware import probe
-from triton_ops.history.run_log import Tried, read_run
-from triton_ops.many import session
-from triton_ops.many.events import Follows
-from triton_ops.many.executor import Executor
-from triton_ops.many.local import LocalExecutor
-from triton_ops.many.problem import Options
-from triton_ops.many.session import ManyResult, ProblemOutcome, jobs_of, run_jobs
-from triton_ops.progress.events import Silent
+from triton_ops.compilation import SharedCpus
+from triton_ops.device import probe
+from triton_ops.many import ManyResult, Options, ProblemOutcome, jobs_of, run_jobs, session
+from triton_ops.many.executor import Executor, LocalExecutor
+from triton_ops.many.run import Follows
+from triton_ops.records import Tried, read_run
+from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
+from triton_ops.request import Budget, effort_of
+from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
-from triton_ops.task.budget import Budget
-from triton_ops.task.effort import PRESETS, effort_of
+from triton_ops.tuner import Silent
 
 NAMED = {
     "attention": ("llama-8b-prefill", "llama-8b-decode", "qwen-0.5b-prefill", "whisper-large"),

@@ -33,27 +33,19 @@ from typing import Any, NamedTuple
 from benchmarks.document import headed, save
 from benchmarks.many_problems import problems
 from triton_ops import Operation, TuneProblem
-from triton_ops.cache import without_shared_lockfiles
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.evaluation.finals import FinalRequest
-from triton_ops.evaluation.outcome import Outcome, fastest_screening
-from triton_ops.evaluation.station import Assignment, StationFacts
-from triton_ops.hardware import machine_of, spec_named
-from triton_ops.many import session
-from triton_ops.many.events import Follows
-from triton_ops.many.executor import Executor
-from triton_ops.many.local import LocalExecutor
-from triton_ops.many.problem import Options
-from triton_ops.many.session import ManyResult, jobs_of, run_jobs
-from triton_ops.ranking.predict import Model
-from triton_ops.resources import Resources
-from triton_ops.runner import stations
+from triton_ops.compilation import CompilePool, SharedCpus
+from triton_ops.cost_model import Model
+from triton_ops.device import machine_of, spec_named
+from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, fastest_screening
+from triton_ops.kernel_ir import KernelWork
+from triton_ops.many import ManyResult, Options, jobs_of, run_jobs, session
+from triton_ops.many.executor import Executor, LocalExecutor
+from triton_ops.many.run import Follows
+from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
+from triton_ops.request import effort_of, request
 from triton_ops.space import Config
-from triton_ops.task import request
-from triton_ops.task.effort import effort_of
-from triton_ops.trial import Compiled, Measurement, Status, Trial
-from triton_ops.ttir.launch_work import KernelWork
+from triton_ops.tuner import stations
+from triton_ops.values import Compiled, Measurement, Resources, Status, Trial
 
 
 class Cost(NamedTuple):

@@ -1,4 +1,4 @@
-"""What timing on this GPU is like: the figures that set the constants of `triton_ops.measure`.
+"""What timing on this GPU is like: the figures that set the constants of `triton_ops.timing`.
 
     python -m benchmarks.measured_facts --out benchmarks/results/nvidia-h200/facts.json
 
@@ -22,10 +22,10 @@ import torch
 from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, loaded
 from triton_ops.backend import private_copy
-from triton_ops.hardware import probe
-from triton_ops.measure import Arm, EventTimer, GraphTimer, Launch, gap, interleave, sets_needed, take
-from triton_ops.measure.guard import guard_for
-from triton_ops.measure.stats import contrasts, robust_sigma
+from triton_ops.device import probe
+from triton_ops.timing import Arm, Launch, contrasts, gap, guard_for, interleave, robust_sigma, sets_needed, take
+from triton_ops.timing.events import EventTimer
+from triton_ops.timing.graph import GraphTimer
 
 
 def tick_us() -> dict:

@@ -28,18 +28,17 @@ from benchmarks.document import commit_here, headed, save
 from benchmarks.spaces import SPACES, compile_all, loaded
 from benchmarks.unverified import GPU, searched, timer_on, unverified
 from triton_ops import ConfigSpace
+from triton_ops.device import probe
+from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.evaluation.subject import run_once
-from triton_ops.hardware import probe
-from triton_ops.measure import Arm, decide, interleave, race, take
-from triton_ops.measure.guard import guard_for
-from triton_ops.measure.stats import contrasts, robust_sigma
-from triton_ops.results.record import versions
+from triton_ops.lab.simulated_device import wilson
+from triton_ops.request import effort_of
 from triton_ops.space import Config
-from triton_ops.task.effort import effort_of
-from triton_ops.testing.shares import wilson
-from triton_ops.trial import Status
+from triton_ops.timing import Arm, contrasts, decide, guard_for, interleave, race, robust_sigma, take
+from triton_ops.tuner import versions
+from triton_ops.values import Status
 
 EFFORT = effort_of("exhaustive")
 ORACLE_ROUNDS = 140  # in each of three processes
@@ -159,7 +158,8 @@ def baseline(space: str) -> dict:
 
 def _least(call) -> float:
     """Minimum of up to 100 flushed runs within 25 ms."""
-    from triton_ops.measure import EventTimer, Launch
+    from triton_ops.timing import Launch
+    from triton_ops.timing.events import EventTimer
 
     timer = EventTimer(cache="flushed")
     sampler = timer.prepare(Launch(call))

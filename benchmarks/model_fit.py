@@ -20,10 +20,8 @@ from typing import Any
 from benchmarks.document import save
 from benchmarks.inferred_quality import inferred, readings_of
 from benchmarks.model_quality import figures, read, resources_of, spearman, time_ms
-from triton_ops.ranking.predict import Model
-from triton_ops.ranking.readings import Readings
-from triton_ops.ranking.recorded_work import recorded_model
-from triton_ops.resources import Resources
+from triton_ops.cost_model import Model, Readings, recorded_model
+from triton_ops.values import Resources
 
 FITTED = {
     "products": (

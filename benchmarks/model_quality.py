@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.document import save
-from triton_ops.ranking.rank_correlation import spearman
-from triton_ops.ranking.recorded_work import recorded_model
-from triton_ops.resources import Resources
+from triton_ops.cost_model import recorded_model, spearman
+from triton_ops.values import Resources
 
 FIRST = (1, 5, 10, 25)
 _WORD_BYTES = 4  # the first recordings count spilled registers; `triton-ops record` counts bytes, and names Python

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from triton_ops._sealed import CHECKSUM, sealed
+from triton_ops.base import CHECKSUM, sealed
 
 _DEEP = b"[" * 100_000
 _BOMB = gzip.compress(b"\0" * (64 << 20), mtime=0)  # 64 KB

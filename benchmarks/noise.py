@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops import FunctionKernel, TuningResult, tune
-from triton_ops.progress.events import Silent
+from triton_ops.tuner import Silent
 
 SHORTEST_US, LONGEST_US = 2.0, 2000.0
 EMPTY_US = 0.1  # a call that does nothing: every tenth of the identical ones

@@ -21,7 +21,8 @@ from functools import cache
 from pathlib import Path
 
 from triton_ops import kernels
-from triton_ops.cache import (
+from triton_ops.device import DeviceSpec
+from triton_ops.records import (
     RECORDS,
     DirectoryStore,
     Lockfile,
@@ -33,8 +34,7 @@ from triton_ops.cache import (
     updated,
     write_lockfile,
 )
-from triton_ops.cache.key import Key
-from triton_ops.hardware import DeviceSpec
+from triton_ops.values import Key
 
 ALIASES: dict[str, tuple[str, ...]] = {}
 """For a device's name others of the same chip, memory and power limit. Others are not taken for it: a winner for one

@@ -18,20 +18,18 @@ from typing import Any
 
 from tests.browser import opened_browser
 
-from triton_ops._files import read_named, unpacked
-from triton_ops._sealed import parsed
-from triton_ops.cache import Key, Record, Timing
-from triton_ops.hardware import spec_named
-from triton_ops.hardware.roofline import roofline
-from triton_ops.history.head import CeilingFacts, Environment, Head, RoofFacts, SpaceFacts
-from triton_ops.history.run_log import Finalist, Origin, RunLog, read_run
-from triton_ops.replay.recording import Recording, read_recording
-from triton_ops.report.facts import Report
-from triton_ops.report.page import build as report_page
-from triton_ops.simulator.page import build as simulator_page
-from triton_ops.simulator.simulation import simulate
+from triton_ops.base import parsed, read_named, unpacked
+from triton_ops.device import roofline, spec_named
+from triton_ops.lab import read_recording, simulate
+from triton_ops.lab.recording import Recording
+from triton_ops.lab.simulator import page as simulator_page
+from triton_ops.records import Finalist, Head, Record, RunLog, Timing, read_run
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts, SpaceFacts
+from triton_ops.report import Report
+from triton_ops.report import page as report_page
 from triton_ops.space import Config
-from triton_ops.trial import Measurement, Trial
+from triton_ops.values import Key, Measurement, Trial
 
 GUIDES = Path(__file__).parents[1] / "docs" / "guides"
 RECORDING = Path(__file__).parent / "recordings" / "matmul_bf16-2048x6144x3072.json.gz"

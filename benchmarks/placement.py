@@ -15,10 +15,10 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from benchmarks.kernels import KINDS
-from triton_ops.hardware import probe
-from triton_ops.measure import EventTimer, Launch, take
-from triton_ops.measure.decision import gap
+from triton_ops.device import probe
 from triton_ops.space import Config
+from triton_ops.timing import Launch, gap, take
+from triton_ops.timing.events import EventTimer
 
 KIND = "gluon_matmul"
 PAIR = (

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.process_faults import GOOD, PROCESS_FAULTS, process_fault, sums_space
 from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work
-from triton_ops._optional import available
+from triton_ops.base import available
 
 ON_CPU = {
     **PROCESS_FAULTS,

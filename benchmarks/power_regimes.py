@@ -22,14 +22,14 @@ import torch
 from benchmarks.document import headed, save
 from benchmarks.spaces import SPACES, operation_of
 from benchmarks.unverified import GPU, unverified
-from triton_ops.evaluation.subject import SharedTimer
-from triton_ops.hardware import probe
-from triton_ops.measure import Arm, EventTimer, GraphTimer, Sampler, Timer, choose_timer, interleave, take
-from triton_ops.measure.arm import next_order, visit
-from triton_ops.measure.guard import guard_for
-from triton_ops.measure.stats import contrasts, robust_sigma
+from triton_ops.device import probe
+from triton_ops.evaluation import SharedTimer
+from triton_ops.request import effort_of
 from triton_ops.space import Config
-from triton_ops.task.effort import effort_of
+from triton_ops.timing import Arm, Sampler, Timer, choose_timer, contrasts, guard_for, interleave, robust_sigma, take
+from triton_ops.timing.events import EventTimer
+from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.races import next_order, visit
 
 NAMES = ("BM", "BN", "BK", "num_stages", "num_warps")
 CONFIGS = {

@@ -20,11 +20,11 @@ from pathlib import Path
 from benchmarks.document import headed, save
 from benchmarks.simulated_quality import SHAPES, Ground
 from benchmarks.tables import ends_table
-from triton_ops.evaluation.outcome import Outcome
-from triton_ops.measure import RacePolicy
+from triton_ops.evaluation import Outcome
+from triton_ops.lab.simulated_device import DISTURBANCES, POWER_CAPPED, Disturbance, Noise, SimulatedDevice
+from triton_ops.request import Effort, effort_of
 from triton_ops.space import Config
-from triton_ops.task.effort import Effort, effort_of
-from triton_ops.testing.simulate import DISTURBANCES, POWER_CAPPED, Disturbance, Noise, SimulatedDevice
+from triton_ops.timing import RacePolicy
 
 GOOD = 0.01
 CLEARLY = 0.0025  # slower than the default by more than this is told by hundreds of rounds

@@ -38,11 +38,11 @@ from benchmarks.rounding_bounds import attention_excess, attention_gradient_exce
 from triton_ops import kernels
 from triton_ops.backend import Arguments, CandidateError, Operation, one_line, private_copy
 from triton_ops.benchmark.kernels import check_result
+from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError, WrongResultError
-from triton_ops.hardware import probe
 from triton_ops.kernels.attention.reference import attention_reference
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
+from triton_ops.values import TensorSpec
 
 LARGE = {"float16": 16.0}
 """How many times as large inputs are, by dtype; 1,024 times for others."""

@@ -18,12 +18,11 @@ import traceback
 from pathlib import Path
 
 from benchmarks.plain_kernels import SPACES, Recorded
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.pool import CompilePool
+from triton_ops.backend import AheadOfTime, Arguments
+from triton_ops.compilation import CompilePool
+from triton_ops.device import named_target
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.hardware import named_target
-from triton_ops.replay.recorder import record, write_recording
+from triton_ops.lab import record, write_recording
 from triton_ops.space import as_space
 
 _LONGEST_S = 45.0  # of one recording, before one has been made

@@ -21,12 +21,11 @@ from typing import Any
 import torch
 
 from benchmarks.document import headed, save
-from triton_ops.hardware import probe
-from triton_ops.measure import Arm, Launch
-from triton_ops.measure.arm import next_order, visit
-from triton_ops.measure.graph import GraphTimer
-from triton_ops.measure.guard import guard_for
-from triton_ops.task.effort import PRESETS
+from triton_ops.device import probe
+from triton_ops.request.effort import PRESETS
+from triton_ops.timing import Arm, Launch, guard_for
+from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.races import next_order, visit
 
 _SIZES = (64 << 20, 4 << 10)
 _WARM_UP = 5  # rounds in which the delay grows

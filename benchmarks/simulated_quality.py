@@ -27,16 +27,10 @@ from benchmarks.tables import selection_table
 from benchmarks.unverified import searched, unverified
 from triton_ops import ConfigSpace
 from triton_ops.backend import Arguments, Executable
-from triton_ops.evaluation.finals import FinalRequest, compare_finalists
-from triton_ops.evaluation.outcome import Outcome
-from triton_ops.evaluation.subject import SharedTimer
-from triton_ops.hardware import probe
-from triton_ops.measure import INDIFFERENCE, Arm, decide, race
-from triton_ops.resources import Resources
-from triton_ops.space import Config
-from triton_ops.task.effort import Effort, effort_of
-from triton_ops.testing.shares import wilson
-from triton_ops.testing.simulate import (
+from triton_ops.device import probe
+from triton_ops.evaluation import FinalRequest, Outcome, SharedTimer
+from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.lab.simulated_device import (
     DISTURBANCES,
     POWER_CAPPED,
     Disturbance,
@@ -44,7 +38,12 @@ from triton_ops.testing.simulate import (
     SimulatedDevice,
     SimulatedKernel,
     SimulatedTimer,
+    wilson,
 )
+from triton_ops.request import Effort, effort_of
+from triton_ops.space import Config
+from triton_ops.timing import INDIFFERENCE, Arm, decide, race
+from triton_ops.values import Resources
 
 EFFORT = effort_of("exhaustive")
 CONFIGS = 480

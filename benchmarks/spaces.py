@@ -13,8 +13,8 @@ import triton.language as tl
 
 from triton_ops import ConfigSpace, Operation, TensorSpec, TritonKernel, Work, kernels
 from triton_ops.backend import Arguments, CandidateError, Executable
+from triton_ops.cost_model import RowTiles
 from triton_ops.kernels.matmul import plain
-from triton_ops.ranking.rows import RowTiles
 from triton_ops.space import Config
 
 

@@ -19,15 +19,15 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.document import headed, save
-from triton_ops._cpus import usable_cpus
-from triton_ops.hardware import probe
+from triton_ops.base import usable_cpus
+from triton_ops.device import probe
 
 PARENT = """
 import time
 import torch
-from triton_ops.processes.bytecode import being_filled
-from triton_ops.processes.worker_process import WorkerProcess
-from triton_ops.evaluation.worker import Attempt
+from triton_ops.processes import being_filled
+from triton_ops.processes import WorkerProcess
+from triton_ops.evaluation import Attempt
 from triton_ops.space import Config
 
 begun = time.perf_counter()

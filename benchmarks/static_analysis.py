@@ -23,12 +23,11 @@ from typing import Any
 import triton
 
 from benchmarks.document import save
-from triton_ops.analysis import foresee
-from triton_ops.analysis.tiers import HEAVY_SPILL_BYTES, resources_of
-from triton_ops.analysis.usage import cubin_usage
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime, described
-from triton_ops.hardware import Target, named_target
+from triton_ops.backend import AheadOfTime, Arguments, described
+from triton_ops.compilation import foresee, resources_of
+from triton_ops.compilation.tiers import HEAVY_SPILL_BYTES
+from triton_ops.device import Target, named_target
+from triton_ops.kernel_ir import cubin_usage
 from triton_ops.kernels import load, names
 from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config

@@ -37,13 +37,12 @@ import torch  # noqa: F401 - a caller has imported it
 from benchmarks.live_cases import CASES
 from benchmarks.many_problems import EVERY, problems
 from triton_ops import release_processes, tune, tune_many
-from triton_ops.cache import without_shared_lockfiles
-from triton_ops.compile_pool import fork_server, pool
+from triton_ops.compilation import fork_server, pool
 from triton_ops.evaluation import isolated
-from triton_ops.expectation import prior
-from triton_ops.processes.worker_process import StepStarted, WorkerProcess
-from triton_ops.progress.events import Silent
-from triton_ops.runner import loop, tuning
+from triton_ops.processes import StepStarted, WorkerProcess
+from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
+from triton_ops.tuner import Silent, loop, tuning
+from triton_ops.tuner import priors as prior
 
 _ON = " on cuda"  # in the name of a thread that tries configs for another one
 STEPS: list[tuple[str, Any, str]] = [

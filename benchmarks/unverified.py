@@ -6,21 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_ops.backend import Arguments, Executable, Kernel
+from triton_ops.device import DeviceSpec
+from triton_ops.evaluation import ArgumentSet, FinalRequest, Outcome, SharedTimer, StationFacts, Subject
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.finals import FinalRequest, compare_finalists
-from triton_ops.evaluation.outcome import Outcome
-from triton_ops.evaluation.station import StationFacts
-from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
-from triton_ops.feed.base import DirectFeed
-from triton_ops.hardware import DeviceSpec
-from triton_ops.history.run_log import RunLog
-from triton_ops.progress.events import Silent
-from triton_ops.runner.loop import TuningLoop
+from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.records import RunLog
+from triton_ops.request import Budget, Effort, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.task.budget import Budget, RunningBudget
-from triton_ops.task.effort import Effort
-from triton_ops.trial import Trial
+from triton_ops.tuner import Silent, TuningLoop
+from triton_ops.tuner.proposals import DirectFeed
+from triton_ops.values import Trial
 
 GPU = "cuda"
 

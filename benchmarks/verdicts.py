@@ -41,9 +41,9 @@ from benchmarks.verdict_kernels import (
     row_sum,
 )
 from triton_ops import Operation, Status, Trial, TuningFailedError, compare, kernels, tune
-from triton_ops.hardware import probe
-from triton_ops.progress.events import Silent
+from triton_ops.device import probe
 from triton_ops.space import Config
+from triton_ops.tuner import Silent
 
 TUNES = 3
 MOST = 120  # configs of a kernel against a closed-over reference

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from triton_ops.compile_pool import pool
-from triton_ops.compile_pool.compile_host import CompileHost
-from triton_ops.compile_pool.other_hosts import OtherHost
+from triton_ops.compilation import CompileHost, OtherHost, pool
 
 
 class Beside:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from triton_ops.measure import Arm, HostTimer, Launch, choose
+from triton_ops.timing import Arm, HostTimer, Launch, choose
 
 MS = 1_000_000  # nanoseconds
 

@@ -13,9 +13,9 @@ from tests.clocks import steady_times
 from tests.garbage import seldom_collected
 from tests.limits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from tests.strategies import EXAMPLES
-from triton_ops._cpus import usable_cpus
-from triton_ops._files import syncing
-from triton_ops.hardware.state import free_bytes_of
+from triton_ops.base import files as syncing
+from triton_ops.base import usable_cpus
+from triton_ops.device import free_bytes_of
 
 # Tests run side by side, and a thread of torch that waits for the others of its operation keeps a CPU busy meanwhile.
 # It is read when torch is loaded, here and in the processes that tests start; another number that is set stays.
@@ -121,7 +121,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") is None:
         return
-    from triton_ops.hardware import gpu_missing  # which may import torch: only when a GPU test is about to run
+    from triton_ops.device import gpu_missing  # which may import torch: only when a GPU test is about to run
 
     if reason := gpu_missing():
         pytest.skip(reason)

@@ -6,9 +6,8 @@ import triton
 import triton.language as tl
 
 from triton_ops import ConfigSpace, LauncherKernel, TensorSpec
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.hardware import named_target
+from triton_ops.backend import AheadOfTime, Arguments
+from triton_ops.device import named_target
 
 
 class Way(Enum):

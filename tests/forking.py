@@ -1,7 +1,7 @@
 """A fork server that the tests of a process share: what it imports and reads takes seconds of a CPU."""
 
-from triton_ops.compile_pool.fork_server import ForkServer
-from triton_ops.hardware import named_target
+from triton_ops.compilation.fork_server import ForkServer
+from triton_ops.device import named_target
 
 
 class Lent:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triton_ops.evaluation.outcome import fastest_screening
-from triton_ops.evaluation.station import StationFacts
-from triton_ops.hardware import spec_named
-from triton_ops.runner import stations
-from triton_ops.task import request
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.device import spec_named
+from triton_ops.evaluation import StationFacts, fastest_screening
+from triton_ops.request import request
+from triton_ops.tuner import stations
+from triton_ops.values import Measurement, Status, Trial
 
 
 class Planned:

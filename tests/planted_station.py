@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from triton_ops.evaluation.outcome import fastest_screening
-from triton_ops.evaluation.station import StationFacts
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.evaluation import StationFacts, fastest_screening
+from triton_ops.values import Measurement, Status, Trial
 
 
 class Planned:

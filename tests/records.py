@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import triton_ops
-from triton_ops.cache import Key, Record, Timing
+from triton_ops.records import Record, Timing
 from triton_ops.space import Config
+from triton_ops.values import Key
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(triton_ops.__file__).parents[1])}
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from triton_ops.cache import Key
-from triton_ops.history.head import ConstraintFacts, Environment, Head, SpaceFacts
-from triton_ops.history.run_log import RunLog
+from triton_ops.records import Head, RunLog
+from triton_ops.records.run_log import ConstraintFacts, Environment, SpaceFacts
 from triton_ops.space import Config
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.values import Key, Measurement, Status, Trial
 
 ID = "20261122T101112000000-0123abcd"
 KEY_ID = "c3554002fdf9807cb06aeb30fad1c2c0"

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from triton_ops._hashing import canonical_json, fingerprint
-from triton_ops.problem import Problem
-from triton_ops.resources import Resources
+from triton_ops.base import canonical_json, fingerprint
 from triton_ops.space import (
     Choice,
     Config,
@@ -18,8 +16,17 @@ from triton_ops.space import (
     IntRange,
     PowerOfTwo,
 )
-from triton_ops.tensors import ITEM_BYTES, TensorSpec, contiguous_stride
-from triton_ops.trial import Compiled, Measurement, Status, Trial
+from triton_ops.values import (
+    ITEM_BYTES,
+    Compiled,
+    Measurement,
+    Problem,
+    Resources,
+    Status,
+    TensorSpec,
+    Trial,
+    contiguous_stride,
+)
 
 EXAMPLES = 40  # of each property, unless its test says otherwise or another profile is asked for
 

@@ -11,10 +11,10 @@ from enum import Enum
 from pathlib import Path
 
 from triton_ops.evaluation.worker import Answer
+from triton_ops.processes import StepStarted
 from triton_ops.processes.channel import _HEAD, _MARK
-from triton_ops.processes.worker_process import StepStarted
 from triton_ops.space import Config
-from triton_ops.trial import Status, Trial
+from triton_ops.values import Status, Trial
 
 _LAUNCHES = {"deadly": 0, "left": 0, "hidden": 0}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from triton_ops.backend.config_hooks import values_of
+from triton_ops.backend import values_of
 
 
 @dataclass

@@ -10,7 +10,16 @@ from collections import defaultdict
 from importlib import import_module
 
 import triton_ops
-from triton_ops import _MODULE_OF
+from triton_ops._faces import shown
+
+
+def _file_of(name: str, module: str) -> str:
+    """The module that has a public name, past the faces that show it."""
+    shown_there = shown(import_module(module).__spec__) if hasattr(import_module(module), "__path__") else {}
+    return _file_of(name, shown_there[name]) if name in shown_there else module
+
+
+_MODULE_OF = {name: _file_of(name, module) for name, module in shown(triton_ops.__spec__).items()}
 
 PAGES = {
     "tuning": ("Tuning", "Find the fastest config of a kernel or callable, recall it, and read what was found."),
@@ -26,20 +35,21 @@ PAGES = {
     "errors": ("Errors", "Every error of this package has a type of its own, and says what to do next."),
 }  # the page of each name: what heads it, and one sentence
 _PAGE_OF = {
-    "autotuner": "documented", "backend": "operations", "benchmark": "documented", "cache": "launching",
-    "choices": "choices", "comparison": "comparing", "compile_modes": "compiling", "cures": "diagnosis",
-    "dispatch": "launching", "exceptions": "errors", "expectation": "diagnosis",
-    "inductor": "compiling", "kernels": "kernels", "problem": "operations",
-    "profiles": "diagnosis", "ranking": "diagnosis", "serving": "launching",
-    "space": "space", "tensors": "operations", "tolerance": "operations",
-    "work": "operations",
-}  # the package in which a name is defined, and its page; names of others are about tuning  # fmt: skip
+    "autotuner": "documented", "backend": "operations", "benchmark": "documented", "benchmark.comparing": "comparing",
+    "benchmark.timing": "comparing", "compile_modes": "compiling", "cost_model": "diagnosis", "dispatch": "launching",
+    "dispatch.chooser": "choices", "dispatch.implementation": "choices", "dispatch.override": "choices",
+    "exceptions": "errors", "kernels": "kernels", "kernels.choosers": "choices", "lab": "diagnosis",
+    "records.layered": "launching", "records.packaged_lockfiles": "launching", "ship.preparing": "launching",
+    "space": "space", "values.problem": "operations", "values.tensors": "operations", "values.tolerance": "operations",
+    "values.work": "operations",
+}  # the room, or the file of a room, in which a name is defined, and its page; others are about tuning  # fmt: skip
 _FIRST = ("tune", "recall", "autotune", "Operation", "operation", "ConfigSpace", "compare", "tune_compile", "rank")
 
 
 def page_of(name: str) -> str:
     """The page of a public name."""
-    return _PAGE_OF.get(_MODULE_OF[name].split(".")[0], "tuning")
+    _, room, *file = f"{_MODULE_OF[name]}.".split(".")[:3]
+    return _PAGE_OF.get(".".join([room, *file]), _PAGE_OF.get(room, "tuning"))
 
 
 def api_pages() -> dict[str, str]:
@@ -98,6 +108,6 @@ def summary(name: str) -> str:
 
 def _comment_on(name: str) -> str | None:
     """The text in comments `#:` above a constant, which Sphinx reads too."""
-    module = import_module(f"triton_ops.{_MODULE_OF[name]}")
+    module = import_module(_MODULE_OF[name])
     found = re.search(rf"^#: (.+)\n(?:#:.*\n)*{name}\b", inspect.getsource(module), re.MULTILINE)
     return found[1] if found else None

@@ -6,8 +6,7 @@ import inspect
 import re
 from typing import Any
 
-from triton_ops.cli.app import program
-from triton_ops.cli.lazy_commands import imported
+from triton_ops.cli.app import imported, program
 
 _HEAD = """# Every command and option
 

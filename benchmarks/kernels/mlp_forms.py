@@ -18,12 +18,11 @@ import triton
 import triton.language as tl
 
 from benchmarks.kernels.gluon_mlp import gluon_mlp
-from triton_ops.backend import FormsKernel, TritonKernel, is_tensor, matrix_descriptor
-from triton_ops.backend.stand_in import StandIn
+from triton_ops.backend import FormsKernel, StandIn, TritonKernel, is_tensor, matrix_descriptor
 from triton_ops.kernels.gated_mlp import operation
 from triton_ops.kernels.jit import activated, put, tile_of
 from triton_ops.kernels.tiles import programs_for
-from triton_ops.tensors import TensorSpec
+from triton_ops.values import TensorSpec
 
 
 @triton.jit

@@ -1,5 +1,7 @@
 """`python -m triton_ops` is `triton-ops`."""
 
-from triton_ops.cli.start import main
+from __future__ import annotations
+
+from triton_ops.cli import main
 
 main()

@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any
 
-from triton_ops.hardware import probe
-from triton_ops.kernels.fp8_format import FP8Format as FP8Format
-from triton_ops.kernels.validation import validate_head_dim, validate_positive_dimensions
-from triton_ops.tensors import TensorSpec as TensorSpec
-from triton_ops.trial import KernelMetrics as KernelMetrics
-from triton_ops.trial import TuningResult as TuningResult
+from triton_ops.device import probe
+from triton_ops.kernels import FP8Format as FP8Format
+from triton_ops.kernels import validate_head_dim, validate_positive_dimensions
+from triton_ops.values import KernelMetrics as KernelMetrics
+from triton_ops.values import TensorSpec as TensorSpec
+from triton_ops.values import TuningResult as TuningResult
 
 __all__ = [
     "FP8Format",

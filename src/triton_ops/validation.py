@@ -9,9 +9,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from triton_ops.kernels.validation import validate_eps as validate_eps
-from triton_ops.kernels.validation import validate_head_dim as validate_head_dim
-from triton_ops.kernels.validation import validate_positive_dimensions as validate_positive_dimensions
+from triton_ops.kernels import validate_eps as validate_eps
+from triton_ops.kernels import validate_head_dim as validate_head_dim
+from triton_ops.kernels import validate_positive_dimensions as validate_positive_dimensions
 
 _CONTRACTS = {
     "validate_attention_inputs": "attention",

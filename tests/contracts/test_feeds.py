@@ -7,12 +7,9 @@ from concurrent.futures import Future
 import pytest
 
 from triton_ops.exceptions import TargetError
-from triton_ops.feed.base import DirectFeed
-from triton_ops.feed.compiled import CompiledFeed
-from triton_ops.feed.previews import Previews
-from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Compiled, Status
+from triton_ops.tuner.proposals import CompiledFeed, DirectFeed, Previews
+from triton_ops.values import Compiled, Resources, Status
 
 CONFIGS = [Config(n=n) for n in range(6)]
 SPILLS = Resources(registers=255, spill_bytes=4000, binary="b")

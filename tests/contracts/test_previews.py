@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import compiled, constraints, examples, spaces, trials
-from triton_ops.resources import Resources
-from triton_ops.search import SEARCHERS, UsesPreviews, make_searcher
+from triton_ops.search import UsesPreviews, make_searcher
+from triton_ops.search.registry import SEARCHERS
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Compiled, Status
+from triton_ops.values import Compiled, Resources, Status
 
 PLAIN = ConfigSpace({"A": range(10), "B": [1, 2, 4, 8, 16], "C": range(4)})
 PREVIEWING = [name for name in SEARCHERS if name != "optuna" and isinstance(make_searcher(name, PLAIN), UsesPreviews)]

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import examples, spaces, trials
-from triton_ops._optional import available
+from triton_ops.base import available
 from triton_ops.exceptions import SettingsError
-from triton_ops.search import SEARCHERS, expected_gain, make_searcher
+from triton_ops.search import expected_gain, make_searcher
+from triton_ops.search.registry import SEARCHERS
 from triton_ops.space import ConfigSpace, Constraint, IntRange
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.values import Measurement, Status, Trial
 
 MISSING = [] if available("optuna") else ["optuna"]  # an extra
 every_searcher = pytest.mark.parametrize("name", [name for name in SEARCHERS if name not in MISSING])

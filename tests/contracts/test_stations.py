@@ -9,13 +9,12 @@ import pytest
 from benchmarks.planted import sums
 from benchmarks.process_faults import nap, sums_space
 
-from triton_ops.evaluation.finals import FinalRequest
+from triton_ops.evaluation import FinalRequest, assignment_of
 from triton_ops.evaluation.isolated import Isolated
-from triton_ops.evaluation.station import Inline, assignment_of
+from triton_ops.evaluation.station import Inline
+from triton_ops.request import chosen_effort, make_task
 from triton_ops.space import Config
-from triton_ops.task.effort import chosen_effort
-from triton_ops.task.request import make_task
-from triton_ops.trial import Status
+from triton_ops.values import Status
 
 
 @pytest.fixture(scope="module", params=[Inline, Isolated], ids=lambda kind: kind.__name__)

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import examples
-from triton_ops.cache import (
+from triton_ops.exceptions import CacheError
+from triton_ops.records import (
     RECORDS,
     DirectoryStore,
-    Key,
     LayeredStore,
     MemoryStore,
     Record,
@@ -26,9 +26,8 @@ from triton_ops.cache import (
     Verified,
     open_store,
 )
-from triton_ops.exceptions import CacheError
-from triton_ops.resources import Resources
 from triton_ops.space import Config
+from triton_ops.values import Key, Resources
 
 
 def memory(folder: Path) -> Store[Record]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from triton_ops.measure import HostTimer, Launch, Timer, take
-from triton_ops.testing.simulate import Noise, SimulatedDevice, SimulatedTimer
+from triton_ops.lab.simulated_device import Noise, SimulatedDevice, SimulatedTimer
+from triton_ops.timing import HostTimer, Launch, Timer, take
 
 SILENT = Noise(sample=0, spikes=0, drift=0, carry=0, process=0)
 

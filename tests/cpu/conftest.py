@@ -11,8 +11,8 @@ import pytest
 
 from tests.forking import Lender
 from tests.interpreter import Interpreter
-from triton_ops.compile_pool import pool
-from triton_ops.compile_pool.fork_server import ForkServer
+from triton_ops.compilation import pool
+from triton_ops.compilation.fork_server import ForkServer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DOUBT = re.compile(r"^warning: (low confidence|unproven): .*\n", re.MULTILINE)  # at times where others run too
@@ -29,7 +29,7 @@ class Ran(NamedTuple):
 @pytest.fixture(autouse=True)
 def idle_host(monkeypatch):
     """No note in a result says how busy other programs keep the machine that runs the tests."""
-    monkeypatch.setattr("triton_ops.hardware.state._cpu_seconds", lambda: None)
+    monkeypatch.setattr("triton_ops.device.probing._cpu_seconds", lambda: None)
 
 
 @pytest.fixture

@@ -12,12 +12,16 @@ torch = pytest.importorskip("torch")
 from triton_ops import FunctionKernel, Problem, TargetError, TuneProblem, release_processes, tune, tune_many  # noqa: E402
 from triton_ops.backend import Arguments, addresses, names_of_addresses, pack  # noqa: E402
 from triton_ops.backend.addresses import holds_addresses  # noqa: E402
-from triton_ops.evaluation import isolated  # noqa: E402
-from triton_ops.evaluation.isolated import begin_station  # noqa: E402
-from triton_ops.evaluation.station import Assignment  # noqa: E402
-from triton_ops.hardware import DeviceSpec  # noqa: E402
-from triton_ops.task.effort import chosen_effort  # noqa: E402
-from triton_ops.task.task import CopiedArguments  # noqa: E402
+from triton_ops.device import DeviceSpec  # noqa: E402
+from triton_ops.evaluation import (  # noqa: E402
+    Assignment,
+    begin_station,
+    isolated,
+)
+from triton_ops.request import (  # noqa: E402
+    CopiedArguments,
+    chosen_effort,
+)
 
 START = 0x7F00_0000_0000
 PIECES = [range(START, START + 4096), range(START + 8192, START + 8192 + 512), range(0x3_0200_0000, 0x3_0200_2000)]

@@ -9,8 +9,9 @@ import torch
 
 from tests.compiled_models import Gated
 from triton_ops import SettingsError, advise
-from triton_ops.compile_modes.advice import CallProfile, OpShare, decided, kind_of
-from triton_ops.hardware import gpu_missing
+from triton_ops.compile_modes import CallProfile, OpShare, decided
+from triton_ops.compile_modes.advice import kind_of
+from triton_ops.device import gpu_missing
 
 
 def profile(product=0.0, fusable=0.0, scattered=0.0, **more):

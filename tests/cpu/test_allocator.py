@@ -16,13 +16,20 @@ triton = pytest.importorskip("triton")
 
 from triton_ops import TuneProblem, tune_many  # noqa: E402
 from triton_ops.backend import packed_allocator, take_allocator  # noqa: E402
-from triton_ops.evaluation import idle_worker  # noqa: E402
-from triton_ops.evaluation.isolated import Isolated, process_started_early  # noqa: E402
-from triton_ops.evaluation.side_by_side import SideBySide  # noqa: E402
-from triton_ops.evaluation.station import StationFacts, assignment_of  # noqa: E402
+from triton_ops.evaluation import (  # noqa: E402
+    SideBySide,
+    StationFacts,
+    assignment_of,
+    idle_worker,
+    process_started_early,
+)
+from triton_ops.evaluation.isolated import Isolated  # noqa: E402
+from triton_ops.request import (  # noqa: E402
+    chosen_effort,
+    effort_of,
+    make_task,
+)
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.task.effort import chosen_effort, effort_of  # noqa: E402
-from triton_ops.task.request import make_task  # noqa: E402
 
 pytestmark = pytest.mark.triton
 

@@ -1,7 +1,8 @@
-"""Rules for every module: imports without circles, short files and functions, one reader of the environment."""
+"""Rules for every module: rooms with faces, no circles, short files and functions, one reader of the environment."""
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from functools import cache
@@ -12,7 +13,8 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 ROOT = PROJECT / "src"
 FILES = sorted((ROOT / "triton_ops").rglob("*.py"))
-FILE_LINES = 400
+FILE_LINES = 600
+ROOM_FILES = 15
 FUNCTION_LINES = 60
 
 
@@ -89,6 +91,55 @@ def test_no_import_circle_at_any_depth():
     assert circle({name: imports(name) for name in MODULES}) == []
 
 
+ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "__init__.py" and name != "triton_ops"}
+PAST_A_FACE = {
+    ("triton_ops.backend.operations", "triton_ops.dispatch.operations"),
+    ("triton_ops.backend.origins", "triton_ops.base.optional"),  # the name of a module, which is not imported
+    ("triton_ops.benchmark.inductor_table", "triton_ops.kernels.matmul"),
+    ("triton_ops.benchmark.suite", "triton_ops.kernels.{folder}"),
+    ("triton_ops.cli.hints", "triton_ops.lint.engine"),
+    ("triton_ops.compilation.compiler", "triton_ops.backend.front_end"),
+    ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
+    ("triton_ops.dispatch.tuner", "triton_ops.tuner.session"),
+    ("triton_ops.processes.worker_process", "triton_ops.evaluation.worker"),
+    ("triton_ops.ship.targets", "triton_ops.dispatch.noted"),
+    ("triton_ops.validation", "triton_ops.kernels.{_CONTRACTS[name]}.contract"),
+}
+"""Imports by a text, which go past a face or upward; each is to go, and none may come."""
+
+
+def past_a_face(name, tree):
+    """Imports of a file of another room, and texts that name one for an import."""
+    own = name.split(".")[1] if name.count(".") > 1 or name.split(".")[-1] in ROOMS else ""
+    for node in ast.walk(tree):
+        named = node.module if isinstance(node, ast.ImportFrom) else None
+        if isinstance(node, (ast.Constant, ast.JoinedStr)):
+            text = ast.unparse(node).removeprefix("f").strip("'\"")
+            named = text if re.fullmatch(r"triton_ops\.\w+\.[\w.{}\[\]]+", text) else None
+        parts = (named or "").split(".")
+        if len(parts) > 2 and parts[0] == "triton_ops" and parts[1] in ROOMS and parts[1] != own:
+            yield named
+
+
+def test_imports_past_a_face_are_found():
+    tree = ast.parse(
+        "from triton_ops.space.walk import walk\nfrom triton_ops.space import Config\nx = 'triton_ops.lint.engine'"
+    )
+    assert list(past_a_face("triton_ops.tuner.loop", tree)) == ["triton_ops.space.walk", "triton_ops.lint.engine"]
+
+
+def test_rooms_import_faces_only():
+    """The public face of the package names files, and the documented import path of the checks their folders."""
+    found = {
+        (name, named)
+        for name, tree in trees().items()
+        if name != "triton_ops"
+        for named in past_a_face(name, tree)
+        if not (name.startswith("triton_ops.kernels") and named.startswith("triton_ops.kernels"))
+    }
+    assert found == PAST_A_FACE
+
+
 def test_no_file_has_more_lines_than_the_limit():
     lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
     assert {name: count for name, count in lines.items() if count > FILE_LINES} == {}, "split them"
@@ -128,28 +179,29 @@ OPENERS = {
     "NamedTemporaryFile", "TemporaryFile", "TemporaryDirectory", "FileLock", "GzipFile",
 }  # fmt: skip
 OPEN_THEMSELVES = {
-    "triton_ops._cpus": "the kernel's own file of limits",
-    "triton_ops.measure.cpu_wait": "the kernel's own counters of a thread",
-    "triton_ops.hardware.state": "the kernel's own file of memory",
-    "triton_ops.hardware.probe": "the kernel's own file of processors",
-    "triton_ops.hardware.nvidia": "torch's own file of its version",
-    "triton_ops.processes.child": "the kernel's own file of a process",
+    "triton_ops.base.cpus": "the kernel's own file of limits",
+    "triton_ops.timing.guard": "the kernel's own counters of a thread",
+    "triton_ops.device.probing": "the kernel's own files of memory and of processors",
+    "triton_ops.device.vendors": "torch's own file of its version",
+    "triton_ops.processes.child": "the kernel's own file of a process, and a file without a name",
     "triton_ops.evaluation.isolated": "a station, which is no file",
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
-    "triton_ops.processes.descriptors": "a file without a name",
-    "triton_ops._proc": "the kernel's own files of processes",
+    "triton_ops.base.proc": "the kernel's own files of processes",
     "triton_ops.processes.bytecode": "bytecode, which has rules of its own, and a file without a name",
     "triton_ops.backend.offline": "a file that Triton reads by name",
-    "triton_ops.backend.users_code": "installers' lists beside modules that Python imports",
-    "triton_ops.backend.disassembler": "a file that nvdisasm reads by name",
-    "triton_ops.serving.again": "a folder for one tune",
-    "triton_ops.inductor.sources": "torch's own sources",
-    "triton_ops.inductor.cache_folder": "entries of a folder that is open, so that no link is followed",
-    "triton_ops.compile_modes.counting": "the kernel's own files of a process",
-    "triton_ops.replay.recorder": "a folder for one tune, and gzip in memory",
+    "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
+    "triton_ops.backend.assembler": "a file that nvdisasm reads by name",
+    "triton_ops.ship.verification": "a folder for one tune",
+    "triton_ops.compile_modes.inductor.sources": "torch's own sources",
+    "triton_ops.compile_modes.inductor.cache_folder": "entries of a folder that is open, so that no link is followed",
+    "triton_ops.compile_modes.contender": "the kernel's own files of a process",
+    "triton_ops.lab.recorder": "a folder for one tune, and gzip in memory",
     "triton_ops.cli.console": "the null device",
 }
+
+
+FILE_ROOM = {f"triton_ops.base.{name}" for name in ("appending", "files", "folders", "locks", "named_files")}
 
 
 def test_files_are_opened_in_one_place():
@@ -161,7 +213,7 @@ def test_files_are_opened_in_one_place():
         if isinstance(node, ast.Call)
         and (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in OPENERS
     }
-    assert {name for name in used if not name.startswith("triton_ops._files")} == set(OPEN_THEMSELVES)
+    assert used - FILE_ROOM == set(OPEN_THEMSELVES)
 
 
 def test_every_module_has_a_docstring_that_says_what_it_holds():
@@ -179,10 +231,10 @@ def test_importing_the_package_loads_nothing_heavy():
     loaded = modules_after("import triton_ops; triton_ops.__version__; dir(triton_ops)")
     heavy = {"torch", "triton", "numpy", "rich", "typer", "msgspec", "filelock", "platformdirs"}
     assert not heavy & loaded
-    assert {name for name in loaded if name.startswith("triton_ops")} == {"triton_ops"}
+    assert {name for name in loaded if name.startswith("triton_ops")} == {"triton_ops", "triton_ops._faces"}
 
 
-@pytest.mark.parametrize("part", ["space", "tensors", "trial", "search", "cache", "exceptions"])
+@pytest.mark.parametrize("part", ["space", "values.tensors", "values.trial", "search", "records", "exceptions"])
 def test_the_core_needs_no_gpu_stack(part):
     assert not {"torch", "triton"} & modules_after(f"import triton_ops.{part}")
 

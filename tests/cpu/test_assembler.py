@@ -13,11 +13,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 import triton_ops
-from triton_ops.backend import Executable, assembler
-from triton_ops.backend.assembler import Assembler, assembler_in_use, installed_assemblers, suspicion, use_ptxas
+from triton_ops.backend import Executable, assembler, assembler_in_use, installed_assemblers, use_ptxas
+from triton_ops.backend.assembler import Assembler, suspicion
 from triton_ops.cli import doctor
 from triton_ops.exceptions import SettingsError
-from triton_ops.trial import Status
+from triton_ops.values import Status
 
 pytestmark = pytest.mark.triton
 

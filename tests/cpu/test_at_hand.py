@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from triton_ops.compile_pool.at_hand import AtHand
+from triton_ops.compilation.compiling_process import AtHand
 
 
 class Made:

@@ -17,8 +17,9 @@ import triton_ops  # noqa: E402
 from tests import tuned_kernels  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
-from triton_ops.cache import LockedDevice, LockEntry, Lockfile, write_lockfile  # noqa: E402
-from triton_ops.dispatch import deciding, launching, shipped, sources  # noqa: E402
+from triton_ops.device import gpu_missing  # noqa: E402
+from triton_ops.dispatch import deciding, launching, sources  # noqa: E402
+from triton_ops.dispatch import ladder as shipped  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,
@@ -31,10 +32,9 @@ from triton_ops.exceptions import (  # noqa: E402
     UnknownTunableError,
     UntunedError,
 )
-from triton_ops.hardware import gpu_missing  # noqa: E402
-from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
+from triton_ops.lab.launches import launches_that_do_nothing  # noqa: E402
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, cache_folder, store_in, write_lockfile  # noqa: E402  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]
 

@@ -39,7 +39,7 @@ from triton_ops import (
     TuningResult,
     UnknownTunableError,
 )
-from triton_ops.measure import HostTimer
+from triton_ops.timing import HostTimer
 
 torch = pytest.importorskip("torch")
 
@@ -995,5 +995,5 @@ def test_shipped_kernels_know_no_tuner():
     )
     imported = said_by(in_another_process(code)).splitlines()
     assert "triton_ops.kernels.matmul.kernel" in imported
-    tuners = ("triton_ops.runner", "triton_ops.autotuner", "triton_ops.evaluation", "triton_ops.compile_pool")
+    tuners = ("triton_ops.tuner", "triton_ops.autotuner", "triton_ops.evaluation", "triton_ops.compilation")
     assert [name for name in imported if name.startswith(tuners)] == []

@@ -16,9 +16,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Status
-from triton_ops.work import Work
+from triton_ops.values import Status, TensorSpec, Work
 
 
 def scaled(x, y=1, *, factor=2, shift=0):

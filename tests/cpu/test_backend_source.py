@@ -11,9 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from triton_ops.backend.source import source_fingerprint
-from triton_ops.backend.unwrap import unwrap
-from triton_ops.backend.users_code import is_users
+from triton_ops.backend import source_fingerprint, unwrap
+from triton_ops.backend.origins import is_users
 
 BASE = """
     import math
@@ -356,9 +355,7 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
                 return [kernel(pick(f(x))) for f in more]
         """)
     )
-    code = (
-        "import mod\nfrom triton_ops.backend.source import source_fingerprint\nprint(source_fingerprint(mod.kernel_2))"
-    )
+    code = "import mod\nfrom triton_ops.backend import source_fingerprint\nprint(source_fingerprint(mod.kernel_2))"
     found = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -9,8 +9,8 @@ import pytest
 
 from triton_ops.cli.bench import label
 from triton_ops.cli.problem import parse_config
+from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import SpaceError
-from triton_ops.hardware import gpu_missing, probe
 from triton_ops.space import Config
 
 TARGETS = """
@@ -90,7 +90,7 @@ def test_bench_says_that_other_programs_used_the_cpus(cli, targets, monkeypatch)
     words = ("bench", targets("sleepy"), "--config", "delay_ms=1", "--config-b", "delay_ms=2", "--seconds", "0.01")
     for more in ((), ("--json",)):
         stats = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0)])
-        monkeypatch.setattr("triton_ops.hardware.state._cpu_seconds", lambda stats=stats: next(stats))
+        monkeypatch.setattr("triton_ops.device.probing._cpu_seconds", lambda stats=stats: next(stats))
         ran = cli(*words, *more)
         note = "other programs used 38% of the CPUs meanwhile"
         assert ran.code == 0, ran.err

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.near import drawn
-from triton_ops.benchmark import CorrectnessVerifier, verify_fp8_accuracy, verify_nan_inf_propagation
+from triton_ops.benchmark import CorrectnessVerifier
+from triton_ops.benchmark.correctness import verify_fp8_accuracy, verify_nan_inf_propagation
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 RIGHT = torch.tensor([1.0, -2.0, 0.0, 4.0])

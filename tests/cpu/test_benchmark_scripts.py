@@ -14,7 +14,8 @@ from benchmarks import bucket_regret, fp8_variants, random_shapes
 from benchmarks.time_line import STEPS
 
 from tests.bounded import bounded
-from triton_ops import Config, hardware
+from triton_ops import Config
+from triton_ops import device as hardware
 
 ROOT = Path(__file__).parents[2]
 TUNERS = {"helion", "joblib", "kernel_tuner"}  # packages of the own environments of two replays

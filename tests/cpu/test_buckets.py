@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triton_ops.buckets import Mapper, Nearest, PowersOfTwo, UpTo, rule_of, unkeyed, why_outside
-from triton_ops.cache import Key
 from triton_ops.exceptions import SettingsError, UnknownTunableError
+from triton_ops.values import Key, Mapper, Nearest, unkeyed, why_outside
+from triton_ops.values.buckets import PowersOfTwo, UpTo, rule_of
 
 values = st.integers(1, 1 << 20)
 rising = st.lists(values, min_size=1, max_size=6, unique=True).map(lambda found: tuple(sorted(found)))
@@ -112,9 +112,8 @@ def test_extents_that_differ_stay_as_they_are():
 def test_a_key_holds_the_buckets_and_is_written_and_read(tmp_path):
     import msgspec
 
-    from triton_ops.hardware import DeviceSpec
-    from triton_ops.problem import Problem
-    from triton_ops.tensors import TensorSpec
+    from triton_ops.device import DeviceSpec
+    from triton_ops.values import Problem, TensorSpec
 
     device = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132)
 

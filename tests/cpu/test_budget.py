@@ -10,12 +10,13 @@ import pytest
 from tests.clocks import Clock
 from tests.cpu.test_doubt import DEFAULT, RIVAL, Noisy
 from triton_ops import Config, tune
-from triton_ops.evaluation.finals import FinalRequest, compare_finalists
-from triton_ops.progress.events import Silent
-from triton_ops.runner.notes import cut_note
-from triton_ops.task.budget import Budget, RunningBudget
-from triton_ops.task.effort import PRESETS, effort_of
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.evaluation import FinalRequest
+from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.request import Budget, RunningBudget, effort_of
+from triton_ops.request.effort import PRESETS
+from triton_ops.tuner import Silent
+from triton_ops.tuner.tuning import cut_note
+from triton_ops.values import Measurement, Status, Trial
 
 
 def running(seconds, reserve_s=0.0, trials=None):

@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from triton_ops._files import private
+from triton_ops.base import folders as private
 from triton_ops.processes import bytecode
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -265,7 +265,7 @@ def test_a_helper_ends_with_its_parent_and_removes_what_is_torn(tmp_path):
 
 CHILD = """
 import json, sys
-from triton_ops.processes.child import Surroundings, import_heavy
+from triton_ops.processes import Surroundings, import_heavy
 
 def main():
     import_heavy(["colorsys"], "a test")
@@ -279,9 +279,9 @@ def main():
 """
 PARENT = """
 import colorsys, mine, subprocess, time
-from triton_ops._files import private
+from triton_ops.base import folders as private
 from triton_ops.processes import bytecode
-from triton_ops.processes.child import command
+from triton_ops.processes import command
 
 bytecode._HEAVY = "colorsys"
 bytecode.version = lambda _: "1"

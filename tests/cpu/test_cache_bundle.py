@@ -11,16 +11,8 @@ from typing import Any
 import pytest
 
 from tests.records import full_disk, record
-from triton_ops import _files
-from triton_ops.cache import (
-    RECORDS,
-    DirectoryStore,
-    MemoryStore,
-    export_records,
-    import_records,
-    open_store,
-)
 from triton_ops.exceptions import CacheError
+from triton_ops.records import RECORDS, DirectoryStore, MemoryStore, export_records, import_records, open_store
 from triton_ops.space import Config
 
 
@@ -98,7 +90,7 @@ def test_a_record_of_a_newer_version_is_skipped_with_its_reason(
     path = tmp_path / "winners.json"
     future = replace(RECORDS, encode=lambda given: {**RECORDS.encode(given), "schema_version": 99})
     with monkeypatch.context() as patched:
-        patched.setattr("triton_ops.cache.bundle.RECORDS", future)
+        patched.setattr("triton_ops.records.bundle.RECORDS", future)
         export_records([record()], path)
     done = import_records(path, MemoryStore(RECORDS))
     assert list(done.skipped) == [record().id]
@@ -109,7 +101,7 @@ def test_an_import_names_records_that_the_store_did_not_take(tmp_path: Path, mon
     path = tmp_path / "winners.json"
     export_records([record()], path)
     store = DirectoryStore(tmp_path / "cache", RECORDS)
-    monkeypatch.setattr(_files, "atomic_write", full_disk)
+    monkeypatch.setattr("triton_ops.records.directory.atomic_write", full_disk)
     done = import_records(path, store)
     assert not done.added
     assert "did not take the record" in done.skipped[record().id]

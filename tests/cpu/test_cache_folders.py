@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.records import full_disk, record, run_python
-from triton_ops import _files
-from triton_ops.cache import RECORDS, DirectoryStore, MemoryStore, Record, directory, open_store
+from triton_ops import base as _files
 from triton_ops.exceptions import CacheError
+from triton_ops.records import RECORDS, DirectoryStore, MemoryStore, Record, directory, open_store
 from triton_ops.space import Config
 
 
@@ -69,8 +69,8 @@ def test_a_store_opened_for_reading_changes_nothing(
 
 READ_ONLY = """
 import json, logging, os, sys
-from triton_ops.cache import RECORDS, DirectoryStore, open_store
-from triton_ops.cache.record import Record
+from triton_ops.records import RECORDS, DirectoryStore, open_store
+from triton_ops.records import Record
 from triton_ops.exceptions import CacheError
 from triton_ops.space import Config
 
@@ -134,7 +134,7 @@ def test_a_full_disk_is_a_warning_and_memory_keeps_the_value(
 ) -> None:
     store, other = open_store(tmp_path), open_store(tmp_path)
     store.put(record(winner=Config(BLOCK=1)))
-    monkeypatch.setattr(_files, "atomic_write", full_disk)
+    monkeypatch.setattr("triton_ops.records.directory.atomic_write", full_disk)
     for block in (2, 3):
         store.put(record(winner=Config(BLOCK=block)))
     store.put(record("softmax"))

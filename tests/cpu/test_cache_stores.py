@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.records import ENVIRONMENT, record, run_python
-from triton_ops import _files
-from triton_ops._sealed import sealed
-from triton_ops.cache import RECORDS, DirectoryStore, Record
+from triton_ops import base as _files
+from triton_ops.base import sealed
+from triton_ops.records import RECORDS, DirectoryStore, Record
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_an_entry_is_one_readable_file_named_by_its_id(store: DirectoryStore[Rec
 
 
 def test_the_cache_imports_no_gpu_stack() -> None:
-    script = "import sys, triton_ops.cache; print([m for m in ('torch', 'triton') if m in sys.modules])"
+    script = "import sys, triton_ops.records; print([m for m in ('torch', 'triton') if m in sys.modules])"
     assert run_python("-c", script).stdout.strip() == "[]"
 
 
@@ -196,7 +196,7 @@ def test_clear_removes_temporary_files_of_killed_writers(store: DirectoryStore[R
 WRITER = """
 import itertools, sys
 from dataclasses import replace
-from triton_ops.cache import RECORDS, DirectoryStore
+from triton_ops.records import RECORDS, DirectoryStore
 from triton_ops.space import Config
 store = DirectoryStore(sys.argv[1], RECORDS)
 given = RECORDS.loads(sys.stdin.read())

@@ -12,12 +12,12 @@ from benchmarks.choices_gpu import SHAPES, inline, kept, options, rows_in, summa
 
 from triton_ops import chooser
 from triton_ops.backend import Arguments
-from triton_ops.choices import ready
-from triton_ops.choices.described import described
-from triton_ops.choices.ready import common, products
+from triton_ops.dispatch.described import described
 from triton_ops.exceptions import TargetError
+from triton_ops.kernels import choosers as ready
 from triton_ops.kernels import softmax
-from triton_ops.tensors import TensorSpec
+from triton_ops.kernels.choosers import common, products
+from triton_ops.values import TensorSpec
 
 
 def drawn(*shape, dtype=torch.float32):

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 import triton_ops
-from triton_ops.cache import Key, Record, Timing, Verified, export_records, open_store
 from triton_ops.cli import doctor
-from triton_ops.cli.app import program
-from triton_ops.cli.lazy_commands import imported
-from triton_ops.hardware import probe
-from triton_ops.resources import Resources
+from triton_ops.cli.app import imported, program
+from triton_ops.device import probe
+from triton_ops.records import Record, Timing, Verified, export_records, open_store
+from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
-from triton_ops.task.effort import PRESETS
+from triton_ops.values import Key, Resources
 
 PROJECT = Path(__file__).parents[2]
 REFERENCE = PROJECT / "docs" / "reference" / "cli.md"
@@ -204,9 +203,9 @@ print(json.dumps(sorted(sys.modules)))
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     loaded = set(json.loads(said.splitlines()[-1]))
     assert not loaded & {"torch", "triton", "numpy", "scipy", "rich.console", "asyncio", "cloudpickle", "pydantic"}
-    packages = "hardware", "backend", "measure", "search", "task", "runner", "evaluation", "replay"
-    own = {f"triton_ops.{package}" for package in packages}
-    assert not loaded & own
+    packages = "device", "backend", "timing", "search", "request", "tuner", "evaluation", "lab"
+    own = tuple(f"triton_ops.{package}." for package in packages)  # a face by itself imports nothing
+    assert [name for name in loaded if name.startswith(own)] == []
     commands = {name for name in COMMANDS if f"triton_ops.cli.{name}" in loaded}
     assert commands <= {"show", "cache"} & {*words.split(), *(["show"] if "cache" in words else [])}
 

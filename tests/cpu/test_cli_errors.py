@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.records import record
-from triton_ops.cache import open_store
+from triton_ops.device import gpu_missing
 from triton_ops.exceptions import CacheError
-from triton_ops.hardware import gpu_missing
-from triton_ops.history.recall import cache_folder
+from triton_ops.records import cache_folder, open_store
 
 TARGET = """
 from pathlib import Path

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from triton_ops.many.cluster.actors import Keeper
-from triton_ops.many.cluster.copies import Piece, Watched, apply, files_of_problem
+from triton_ops.many.ray_actors import Keeper, Piece, Watched, apply, files_of_problem
 
 NAME = "a" * 32
 RECORD, LOG = f"{NAME}.record.json", f"runs/{NAME}/one.jsonl"

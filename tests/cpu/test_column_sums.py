@@ -9,9 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from triton_ops.backend import Arguments  # noqa: E402
-from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
-from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.backend import (  # noqa: E402
+    AheadOfTime,
+    Arguments,
+    described,
+)
+from triton_ops.device import named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.kernels.column_sums import SUM_COLUMNS, add_up  # noqa: E402
 

@@ -14,11 +14,12 @@ import torch
 from tests.clocks import Clock
 from triton_ops import Choice, ConfigSpace, FunctionKernel, Operation, TensorSpec, compare, time_ms
 from triton_ops.backend import Arguments
-from triton_ops.comparison import compare as compare_module
-from triton_ops.comparison import contestant as contestant_module
-from triton_ops.comparison.compare import _taking_turns
-from triton_ops.comparison.timing import quantile
-from triton_ops.evaluation.subject import SharedTimer
+from triton_ops.benchmark import comparing as compare_module
+from triton_ops.benchmark import contestant as contestant_module
+from triton_ops.benchmark.comparing import _taking_turns
+from triton_ops.benchmark.timing import quantile
+from triton_ops.device import gpu_missing, probe
+from triton_ops.evaluation import SharedTimer
 from triton_ops.exceptions import (
     DeviceError,
     KernelTypeError,
@@ -27,11 +28,19 @@ from triton_ops.exceptions import (
     TargetError,
     UnknownTunableError,
 )
-from triton_ops.hardware import gpu_missing, probe
-from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, Launch, Sampler
-from triton_ops.measure.duel import DuelPolicy, duel, judge, tick_of
-from triton_ops.measure.timer import HostTimer
-from triton_ops.testing.simulate import DISTURBANCES, Noise, SimulatedDevice, SimulatedTimer
+from triton_ops.lab.simulated_device import DISTURBANCES, Noise, SimulatedDevice, SimulatedTimer
+from triton_ops.timing import (
+    Arm,
+    CaptureError,
+    DuelPolicy,
+    EmptyCaptureError,
+    HostTimer,
+    Launch,
+    Sampler,
+    duel,
+    tick_of,
+)
+from triton_ops.timing.duels import judge
 
 
 def spin(count):
@@ -193,7 +202,7 @@ def test_a_comparison_says_that_it_found_no_difference(clocks):
 def test_a_comparison_says_that_other_programs_used_the_cpus(clocks, monkeypatch):
     clocks[True, True] = Fixed("host", 0.1)
     stats = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0)])
-    monkeypatch.setattr("triton_ops.hardware.state._cpu_seconds", lambda: next(stats))
+    monkeypatch.setattr("triton_ops.device.probing._cpu_seconds", lambda: next(stats))
     found = compare(spin(1), spin(1), rounds=6)
     assert found.notes == ("other programs used 38% of the CPUs meanwhile",)
     assert str(found).endswith("\nNote: other programs used 38% of the CPUs meanwhile")
@@ -682,7 +691,7 @@ def test_a_comparison_tells_of_every_round():
 def test_a_time_says_that_other_programs_used_the_cpus(clocks, monkeypatch):
     clocks[True, True] = Fixed("host", 0.1)
     stats = iter([(10.0, 100.0, 4.0), (30.0, 140.0, 9.0)])
-    monkeypatch.setattr("triton_ops.hardware.state._cpu_seconds", lambda: next(stats))
+    monkeypatch.setattr("triton_ops.device.probing._cpu_seconds", lambda: next(stats))
     found = time_ms(spin(1), rep_ms=1.0, warmup_ms=0.0)
     assert found.notes == ("other programs used 38% of the CPUs meanwhile",)
     assert str(found).endswith("\nNote: other programs used 38% of the CPUs meanwhile")

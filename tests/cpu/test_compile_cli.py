@@ -12,12 +12,10 @@ import pytest
 from tests import plain_product
 from tests.cpu.test_cli import PINNED
 from triton_ops import Config, Status
-from triton_ops.cli.compile import _first_problem
-from triton_ops.cli.compile_targets import side_by_side
-from triton_ops.hardware import gpu_missing
+from triton_ops.cli.compile import _first_problem, side_by_side
+from triton_ops.device import gpu_missing
 from triton_ops.kernels import load
-from triton_ops.resources import Resources
-from triton_ops.trial import Compiled
+from triton_ops.values import Compiled, Resources
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from triton_ops import SettingsError, Status
-from triton_ops.compile_modes import comparing
-from triton_ops.compile_modes.comparing import Comparing
+from triton_ops.compile_modes import session as comparing
+from triton_ops.compile_modes.inductor.modes import CUDAGRAPHS, as_mode, default_modes
 from triton_ops.compile_modes.process import ModeLostError
 from triton_ops.compile_modes.questions import Failed, Loaded
+from triton_ops.compile_modes.report import left_to_python
 from triton_ops.compile_modes.request import Request
-from triton_ops.compile_modes.rows import left_to_python
-from triton_ops.hardware import DeviceSpec
-from triton_ops.inductor.modes import CUDAGRAPHS, as_mode, default_modes
-from triton_ops.measure import Sampler
+from triton_ops.compile_modes.session import Comparing
+from triton_ops.device import DeviceSpec
+from triton_ops.timing import Sampler
 
 GPU = DeviceSpec("cuda", "a GPU", "sm_90", 132)
 

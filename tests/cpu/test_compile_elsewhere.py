@@ -18,22 +18,24 @@ pytest.importorskip("triton")
 from tests import planted_kernels
 from tests.beside import Beside
 from tests.planted_kernels import grid
-from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.entries import Entry, has_entry
-from triton_ops.backend.offline import AheadOfTime, described
-from triton_ops.compile_pool import compile_host, elsewhere
-from triton_ops.compile_pool.compile_host import CompileHost
-from triton_ops.compile_pool.made import Made, versions_here
-from triton_ops.compile_pool.other_hosts import OtherHost, OtherHosts
-from triton_ops.compile_pool.packed_kernel import PackedKernel
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.compile_pool.queue import Queue
-from triton_ops.compile_pool.shared_cpus import SharedCpus
+from triton_ops.backend import AheadOfTime, Arguments, Entry, TritonKernel, described, has_entry
+from triton_ops.compilation import (
+    CompileHost,
+    CompilePool,
+    OtherHost,
+    OtherHosts,
+    PackedKernel,
+    Queue,
+    SharedCpus,
+    compile_host,
+    elsewhere,
+    versions_here,
+)
+from triton_ops.compilation.made import Made
+from triton_ops.device import named_target
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.hardware import named_target
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Status
+from triton_ops.values import Status, TensorSpec
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 

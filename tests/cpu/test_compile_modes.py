@@ -29,16 +29,15 @@ from triton_ops import (
 )
 from triton_ops.backend import Arguments
 from triton_ops.cli.compile_modes import options_of
-from triton_ops.compile_modes.contender import Contender
-from triton_ops.compile_modes.counting import kernels_of, loops_in
+from triton_ops.compile_modes import SCENARIOS, CompilerLog
+from triton_ops.compile_modes.contender import Contender, kernels_of, loops_in
 from triton_ops.compile_modes.process import ModeProcess
 from triton_ops.compile_modes.questions import Failed, Loaded, Manner
 from triton_ops.compile_modes.request import made_request
-from triton_ops.compile_modes.scenarios import SCENARIOS, llama_block, norm_chain, simple_mlp
+from triton_ops.compile_modes.scenarios import llama_block, norm_chain, simple_mlp
 from triton_ops.compile_modes.step import Step
 from triton_ops.compile_modes.verification import Verification
 from triton_ops.compile_modes.workload import made_by, workload_of
-from triton_ops.inductor.logs import CompilerLog
 
 AOT = CompileMode("aot", backend="aot_eager")
 

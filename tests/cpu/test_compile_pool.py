@@ -20,18 +20,23 @@ from tests import libcuda, planted_kernels  # noqa: E402
 from tests.forking import Lent, wait_for  # noqa: E402
 from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, time_ms, tune  # noqa: E402
-from triton_ops.backend import Arguments, Operation, TritonKernel  # noqa: E402
-from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
-from triton_ops.compile_pool import fork_server, idle_server  # noqa: E402
-from triton_ops.compile_pool import pool as compile_pool  # noqa: E402
-from triton_ops.compile_pool.pool import CompilePool, usable_cpus  # noqa: E402
+from triton_ops.backend import AheadOfTime, Arguments, Operation, TritonKernel, described  # noqa: E402  # noqa: E402
+from triton_ops.base import usable_cpus  # noqa: E402
+from triton_ops.compilation import (  # noqa: E402
+    CompilePool,
+    fork_server,
+    idle_server,
+)
+from triton_ops.compilation import pool as compile_pool  # noqa: E402
+from triton_ops.device import gpu_missing, named_target  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402
-from triton_ops.hardware import gpu_missing, named_target  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.processes import descriptors  # noqa: E402
+from triton_ops.processes import child as descriptors  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.tensors import TensorSpec  # noqa: E402
-from triton_ops.trial import Status  # noqa: E402
+from triton_ops.values import (  # noqa: E402
+    Status,
+    TensorSpec,
+)
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -404,10 +409,10 @@ def tied_to_this_process():
 INTERPRETED = """
 from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.hardware import named_target
-from triton_ops.tensors import TensorSpec
+from triton_ops.backend import AheadOfTime
+from triton_ops.compilation import CompilePool
+from triton_ops.device import named_target
+from triton_ops.values import TensorSpec
 
 x = Arguments((TensorSpec((1000,), "float32"), 1000))
 CompilePool(AheadOfTime(TritonKernel(planted, grid, outputs=("x",)), x, named_target("sm_90")))
@@ -447,11 +452,11 @@ import triton
 import triton.language as tl
 from tests.forking import Lender
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.offline import AheadOfTime, described, rehearse
-from triton_ops.compile_pool import pool as pools
-from triton_ops.hardware import named_target
+from triton_ops.backend import AheadOfTime, described, rehearse
+from triton_ops.compilation import pool as pools
+from triton_ops.device import named_target
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
+from triton_ops.values import TensorSpec
 
 target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
 rehearse(target)
@@ -555,11 +560,11 @@ import signal
 import sys
 from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.hardware import named_target
+from triton_ops.backend import AheadOfTime
+from triton_ops.compilation import CompilePool
+from triton_ops.device import named_target
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
+from triton_ops.values import TensorSpec
 
 TARGET = named_target("sm_90")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # heard where the tests themselves run in the background too

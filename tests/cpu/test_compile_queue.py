@@ -4,9 +4,9 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from triton_ops.compile_pool.queue import Queue
+from triton_ops.compilation import Queue
 from triton_ops.space import Config
-from triton_ops.trial import Compiled, Status
+from triton_ops.values import Compiled, Status
 
 A, B, C, D = (Config(n=n) for n in range(4))
 

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-from triton_ops.resources import Resources
-from triton_ops.search.compiler_columns import COLUMNS, CompilerColumns, wasteful
-from triton_ops.search.encoding import Encoder
-from triton_ops.search.spread import middle
+from triton_ops.search.columns import COLUMNS, CompilerColumns, Encoder, wasteful
+from triton_ops.search.sampling import middle
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Compiled, Status
+from triton_ops.values import Compiled, Resources, Status
 
 SPACE = ConfigSpace({"ROWS": [16, 32, 64, 128, 256], "STEP": [32, 64, 128], "stages": [1, 2, 3, 4, 5]})
 

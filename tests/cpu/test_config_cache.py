@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.autotuner.cache import ConfigCache
+from triton_ops.autotuner import ConfigCache
+from triton_ops.device import probe
 from triton_ops.exceptions import ConfigValueError, DeviceError
-from triton_ops.hardware import probe
 
 KEY = ("fp8_gemm", (4096, 4096, 4096), "cuda:0")
 CONFIG = {"BLOCK_M": 128, "num_warps": 8}

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from tests.records import full_disk, run_python
-from triton_ops import _files
-from triton_ops.autotuner.cache import ConfigCache
+from triton_ops.autotuner import ConfigCache
 from triton_ops.exceptions import CacheError
 
 HAMMER = Path(__file__).parents[2] / "benchmarks" / "cache_hammer.py"
@@ -133,7 +132,7 @@ def test_memory_answers_for_entries_that_the_disk_did_not_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = ConfigCache(tmp_path)
-    monkeypatch.setattr(_files, "atomic_write", full_disk)
+    monkeypatch.setattr("triton_ops.records.directory.atomic_write", full_disk)
     cache.set(*KEY, CONFIG)
     cache.set("other", 1, "cpu", CONFIG)
     assert len(caplog.records) == 1
@@ -156,7 +155,7 @@ def test_memory_answers_when_the_folder_is_gone(tmp_path: Path) -> None:
 
 READ_ONLY = """
 import json, os, sys
-from triton_ops.autotuner.cache import ConfigCache
+from triton_ops.autotuner import ConfigCache
 from triton_ops.exceptions import CacheError
 if os.getuid() == 0:
     os.setuid(65534)

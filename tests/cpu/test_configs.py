@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.autotuner import configs
-from triton_ops.autotuner.configs import (
+from triton_ops.autotuner import (
     FP8_GEMM_CONFIGS,
     GATED_MLP_CONFIGS,
     RMSNORM_ROPE_CONFIGS,
+    configs,
     filter_valid_configs,
     generate_configs,
     get_default_config,

@@ -13,15 +13,13 @@ import torch
 
 from tests.runs import begun
 from triton_ops import Config, FunctionKernel, operation, tune
-from triton_ops.evaluation.confirm import confirm_in_fresh_processes
-from triton_ops.evaluation.finals import FinalRequest
-from triton_ops.evaluation.station import Inline, assignment_of
-from triton_ops.history.run_log import Finalist, Twins, read_run
-from triton_ops.measure import RacePolicy
-from triton_ops.runner.log_lines import log_comparison
-from triton_ops.task.effort import chosen_effort
-from triton_ops.task.request import make_task
-from triton_ops.trial import Status
+from triton_ops.evaluation import FinalRequest, assignment_of, confirm_in_fresh_processes
+from triton_ops.evaluation.station import Inline
+from triton_ops.records import Finalist, Twins, read_run
+from triton_ops.request import chosen_effort, make_task
+from triton_ops.timing import RacePolicy
+from triton_ops.tuner.tuning import log_comparison
+from triton_ops.values import Status
 
 
 @operation(name="sleep", space={"delay_us": [300, 600, 601]}, arguments=lambda: {}, device="cpu")

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from triton_ops.measure import HostTimer, Launch, take, timer
-from triton_ops.measure.cpu_wait import Counts, no_counters, thread_counters, waited_ns
+from triton_ops.timing import HostTimer, Launch, take, timer
+from triton_ops.timing.guard import Counts, no_counters, thread_counters, waited_ns
 
 MS = 1_000_000
 
@@ -37,7 +37,7 @@ def test_the_counters_of_a_thread_never_fall():
 
 
 def test_a_system_that_does_not_count_has_counters_of_zero(monkeypatch):
-    monkeypatch.setattr("triton_ops.measure.cpu_wait._FILE", "/nowhere/schedstat")
+    monkeypatch.setattr("triton_ops.timing.guard._FILE", "/nowhere/schedstat")
     with thread_counters() as counters, no_counters() as none:
         assert counters() == none() == Counts()
 

@@ -12,15 +12,13 @@ import torch
 
 from triton_ops import DeviceError, FunctionKernel, compare, time_ms, tune
 from triton_ops.backend import pack
-from triton_ops.evaluation import worker
-from triton_ops.evaluation.finals import FinalRequest
-from triton_ops.evaluation.station import Inline, assignment_of
-from triton_ops.hardware import current_device, current_gpu, probe, stay_on
-from triton_ops.measure import RacePolicy
-from triton_ops.progress.events import Silent
-from triton_ops.task.effort import chosen_effort
-from triton_ops.task.request import device_for, device_of, make_task
-from triton_ops.trial import Status
+from triton_ops.device import current_device, current_gpu, probe, stay_on
+from triton_ops.evaluation import FinalRequest, assignment_of, worker
+from triton_ops.evaluation.station import Inline
+from triton_ops.request import chosen_effort, device_for, device_of, make_task
+from triton_ops.timing import RacePolicy
+from triton_ops.tuner import Silent
+from triton_ops.values import Status
 
 SEEN: set[tuple[str, int]] = set()
 
@@ -162,8 +160,8 @@ def test_a_worker_stays_on_its_gpu_and_is_there_again_after_code_that_chose_anot
 
 
 def test_comparisons_run_on_their_gpu(switch, monkeypatch):
-    for module in ("compare", "contestant", "timing"):
-        monkeypatch.setattr(f"triton_ops.comparison.{module}.probe", lambda _name: probe("cpu"))
+    for module in ("comparing", "contestant", "timing"):
+        monkeypatch.setattr(f"triton_ops.benchmark.{module}.probe", lambda _name: probe("cpu"))
     one, other = (lambda: seen("one")), (lambda: seen("other"))
     compare(one, other, device="cuda:1", rounds=6, seconds=0.1)
     time_ms(one, device="cuda:1", warmup_ms=0, rep_ms=1)

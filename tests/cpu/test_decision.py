@@ -9,18 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.measure import INDIFFERENCE, decide, gain, gap
-from triton_ops.measure.decision import beats, doubtful, relative_levels
-from triton_ops.measure.stats import (
+from triton_ops.timing import (
+    INDIFFERENCE,
     Interval,
+    beats,
     contrasts,
+    decide,
+    doubtful,
+    gain,
+    gap,
     gaps_to,
     median_error,
-    median_interval,
     middle_mean,
+    relative_levels,
     robust_sigma,
     small_sample,
 )
+from triton_ops.timing.statistics import median_interval
 
 
 def steady(*times, rounds=8):

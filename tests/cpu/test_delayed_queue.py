@@ -9,11 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops.measure import gpu, graph
-from triton_ops.measure.gpu import EventTimer
-from triton_ops.measure.graph import GraphTimer, _made, _places, estimate_ms
-from triton_ops.measure.screen import take
-from triton_ops.measure.timer import Launch
+from triton_ops.timing import Launch, graph, take
+from triton_ops.timing import events as gpu
+from triton_ops.timing.events import EventTimer
+from triton_ops.timing.graph import GraphTimer, _made, _places, estimate_ms
 
 CYCLES_PER_MS = 1_900_000
 

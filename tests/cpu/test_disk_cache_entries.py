@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.backend import entries
-from triton_ops.backend.entries import Entry, binary_of, has_entry, read_entry, remove_entry, write_entry
+from triton_ops.backend import Entry, has_entry, read_entry, remove_entry, write_entry
+from triton_ops.backend import disk_entries as entries
+from triton_ops.backend import entry_binary as binary_of
 
 KEY = hashlib.sha256(b"a kernel").hexdigest()
 FILES = {"k.json": json.dumps({"hash": KEY}).encode(), "k.ptx": b"text", "k.cubin": b"\x7fELF machine code"}

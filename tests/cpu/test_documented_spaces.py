@@ -6,13 +6,12 @@ import triton
 
 from tests.near import drawn
 from triton_ops import FP8_GEMM_CONFIGS, GATED_MLP_CONFIGS, RMSNORM_ROPE_CONFIGS, kernels, matmul
-from triton_ops.analysis.tiers import examine
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.packed_kernel import PackedKernel
-from triton_ops.hardware import named_target
+from triton_ops.backend import AheadOfTime, Arguments
+from triton_ops.compilation import PackedKernel
+from triton_ops.compilation.tiers import examine
+from triton_ops.device import named_target
 from triton_ops.space import as_space
-from triton_ops.trial import Status
+from triton_ops.values import Status
 
 pytestmark = pytest.mark.triton
 

@@ -10,13 +10,12 @@ import pytest
 
 from tests.clocks import MS, Clock
 from triton_ops import Config
-from triton_ops.evaluation.criteria import Difference
+from triton_ops.evaluation import Difference, FinalRequest
 from triton_ops.evaluation.doubt import ArmFailedError, Pair, resolve
-from triton_ops.evaluation.finals import FinalRequest, compare_finalists
-from triton_ops.measure import INDIFFERENCE, HostTimer, Launch, RacePolicy
-from triton_ops.measure.decision import EXCLUDED
-from triton_ops.task.effort import effort_of
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.request import effort_of
+from triton_ops.timing import EXCLUDED, INDIFFERENCE, HostTimer, Launch, RacePolicy
+from triton_ops.values import Measurement, Status, Trial
 
 DEFAULT, RIVAL = Config(k=0), Config(k=1)
 PAIR = Pair(challenger=RIVAL, default=DEFAULT, visit_samples=1)

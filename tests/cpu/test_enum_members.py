@@ -14,8 +14,8 @@ from tests.torchless import Mode
 from tests.torchless import takes_a_mode as work
 from triton_ops import Choice, Config, ConfigSpace, Constraint, TritonAutoTuner, compare, recall, tune
 from triton_ops.exceptions import ConfigValueError
-from triton_ops.history.run_log import read_run
-from triton_ops.space import member_named
+from triton_ops.records import read_run
+from triton_ops.space.members import member_named
 
 FAST, SLOW = "tests.torchless:Mode.FAST", "tests.torchless:Mode.SLOW"
 
@@ -161,7 +161,7 @@ def test_an_interrupted_tune_goes_on_with_members(tmp_path, steady_clock):
 
     space = {"mode": [Mode.SLOW, Mode.FAST]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("triton_ops.backend.function.FunctionKernel.identity", {"source": "fixed"})
+        patch.setattr("triton_ops.backend.function_kernel.FunctionKernel.identity", {"source": "fixed"})
         stopped = tune(interrupted, space=space, cache_dir=tmp_path, device="cpu")
         assert stopped.stopped == "interrupted"
         called.append("go on")
@@ -186,8 +186,8 @@ def test_launchers_are_compiled_with_members(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     from tests.enum_launcher import ahead
-    from triton_ops.analysis.tiers import examine
-    from triton_ops.compile_pool.packed_kernel import PackedKernel
+    from triton_ops.compilation.compiler import PackedKernel
+    from triton_ops.compilation.tiers import examine
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     made, space = ahead()

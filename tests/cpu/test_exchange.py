@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.cache import LockedDevice, LockEntry, Lockfile, Measured, read_lockfile, write_lockfile
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.exchange import FORMATS, Row, Table, format_named
-from triton_ops.exchange.triton_config import flat, nested
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, Measured, read_lockfile, write_lockfile
+from triton_ops.ship import FORMATS, Table, format_named
+from triton_ops.ship.table import Row, flat, nested
 from triton_ops.space import Config
 
 TILES = Config(BLOCK_SIZE_M=16, BLOCK_SIZE_N=64, BLOCK_SIZE_K=128, GROUP_SIZE_M=1, num_warps=4, num_stages=3)
@@ -107,8 +107,8 @@ def test_a_config_survives_the_form_of_triton(values):
 @pytest.mark.triton
 def test_triton_itself_finds_the_file_that_is_written(tmp_path, monkeypatch):
     triton = pytest.importorskip("triton")
-    from triton_ops.backend.offline import pretending
-    from triton_ops.hardware import named_target
+    from triton_ops.backend import pretending
+    from triton_ops.device import named_target
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 

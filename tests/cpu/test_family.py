@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.torchless import hides_a_process, leaves_processes
-from triton_ops import _proc, release_processes, tune
-from triton_ops.processes import family
-from triton_ops.processes.family import end_family, members, new_mark
+from triton_ops import release_processes, tune
+from triton_ops.base import proc as _proc
+from triton_ops.processes import child as family
+from triton_ops.processes import end_family, new_mark
+from triton_ops.processes.child import members
 
 SOURCE = Path(__file__).parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -121,7 +123,7 @@ def test_ids_of_another_namespace_are_no_family(monkeypatch, tmp_path):
 
 GUARDED = """
 import os, sys, time
-from triton_ops import _proc
+from triton_ops.base import proc as _proc
 from triton_ops.processes import child
 
 _proc.PLACE = sys.argv[1]
@@ -187,7 +189,7 @@ def test_an_isolated_tune_without_proc_tells_crashes_as_ever(tmp_path):
 PAUSED = """
 import time
 from triton_ops import tune
-from triton_ops.task.effort import Patience
+from triton_ops.request import Patience
 
 def naps(*, n):
     open(f"begun-{n}", "a").close()

@@ -12,20 +12,17 @@ from benchmarks.planted import fault_of, product, product_kernel, product_space
 from benchmarks.process_faults import GOOD
 
 from tests.runs import ID, begun
-from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.evaluation.station import StationFacts
-from triton_ops.feed.compiled import CompiledFeed
-from triton_ops.feed.previews import Previews
-from triton_ops.hardware import machine_of, named_target, spec_named
-from triton_ops.history.run_log import Preview, RunLog, read_run
-from triton_ops.progress.events import Silent
-from triton_ops.runner.loop import TuningLoop
+from triton_ops.backend import AheadOfTime, Arguments, TritonKernel
+from triton_ops.compilation import CompilePool
+from triton_ops.device import machine_of, named_target, spec_named
+from triton_ops.evaluation import StationFacts
+from triton_ops.records import Preview, RunLog, read_run
+from triton_ops.request import Budget, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import ConfigSpace
-from triton_ops.task.budget import Budget, RunningBudget
-from triton_ops.trial import Measurement, Status, Trial, totals
+from triton_ops.tuner import Silent, TuningLoop
+from triton_ops.tuner.proposals import CompiledFeed, Previews
+from triton_ops.values import Measurement, Status, Trial, totals
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 

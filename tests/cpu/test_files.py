@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops._files import (
+from triton_ops.base import (
     append_at,
-    append_line,
     atomic_write,
     ensure_folder,
     locked,
     skip_syncs,
     sweep,
-    syncing,
     whole_lines,
     writable,
     write_named,
 )
+from triton_ops.base import files as syncing
+from triton_ops.base.appending import append_line
 from triton_ops.exceptions import CacheError
 
 
@@ -41,7 +41,7 @@ _lines = st.lists(
 
 REWRITE = """
 import pathlib, sys
-from triton_ops._files import atomic_write
+from triton_ops.base import atomic_write
 path, n = pathlib.Path(sys.argv[1]), 0
 while True:
     n += 1
@@ -51,7 +51,7 @@ while True:
 """
 APPEND = """
 import pathlib, sys
-from triton_ops._files import append_line
+from triton_ops.base import append_line
 n = 0
 while True:
     n += 1
@@ -60,7 +60,7 @@ while True:
 """
 HOLD = """
 import pathlib, sys, time
-from triton_ops._files import locked
+from triton_ops.base import locked
 with locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -256,7 +256,7 @@ def test_who_waits_for_a_lock_says_so_and_gets_it(tmp_path):
 
 FORKED = """
 import os, pathlib, sys, threading, time
-from triton_ops._files import locked
+from triton_ops.base import locked
 folder, held, forked = pathlib.Path(sys.argv[1]), threading.Event(), threading.Event()
 def hold():
     with locked(folder):
@@ -299,7 +299,7 @@ def test_a_lock_serialises_processes(tmp_path):
     counter.write_text("0")
     code = (
         "import pathlib, sys\n"
-        "from triton_ops._files import locked\n"
+        "from triton_ops.base import locked\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "for _ in range(50):\n"
         "    with locked(path.parent, poll_s=0.001):\n"

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops import _files
-from triton_ops._files import (
-    append_line,
+from triton_ops import base as _files
+from triton_ops.base import (
     atomic_write,
     folder_within,
     holds,
@@ -29,7 +28,8 @@ from triton_ops._files import (
     whole_lines,
     write_named,
 )
-from triton_ops._files import locks as locks_module
+from triton_ops.base import locks as locks_module
+from triton_ops.base.appending import append_line
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
 NOBODY = 65534
@@ -105,7 +105,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path):
 
 
 def test_a_line_without_end_is_cut_and_the_next_is_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("triton_ops._files.reading.LONGEST_LINE_BYTES", 100)
+    monkeypatch.setattr("triton_ops.base.files.LONGEST_LINE_BYTES", 100)
     path = tmp_path / "lines"
     path.write_bytes(b"a" * 1000 + b"\nb\n\n" + b"c" * 100 + b"\n" + b"d" * 99 + b"\n" + b"torn" * 100)
     assert list(whole_lines(path)) == [b"a" * 100, b"b", b"c" * 100, b"d" * 99]
@@ -269,7 +269,7 @@ def test_a_named_device_is_written_to_and_never_replaced(tmp_path):
 @pytest.mark.parametrize("kind", ["pipe", "file"])
 def test_stdout_by_name_is_the_stdout_of_this_process(tmp_path, name, kind):
     code = (
-        "import os, pathlib, sys; from triton_ops._files import write_named\n"
+        "import os, pathlib, sys; from triton_ops.base import write_named\n"
         f"os.write(1, b'before '); write_named(pathlib.Path({name!r}), 'text'); os.write(1, b' after')"
     )
     with (tmp_path / "out").open("wb") as file:
@@ -286,7 +286,7 @@ def test_what_unpacks_to_far_more_than_its_size_is_refused(monkeypatch):
     assert unpacked(packed + packed) == text + text
     with pytest.raises(ValueError, match="unpack to more"):
         unpacked(gzip.compress(b"\0" * (5 << 20)))
-    monkeypatch.setattr("triton_ops._files.named._MOST_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr("triton_ops.base.named_files._MOST_UNPACKED_BYTES", 1000)
     with pytest.raises(ValueError, match="unpack to more than 1000 bytes"):
         unpacked(packed)
     monkeypatch.undo()
@@ -305,8 +305,12 @@ AS_NOBODY = """
 import os, sys, logging
 from pathlib import Path
 import fcntl, json, time
-from triton_ops._files import *
-from triton_ops._files import locks
+from triton_ops.base.appending import *
+from triton_ops.base.files import *
+from triton_ops.base.folders import *
+from triton_ops.base.locks import *
+from triton_ops.base.named_files import *
+from triton_ops.base import locks
 logging.basicConfig(format="%(message)s")
 folder = Path(sys.argv[1])
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -453,11 +457,11 @@ TUNED = """
 import json, logging, os, sys, tempfile
 from pathlib import Path
 from triton_ops import tune
-from triton_ops.cache import Key, open_store
-from triton_ops.history.quarantine import quarantine_of
-from triton_ops.progress.events import Silent
-from triton_ops.task.request import make_task
-import triton_ops.cache.directory as directory
+from triton_ops.values import Key; from triton_ops.records import open_store
+from triton_ops.records import quarantine_of
+from triton_ops.tuner import Silent
+from triton_ops.request import make_task
+import triton_ops.records.directory as directory
 
 def planned(*, n):
     return n

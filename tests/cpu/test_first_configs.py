@@ -6,9 +6,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from triton_ops.feed.first import FirstConfigs
 from triton_ops.space import Config
-from triton_ops.trial import Compiled, Status
+from triton_ops.tuner.proposals import FirstConfigs
+from triton_ops.values import Compiled, Status
 
 
 class Pool:

@@ -11,13 +11,13 @@ import time
 
 import pytest
 
-from triton_ops._files import Guard
+from triton_ops.base import Guard
 
 # Forks while a thread is within `set`, at a step that the first argument names; the child then writes and reads.
 SET_AND_FORK = """
 import os, sys, threading, time
-from triton_ops.autotuner.cache import ConfigCache
-from triton_ops.cache import directory, memory
+from triton_ops.autotuner import ConfigCache
+from triton_ops.records import directory, store as memory
 
 where, folder = sys.argv[1:3]
 cache = ConfigCache(None if where == "memory" else folder)
@@ -36,7 +36,7 @@ def write():
 
 writer = threading.Thread(target=write)
 if where == "file":
-    directory._files.atomic_write = pausing(directory._files.atomic_write)
+    directory.atomic_write = pausing(directory.atomic_write)
 elif where == "layered":
     memory.MemoryStore.put = pausing(memory.MemoryStore.put)
 else:
@@ -95,7 +95,7 @@ def test_a_guard_is_one_at_a_time():
 
 HARVESTS = """
 import os, pathlib, sys
-from triton_ops.history import misses
+from triton_ops.records import misses
 misses._harvests[pathlib.Path(sys.argv[1])] = misses.Harvest(pathlib.Path(sys.argv[1]))
 child = os.fork()
 if not child:

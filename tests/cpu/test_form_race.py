@@ -19,7 +19,7 @@ from benchmarks.form_race import SHIPPED, Case, compiled, raced
 from benchmarks.kernels.mlp_forms import mlp_forms
 
 from triton_ops import Config
-from triton_ops.hardware import named_target
+from triton_ops.device import named_target
 
 pytestmark = pytest.mark.triton
 SMALL = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "PROGRAMS": 0, "num_warps": 4, "num_stages": 2}

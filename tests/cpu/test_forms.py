@@ -21,13 +21,21 @@ from triton_ops import (  # noqa: E402
     UnknownTunableError,
     tune,
 )
-from triton_ops.backend import Arguments, FormsKernel, TritonKernel, matrix_descriptor, pack, unpack  # noqa: E402
-from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
-from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.backend import (  # noqa: E402  # noqa: E402
+    AheadOfTime,
+    Arguments,
+    FormsKernel,
+    TritonKernel,
+    described,
+    matrix_descriptor,
+    pack,
+    unpack,
+)
+from triton_ops.device import named_target  # noqa: E402
 from triton_ops.kernels.fp8_gemm import operation as fp8_gemm  # noqa: E402
 from triton_ops.kernels.fp8_gemm.forms import gluon_form  # noqa: E402
-from triton_ops.resources import Resources  # noqa: E402
 from triton_ops.space import Choice, Config  # noqa: E402
+from triton_ops.values import Resources  # noqa: E402
 
 pytestmark = pytest.mark.triton
 

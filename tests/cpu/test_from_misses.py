@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.cache import Key
+from triton_ops.cli import load_target
 from triton_ops.cli.app import main
-from triton_ops.cli.target import load_target
-from triton_ops.hardware import DeviceSpec, chosen
-from triton_ops.history.misses import Harvest, read_misses
-from triton_ops.task.request import make_request
+from triton_ops.device import DeviceSpec
+from triton_ops.device import probing as chosen
+from triton_ops.records import read_misses
+from triton_ops.records.misses import Harvest
+from triton_ops.request import make_request
+from triton_ops.values import Key
 
 WORK = """
 from triton_ops import operation

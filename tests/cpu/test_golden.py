@@ -27,10 +27,8 @@ from triton_ops import (
     tune,
 )
 from triton_ops.backend import Arguments, same_bytes
-from triton_ops.evaluation.criteria import Precision
+from triton_ops.evaluation import ArgumentSet, Precision, Referee
 from triton_ops.evaluation.expected import same_bits
-from triton_ops.evaluation.golden import Referee
-from triton_ops.evaluation.subject import ArgumentSet
 
 pytestmark = pytest.mark.usefixtures("steady_clock")
 
@@ -383,7 +381,7 @@ def test_most_configs_against_the_default_are_said(tmp_path):
 
 
 def test_the_default_is_the_judge_also_where_another_config_runs_first():
-    from triton_ops.evaluation.subject import Subject
+    from triton_ops.evaluation import Subject
     from triton_ops.evaluation.verify import Verifier
 
     kernel = FunctionKernel(lambda x, *, n: x + (n == 2))

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.nvml import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, POWER_CAP, SW_THERMAL, FakeNvml, gpu
-from triton_ops.hardware import VENDORS, DeviceSpec
-from triton_ops.hardware.nvidia import open_sensors
-from triton_ops.measure import Arm, RacePolicy, Sampler, guard, race
-from triton_ops.measure.guard import GuardSummary, SensorGuard, Unguarded, guard_for
+from triton_ops.device import VENDORS, DeviceSpec
+from triton_ops.device.vendors import open_sensors
+from triton_ops.timing import Arm, GuardSummary, RacePolicy, Sampler, guard, guard_for, race
+from triton_ops.timing.guard import SensorGuard, Unguarded
 
 
 class Clock:

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_ops import _optional
-from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import (
+from triton_ops.base import optional as _optional
+from triton_ops.device import (
+    A100_BANDWIDTH_GBPS,
+    LIMITS,
     DeviceSpec,
-    datasheet_of,
+    Waves,
     gpu_missing,
     limits_of,
     named_target,
@@ -23,9 +24,8 @@ from triton_ops.hardware import (
     spec_named,
     target_of,
 )
-from triton_ops.hardware.datasheets import DATASHEETS
-from triton_ops.hardware.limits import LIMITS, Waves
-from triton_ops.hardware.table import A100_BANDWIDTH_GBPS, A100_TFLOPS
+from triton_ops.device.datasheets import A100_TFLOPS, DATASHEETS, datasheet_of
+from triton_ops.exceptions import DeviceError
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -188,7 +188,7 @@ def test_a_gpu_is_described_by_torch():
 PROBED = """
 import sys
 {first}
-from triton_ops.hardware import gpu_missing, probe
+from triton_ops.device import gpu_missing, probe
 assert gpu_missing() is None
 specs = [probe(name) for name in (None, "cuda", "cuda:0")]
 print(sys.modules.get("torch") is None or not sys.modules["torch"].cuda.is_initialized(), set(specs))
@@ -211,7 +211,7 @@ def test_the_driver_says_of_a_gpu_what_torch_says_without_a_context():
 
 HALF = """
 import sys, threading
-from triton_ops.hardware import gpu_missing
+from triton_ops.device import gpu_missing
 
 threading.Thread(target=lambda: __import__("torch")).start()
 while "torch" not in sys.modules:
@@ -264,9 +264,9 @@ def test_an_older_torch_is_no_error(monkeypatch):
 BY_SHAPE = """
 import importlib, sys
 from triton_ops import TargetError, kernels, tune
-from triton_ops.hardware import DeviceSpec
+from triton_ops.device import DeviceSpec
 
-probe = importlib.import_module("triton_ops.hardware.probe")
+probe = importlib.import_module("triton_ops.device.probing")
 h200 = DeviceSpec(
     "cuda", "NVIDIA H200", "sm_90", 132,
     memory_bytes=150 << 30, l2_bytes=60 << 20, shared_bytes_per_block=232448, registers_per_unit=65536,

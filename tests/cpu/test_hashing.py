@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import values
-from triton_ops._hashing import canonical_json, fingerprint
+from triton_ops.base import canonical_json, fingerprint
 
 _jsons = st.recursive(values, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
 
@@ -63,7 +63,7 @@ def test_length_of_a_fingerprint(length):
 
 def test_fingerprint_is_the_same_in_another_process_and_for_ever():
     value = {"BLOCK": (64, 128), "name": "µ", "flag": True, "none": None, "scale": 0.1}
-    code = f"from triton_ops._hashing import fingerprint; print(fingerprint({value!r}))"
+    code = f"from triton_ops.base import fingerprint; print(fingerprint({value!r}))"
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     # A change of this text would orphan every record that anybody has.
     assert said.strip() == fingerprint(value) == "2b603f16af6429455fcc316a128a67e3"

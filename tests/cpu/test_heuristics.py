@@ -10,16 +10,23 @@ import triton.language as tl  # noqa: E402
 
 from tests.clocks import steady_times  # noqa: E402
 from triton_ops import tune  # noqa: E402
-from triton_ops.analysis.tiers import examine  # noqa: E402
-from triton_ops.backend import Arguments, TritonKernel, pack, unpack  # noqa: E402
-from triton_ops.backend.offline import AheadOfTime  # noqa: E402
-from triton_ops.compile_pool.packed_kernel import PackedKernel  # noqa: E402
+from triton_ops.backend import (  # noqa: E402
+    AheadOfTime,
+    Arguments,
+    TritonKernel,
+    pack,
+    unpack,
+)
+from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
+from triton_ops.compilation.tiers import examine  # noqa: E402
+from triton_ops.device import named_target  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError  # noqa: E402
-from triton_ops.hardware import named_target  # noqa: E402
-from triton_ops.resources import Resources  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.tensors import TensorSpec  # noqa: E402
-from triton_ops.trial import Status  # noqa: E402
+from triton_ops.values import (  # noqa: E402
+    Resources,
+    Status,
+    TensorSpec,
+)
 
 pytestmark = pytest.mark.triton
 

@@ -7,21 +7,28 @@ import pytest
 from benchmarks.hostile_files import attack, attacks
 
 from tests.records import record
-from triton_ops import _sealed
-from triton_ops._sealed import DamagedError, parsed, sealed, unsealed
-from triton_ops.autotuner.cache import ConfigCache
-from triton_ops.cache import RECORDS, DirectoryStore, MemoryStore, import_records, lockfile, read_lockfile
+from triton_ops.autotuner import ConfigCache
+from triton_ops.base import DamagedError, parsed, sealed, unsealed
+from triton_ops.base import sealed_json as _sealed
 from triton_ops.cli.console import printable
 from triton_ops.cli.problem import parse_space
+from triton_ops.device import load_calibration
 from triton_ops.exceptions import CacheError, ConfigValueError, RecordingError, TritonKernelError
-from triton_ops.hardware import load_calibration
-from triton_ops.history import lines
-from triton_ops.history.misses import read_misses
-from triton_ops.history.quarantine import Quarantine
-from triton_ops.history.run_log import read_run
-from triton_ops.replay.recording import read_recording
+from triton_ops.lab import read_recording
+from triton_ops.records import (
+    RECORDS,
+    DirectoryStore,
+    MemoryStore,
+    Quarantine,
+    import_records,
+    lockfile,
+    read_lockfile,
+    read_misses,
+    read_run,
+)
+from triton_ops.records import log_lines as lines
 from triton_ops.space import Config
-from triton_ops.trial import Status, Trial
+from triton_ops.values import Status, Trial
 
 
 @pytest.mark.usefixtures("steady_clock")
@@ -196,7 +203,7 @@ def test_of_a_file_without_a_sound_line_the_rest_is_not_read(tmp_path, caplog, m
 
 
 def test_a_cache_file_of_another_tuner_is_bounded_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("triton_ops._sealed._MOST_CONTAINERS", 100)
+    monkeypatch.setattr("triton_ops.base.sealed_json._MOST_CONTAINERS", 100)
     path = tmp_path / "cache.json"
     path.write_text('{"tune_params": ' + "[" * 101)
     with pytest.raises(RecordingError, match="more than 100 lists and objects"):

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from tests.cpu.test_backend_source import TRITON, load  # noqa: F401 - a fixture
 from triton_ops import FunctionKernel, TritonKernel, settings, use_ptxas
+from triton_ops.backend import source_fingerprint, source_of
+from triton_ops.backend.identity import toolchain
+from triton_ops.backend.origins import is_users_path
 from triton_ops.backend.reader import MOST_VALUES
-from triton_ops.backend.source import source_fingerprint, source_of
-from triton_ops.backend.toolchain import toolchain
-from triton_ops.backend.users_code import is_users_path
 
 
 class Net(torch.nn.Module):
@@ -486,7 +486,7 @@ def test_what_is_held_is_the_same_in_every_process(tmp_path):
             def kernel(x): return HELD, Held().apply(x)
         """)
     )
-    code = "import mod\nfrom triton_ops.backend.source import source_of\nprint(source_of(mod.kernel))"
+    code = "import mod\nfrom triton_ops.backend import source_of\nprint(source_of(mod.kernel))"
     found = set()
     for seed in ("1", "2", "3"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -25,14 +25,13 @@ import pytest
 from benchmarks.process_faults import nap, sums_space
 from benchmarks.workers import workers_of
 
-from triton_ops import _proc, release_processes, tune
-from triton_ops.evaluation import idle_worker
-from triton_ops.evaluation.isolated import Isolated, needs_of, process_started_early
-from triton_ops.evaluation.station import assignment_of
+from triton_ops import release_processes, tune
+from triton_ops.base import proc as _proc
+from triton_ops.evaluation import assignment_of, idle_worker, needs_of, process_started_early
+from triton_ops.evaluation.isolated import Isolated
+from triton_ops.request import chosen_effort, make_task
 from triton_ops.space import Config
-from triton_ops.task.effort import chosen_effort
-from triton_ops.task.request import make_task
-from triton_ops.trial import Status
+from triton_ops.values import Status
 
 GOOD, DEADLY = Config(ms=1.0, fault="none"), Config(ms=1.0, fault="segmentation fault")
 

@@ -16,25 +16,34 @@ triton = pytest.importorskip("triton")
 
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops import AttentionTiles  # noqa: E402
-from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.backend import AheadOfTime, Arguments, TritonKernel, described  # noqa: E402  # noqa: E402
 from triton_ops.backend.front_end import kernel_work  # noqa: E402
-from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
-from triton_ops.compile_pool.pool import CompilePool  # noqa: E402
-from triton_ops.expectation.prior import coming_priors, inferred_prior, small_contents  # noqa: E402
-from triton_ops.expectation.survey import SurveyLimits, considered, survey  # noqa: E402
-from triton_ops.hardware import machine_of, named_target, spec_named  # noqa: E402
+from triton_ops.compilation import CompilePool  # noqa: E402
+from triton_ops.cost_model import (  # noqa: E402
+    InferredPrior,
+    Model,
+    Readings,
+    inferred_model,
+)
+from triton_ops.cost_model.fit import Fit  # noqa: E402
+from triton_ops.cost_model.inferred import InferredTiles, untold  # noqa: E402
+from triton_ops.device import machine_of, named_target, spec_named  # noqa: E402
+from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.problem import Problem  # noqa: E402
-from triton_ops.ranking.inferred import InferredTiles, untold  # noqa: E402
-from triton_ops.ranking.inferred_prior import InferredPrior, inferred_model  # noqa: E402
-from triton_ops.ranking.predict import Model  # noqa: E402
-from triton_ops.ranking.readings import Readings  # noqa: E402
-from triton_ops.ranking.unread import Fit  # noqa: E402
+from triton_ops.request import CopiedArguments, Task  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
-from triton_ops.task.task import CopiedArguments, Task  # noqa: E402
-from triton_ops.tensors import TensorSpec  # noqa: E402
-from triton_ops.ttir.launch_work import KernelWork  # noqa: E402
-from triton_ops.work import Work  # noqa: E402
+from triton_ops.tuner import (  # noqa: E402
+    SurveyLimits,
+    considered,
+    inferred_prior,
+    survey,
+)
+from triton_ops.tuner.priors import coming_priors, small_contents  # noqa: E402
+from triton_ops.values import (  # noqa: E402
+    Problem,
+    TensorSpec,
+    Work,
+)
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -259,7 +268,7 @@ def test_a_launch_option_that_the_kernel_looks_at_is_told_apart():
 
 
 def test_a_survey_ends_when_nothing_answers_in_time(monkeypatch):
-    monkeypatch.setattr("triton_ops.expectation.survey._FIRST_S", 0.05)
+    monkeypatch.setattr("triton_ops.tuner.priors._FIRST_S", 0.05)
     found = survey(list(SPACE), Reading(lambda future, config: None))
     assert found.silent == "no config was read"
 
@@ -412,7 +421,7 @@ def test_a_survey_ends_when_its_pool_cancels_what_was_asked(monkeypatch):
         future.cancel()
         return future
 
-    monkeypatch.setattr("triton_ops.expectation.survey._FIRST_S", 1e6)
+    monkeypatch.setattr("triton_ops.tuner.priors._FIRST_S", 1e6)
     assert not survey(list(SPACE), cancelled, limits=SurveyLimits(seconds=0.01)).works
 
 

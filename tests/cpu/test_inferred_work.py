@@ -13,18 +13,23 @@ triton = pytest.importorskip("triton")
 from benchmarks.plain_kernels import column_sum_kernel  # noqa: E402
 
 from tests import inferred_kernels as kernels  # noqa: E402
-from triton_ops.backend import Arguments, TritonKernel  # noqa: E402
+from triton_ops.backend import (  # noqa: E402
+    Arguments,
+    LauncherKernel,
+    TritonKernel,
+    described,
+)
 from triton_ops.backend.front_end import kernel_work  # noqa: E402
-from triton_ops.backend.launcher import LauncherKernel  # noqa: E402
-from triton_ops.backend.offline import described  # noqa: E402
-from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.cost_model import (  # noqa: E402
+    least_bytes,
+    work_in_words,
+)
+from triton_ops.cost_model.inferred_rows import passes_of, walk_of  # noqa: E402
+from triton_ops.device import named_target  # noqa: E402
+from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.ranking.in_words import work_in_words  # noqa: E402
-from triton_ops.ranking.inferred_rows import passes_of, walk_of  # noqa: E402
-from triton_ops.ranking.inferred_traffic import least_bytes  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.tensors import TensorSpec  # noqa: E402
-from triton_ops.ttir.launch_work import KernelWork  # noqa: E402
+from triton_ops.values import TensorSpec  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")]
 

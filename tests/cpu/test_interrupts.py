@@ -13,10 +13,10 @@ import pytest
 from benchmarks.kills import PROGRAM
 
 from tests.cpu.test_serving import record_of
-from triton_ops.cache import lock_of, write_lockfile
 from triton_ops.cli.target import load_object
-from triton_ops.hardware import probe
-from triton_ops.problem import Problem
+from triton_ops.device import probe
+from triton_ops.records import lock_of, write_lockfile
+from triton_ops.values import Problem
 
 # Sends SIGINT to itself, once or twice, when a module of that name begins to be imported or a function is called.
 AT_IMPORT = """
@@ -105,7 +105,7 @@ def tune(target, name):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("name", ["typer", "triton_ops.cli.app", "triton_ops.cli.tune", "triton_ops.runner.session"])
+@pytest.mark.parametrize("name", ["typer", "triton_ops.cli.app", "triton_ops.cli.tune", "triton_ops.tuner.session"])
 def test_an_import_that_is_interrupted_is_one_line(name, times, target, tmp_path):
     words = tune(target, "plain")
     assert ran(AT_IMPORT.format(name=name, times=times, words=words), tmp_path) == (130, "interrupted\n")

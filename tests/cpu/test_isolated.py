@@ -39,15 +39,13 @@ from triton_ops import (
     tune,
 )
 from triton_ops.backend import Arguments, pack
-from triton_ops.evaluation.isolated import Isolated, begin_station
-from triton_ops.evaluation.station import Assignment
+from triton_ops.device import probe
+from triton_ops.evaluation import Assignment, begin_station
+from triton_ops.evaluation.isolated import Isolated
 from triton_ops.evaluation.worker import Setup
-from triton_ops.hardware import probe
-from triton_ops.processes import worker_process
-from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess, worker_process
+from triton_ops.request import CopiedArguments, Patience, chosen_effort
 from triton_ops.space import Config
-from triton_ops.task.effort import Patience, chosen_effort
-from triton_ops.task.task import CopiedArguments
 
 PATIENCE = Patience(launch_s=2.0)
 

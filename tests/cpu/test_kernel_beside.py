@@ -13,14 +13,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from triton_ops.analysis.tiers import examine
-from triton_ops.backend import Arguments, pack
-from triton_ops.backend.offline import AheadOfTime
+from triton_ops.backend import AheadOfTime, Arguments, pack
 from triton_ops.cli.target import load_target
-from triton_ops.compile_pool.packed_kernel import PackedKernel
-from triton_ops.hardware import named_target
-from triton_ops.processes.child import Surroundings
-from triton_ops.trial import Status
+from triton_ops.compilation.compiler import PackedKernel
+from triton_ops.compilation.tiers import examine
+from triton_ops.device import named_target
+from triton_ops.processes import Surroundings
+from triton_ops.values import Status
 
 pytestmark = pytest.mark.triton
 
@@ -125,9 +124,9 @@ def test_a_kernel_has_one_name_whatever_was_compiled_before_in_the_process(opera
 
 SCRIPT = """
     from triton_ops.backend import Arguments
-    from triton_ops.backend.offline import AheadOfTime
-    from triton_ops.compile_pool.pool import CompilePool
-    from triton_ops.hardware import named_target
+    from triton_ops.backend import AheadOfTime
+    from triton_ops.compilation import CompilePool
+    from triton_ops.device import named_target
 
     for operation in (scale, twice, move, both, reversed_) if __name__ == "__main__" else ():
         given = Arguments(keyword=dict(operation.problem().arguments))

@@ -10,18 +10,17 @@ import triton
 
 from tests.near import drawn
 from triton_ops import launches, matmul, on_miss, tune
-from triton_ops.autotuner.configs import GATED_MLP_CONFIGS
+from triton_ops.autotuner import GATED_MLP_CONFIGS
 from triton_ops.dispatch import operations
 from triton_ops.exceptions import SettingsError, UntunedError
-from triton_ops.history.misses import flush_misses
-from triton_ops.kernels import choice
+from triton_ops.kernels import choice, fused_gated_mlp, tuning
 from triton_ops.kernels.call import checked_config
-from triton_ops.kernels.choice import config_for, forget, tuning
-from triton_ops.kernels.gated_mlp import fused_gated_mlp
+from triton_ops.kernels.choice import config_for, forget
 from triton_ops.kernels.gated_mlp import operation as gated_mlp
 from triton_ops.kernels.softmax import operation, softmax
 from triton_ops.kernels.softmax.space import default_config
-from triton_ops.runner import session
+from triton_ops.records.misses import flush_misses
+from triton_ops.tuner import session
 
 pytestmark = pytest.mark.triton
 
@@ -167,7 +166,7 @@ import sys, torch, triton_ops
 a = torch.randn(16, 16, dtype=torch.float16)
 triton_ops.matmul(a, a)
 triton_ops.fused_rmsnorm_rope(torch.randn(1, 2, 32), torch.ones(32), torch.ones(2, 8), torch.zeros(2, 8))
-tuners = ("triton_ops.runner", "triton_ops.autotuner", "triton_ops.measure", "triton_ops.search")
+tuners = ("triton_ops.tuner", "triton_ops.autotuner", "triton_ops.timing", "triton_ops.search")
 print([name for name in sys.modules if name.startswith(tuners)])
 """
 

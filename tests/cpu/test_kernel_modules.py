@@ -35,8 +35,8 @@ from triton_ops.exceptions import DeviceError
 from triton_ops.kernels import choice
 from triton_ops.kernels.fp8_gemm import linear
 from triton_ops.kernels.fp8_gemm.linear import copies
-from triton_ops.runner import session
-from triton_ops.trial import KernelMetrics
+from triton_ops.tuner import session
+from triton_ops.values import KernelMetrics
 
 pytestmark = pytest.mark.triton
 

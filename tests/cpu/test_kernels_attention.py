@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from tests.near import drawn, error_of, off, widened
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime, described
+from triton_ops.backend import AheadOfTime, Arguments, described
 from triton_ops.benchmark import CorrectnessVerifier
+from triton_ops.device import named_target
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.hardware import named_target
-from triton_ops.kernels.attention import _forward, flash_attention, flash_attention_with_lse, operation
+from triton_ops.kernels import flash_attention, flash_attention_with_lse
+from triton_ops.kernels.attention import _forward, operation
 from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.backward import operation as backward_operation
 from triton_ops.kernels.attention.contract import AttentionExtents

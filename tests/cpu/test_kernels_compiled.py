@@ -9,15 +9,20 @@ import torch
 
 from tests.near import drawn
 from triton_ops import FP8Linear, FusedGatedMLP, FusedRMSNormRoPE
-from triton_ops.kernels.attention import flash_attention, flash_attention_with_lse
+from triton_ops.kernels import (
+    dequantize_fp8,
+    flash_attention,
+    flash_attention_with_lse,
+    fused_gated_mlp,
+    fused_rmsnorm_rope,
+    quantize_fp8,
+    quantize_fp8_with_overflow_handling,
+)
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_gemm.linear import copies
-from triton_ops.kernels.fp8_quantize import dequantize_fp8, quantize_fp8, quantize_fp8_with_overflow_handling
-from triton_ops.kernels.gated_mlp import fused_gated_mlp
 from triton_ops.kernels.grouped_matmul import grouped_matmul
 from triton_ops.kernels.layer_norm import layer_norm
 from triton_ops.kernels.matmul import matmul
-from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope
 from triton_ops.kernels.softmax import operation as softmax_operation
 from triton_ops.kernels.softmax import softmax
 

@@ -13,23 +13,21 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tests.near import drawn, error_of, off, widened
-from triton_ops.analysis import examine
-from triton_ops.autotuner.configs import GATED_MLP_CONFIGS, generate_configs, get_default_config
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime, described
+from triton_ops.autotuner import GATED_MLP_CONFIGS, generate_configs, get_default_config
+from triton_ops.backend import AheadOfTime, Arguments, described
+from triton_ops.compilation.tiers import examine
+from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.hardware import machine_of, named_target, spec_named
-from triton_ops.kernels import gated_mlp
-from triton_ops.kernels.gated_mlp import _forward, fused_gated_mlp, operation
+from triton_ops.kernels import FusedGatedMLP, fused_gated_mlp, gated_mlp
+from triton_ops.kernels.gated_mlp import _forward, operation
 from triton_ops.kernels.gated_mlp.backward import gradient
 from triton_ops.kernels.gated_mlp.backward import operation as backward_operation
 from triton_ops.kernels.gated_mlp.kernel import gated_mlp_backward_kernel
-from triton_ops.kernels.gated_mlp.module import FusedGatedMLP
 from triton_ops.kernels.gated_mlp.problems import gradient_unit, unit
 from triton_ops.kernels.gated_mlp.space import default_config
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
+from triton_ops.values import TensorSpec
 
 pytestmark = pytest.mark.triton
 

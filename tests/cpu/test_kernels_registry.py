@@ -8,8 +8,8 @@ import pytest
 
 from triton_ops import kernels
 from triton_ops.backend import Arguments, Operation
+from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import MissingDependencyError, TargetError
-from triton_ops.hardware import machine_of, spec_named
 
 
 def test_names():

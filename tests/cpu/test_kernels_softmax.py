@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.near import drawn, error_of, off, widened
+from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.hardware import machine_of, spec_named
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.softmax import operation, softmax
 from triton_ops.kernels.softmax.backward import gradient

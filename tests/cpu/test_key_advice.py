@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from triton_ops.cache import Key, Record, Timing, open_store
 from triton_ops.cli.app import main
-from triton_ops.history.key_advice import MeasuredRegret, advise, fields_of
+from triton_ops.records import MeasuredRegret, Record, Timing, advise, fields_of, open_store
 from triton_ops.space import Config
+from triton_ops.values import Key
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": None}
 

@@ -30,18 +30,28 @@ from triton_ops import (  # noqa: E402
     TritonKernel,
     tune,
 )
-from triton_ops.analysis.tiers import examine  # noqa: E402
-from triton_ops.backend import Arguments, PreparedCall, pack, packed_allocator, take_allocator, unpack  # noqa: E402
-from triton_ops.backend.offline import AheadOfTime, described  # noqa: E402
-from triton_ops.backend.scratch import with_scratch  # noqa: E402
-from triton_ops.compile_pool.packed_kernel import PackedKernel  # noqa: E402
-from triton_ops.compile_pool.pool import CompilePool  # noqa: E402
+from triton_ops.backend import (  # noqa: E402  # noqa: E402
+    AheadOfTime,
+    Arguments,
+    PreparedCall,
+    described,
+    pack,
+    packed_allocator,
+    take_allocator,
+    unpack,
+    with_scratch,
+)
+from triton_ops.compilation import (  # noqa: E402
+    CompilePool,
+    PackedKernel,
+)
+from triton_ops.compilation.tiers import examine  # noqa: E402
+from triton_ops.device import named_target  # noqa: E402
+from triton_ops.evaluation import ArgumentSet, Subject  # noqa: E402
 from triton_ops.evaluation.isolated import imports_to_compile  # noqa: E402
-from triton_ops.evaluation.subject import ArgumentSet, Subject  # noqa: E402
-from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.request import make_request, make_task, with_configs  # noqa: E402
 from triton_ops.space import Config, as_space  # noqa: E402
-from triton_ops.task.request import make_request, make_task, with_configs  # noqa: E402
-from triton_ops.trial import Status  # noqa: E402
+from triton_ops.values import Status  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 TARGET = replace(named_target("sm_90"), units=132)
@@ -177,7 +187,7 @@ def test_a_kernel_that_asks_for_memory_finds_an_allocator_and_the_users_own_wins
         return found, with_scratch(variable.get)(), packed_allocator()
 
     default, own, packed = contextvars.copy_context().run(looked)
-    assert default.__module__ == "triton_ops.backend.scratch"
+    assert default.__module__ == "triton_ops.backend.compiled_kernel"
     assert own is mine
 
     def taken():

@@ -9,18 +9,17 @@ from functools import partial
 import pytest
 
 from tests.runs import ID, head
-from triton_ops.evaluation.station import StationFacts
-from triton_ops.feed.base import DirectFeed
-from triton_ops.history.run_log import RunLog
-from triton_ops.processes.channel import Channel
-from triton_ops.progress.events import Silent
-from triton_ops.runner.gate import nothing_yet
-from triton_ops.runner.late_priors import LatePriors, readiness, searcher_over
-from triton_ops.runner.loop import TuningLoop
+from triton_ops.evaluation import StationFacts
+from triton_ops.processes import Channel
+from triton_ops.records import RunLog
+from triton_ops.request import Budget, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.task.budget import Budget, RunningBudget
-from triton_ops.trial import Compiled, Measurement, Status, Trial
+from triton_ops.tuner import Silent, TuningLoop
+from triton_ops.tuner.gate import nothing_yet
+from triton_ops.tuner.late_priors import LatePriors, readiness, searcher_over
+from triton_ops.tuner.proposals import DirectFeed
+from triton_ops.values import Compiled, Measurement, Status, Trial
 
 SPACE = ConfigSpace({"n": list(range(12)), "m": list(range(12))})
 DEFAULT = Config(n=0, m=0)

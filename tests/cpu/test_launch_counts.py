@@ -7,9 +7,9 @@ import warnings
 
 import triton_ops
 from triton_ops import operation
-from triton_ops.backend.fast_launch import LaunchCount
-from triton_ops.cache import Lockfile
+from triton_ops.backend import LaunchCount
 from triton_ops.dispatch import ledger
+from triton_ops.records import Lockfile
 
 
 @operation(name="counted", space={"step": [1, 2]}, arguments=lambda n=8: {"n": n}, device="cpu")

@@ -16,9 +16,10 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from triton_ops.backend import pack, toolchain
-from triton_ops.backend.users_code import NEEDS, is_found_again, is_installed, is_users_path
-from triton_ops.many.cluster.engine import _modules_in
+from triton_ops.backend import NEEDS, is_found_again, is_installed, pack
+from triton_ops.backend import identity as toolchain
+from triton_ops.backend.origins import is_users_path
+from triton_ops.many.ray_engine import _modules_in
 
 triton = pytest.importorskip("triton")
 
@@ -58,13 +59,13 @@ SENDS = """
     import json, pickletools, sys
     import cloudpickle
     from triton_ops.backend import Arguments
-    from triton_ops.backend.offline import AheadOfTime
-    from triton_ops.compile_pool.packed_kernel import PackedKernel
-    from triton_ops.backend import pack, toolchain
-    from triton_ops.compile_pool.pool import CompilePool
-    from triton_ops.hardware import named_target
+    from triton_ops.backend import AheadOfTime
+    from triton_ops.compilation import PackedKernel
+    from triton_ops.backend import pack, identity as toolchain
+    from triton_ops.compilation import CompilePool
+    from triton_ops.device import named_target
     from triton_ops.space import Config
-    from triton_ops.tensors import TensorSpec
+    from triton_ops.values import TensorSpec
 
     HERE
     x = TensorSpec((1000,), "float32")

@@ -14,10 +14,10 @@ from shlex import quote
 import pytest
 
 from triton_ops import tune
-from triton_ops._files import TemporaryFolder, make_temporary, remove_temporary
-from triton_ops._files.temporary import sweep_temporary
-from triton_ops.processes.child import environment
-from triton_ops.task.effort import Patience
+from triton_ops.base import TemporaryFolder, make_temporary, remove_temporary
+from triton_ops.base.folders import sweep_temporary
+from triton_ops.processes import environment
+from triton_ops.request import Patience
 
 PROJECT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -126,11 +126,11 @@ COMPILING = """
 import os
 from tests.planted_kernels import grid, planted
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.hardware import named_target
+from triton_ops.backend import AheadOfTime
+from triton_ops.compilation import CompilePool
+from triton_ops.device import named_target
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
+from triton_ops.values import TensorSpec
 
 kernel, x = TritonKernel(planted, grid, outputs=("x",)), Arguments((TensorSpec((1000,), "float32"), 1000))
 with CompilePool(AheadOfTime(kernel, x, named_target("sm_90")), workers=2, timeout_s={timeout_s}) as pool:
@@ -248,7 +248,7 @@ def test_a_folder_that_another_user_made_first_is_not_a_childs(temporary):
     taken = temporary / "triton-ops-run-3333333333333333"
     taken.mkdir(mode=0o777)
     program = (
-        "from pathlib import Path; from triton_ops.processes.child import Leftovers, guarded; import os, tempfile\n"
+        "from pathlib import Path; from triton_ops.processes import Leftovers, guarded; import os, tempfile\n"
         f"guarded(Leftovers(None, Path({str(taken)!r}))); print(tempfile.gettempdir(), os.environ['TMPDIR'])"
     )
     environment_of_child = {**os.environ, "PYTHONPATH": str(PROJECT / "src"), "TMPDIR": str(taken)}

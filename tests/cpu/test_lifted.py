@@ -13,11 +13,9 @@ from torch.nn import functional
 from tests.cpu.emulated import ATTENTION_FAULTS, MATMUL_FAULTS, attention, attention_inputs, flash, matmul
 from triton_ops import TuningFailedError, tune
 from triton_ops.backend import Arguments
-from triton_ops.benchmark.correctness import CorrectnessVerifier
-from triton_ops.evaluation.criteria import Precision
-from triton_ops.evaluation.golden import Referee
+from triton_ops.benchmark import CorrectnessVerifier
+from triton_ops.evaluation import ArgumentSet, Precision, Referee
 from triton_ops.evaluation.lifted import Lifted
-from triton_ops.evaluation.subject import ArgumentSet
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 from tests import kinds  # noqa: E402
 from triton_ops import kernels  # noqa: E402
 from triton_ops.backend import LauncherKernel  # noqa: E402
-from triton_ops.backend.light_torch import REFERENCES, light  # noqa: E402
+from triton_ops.backend.launcher import REFERENCES, light  # noqa: E402
 
 EXTENTS = [(4, 6), (3, 4, 5), (1, 6), (6, 1), (0, 3), (7,), ()]
 KINDS = [torch.float32, torch.bfloat16, torch.int32, torch.bool, torch.uint8]
@@ -91,9 +91,9 @@ PROGRAM = """
 import sys
 from triton_ops import kernels
 from triton_ops.backend import Arguments
-from triton_ops.backend.dry_run import dry_run, launches_taken
-from triton_ops.backend.offline import described, pretending
-from triton_ops.hardware import named_target
+from triton_ops.backend import dry_run, launches_taken
+from triton_ops.backend import described, pretending
+from triton_ops.device import named_target
 import triton.runtime.jit as jit
 launched = []
 jit.JITFunction.run = lambda *args, **kwargs: launched.append(args[0])

@@ -21,10 +21,14 @@ from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.dispatch import deciding  # noqa: E402
 from triton_ops.dispatch.own_loop import measures_itself  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SpaceError  # noqa: E402
-from triton_ops.history.misses import flush_misses, read_misses  # noqa: E402
-from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
+from triton_ops.lab import launches_that_do_nothing  # noqa: E402
+from triton_ops.records import (  # noqa: E402
+    cache_folder,
+    read_misses,
+    store_in,
+)
+from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]
 

@@ -10,8 +10,8 @@ from tests.cpu import watched_kernels
 from triton_ops import kernels
 from triton_ops.cli.app import main
 from triton_ops.lint import lint
+from triton_ops.lint.run.child import odd_problem
 from triton_ops.lint.run.record import CONFLICT
-from triton_ops.lint.run.shapes import odd_problem
 from triton_ops.lint.run.trial import run_watched
 
 pytestmark = pytest.mark.triton

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from triton_ops.cost_model import Readings, readings_json, readings_of
 from triton_ops.exceptions import SpaceError
-from triton_ops.ranking.readings import Readings, readings_json, readings_of
-from triton_ops.replay import read_recording
-from triton_ops.replay.live_replay import LiveConditions, SimulatedCompilers, VirtualClock, live_replay
-from triton_ops.replay.prior_knowledge import priors_for
-from triton_ops.replay.summary import summarise_live
+from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork
+from triton_ops.kernel_ir.work import Argument
+from triton_ops.lab import LiveConditions, read_recording
+from triton_ops.lab.many_replays import summarise_live
+from triton_ops.lab.replay import SimulatedCompilers, VirtualClock, live_replay, priors_for
+from triton_ops.request import Budget
+from triton_ops.request.effort import PRESETS
 from triton_ops.search import make_searcher
 from triton_ops.space import Config
-from triton_ops.task.budget import Budget
-from triton_ops.task.effort import PRESETS
-from triton_ops.ttir.launch_work import Access, Argument, KernelWork, LaunchWork, LoopWork
 
 QUICK = PRESETS["quick"]
 VALUES = {"a": [1, 2, 4, 8, 16, 32], "b": [1, 2, 4, 8, 16, 32], "num_warps": [2, 4, 8]}

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.cache import (
-    Key,
+from triton_ops.cli.app import main
+from triton_ops.exceptions import SettingsError
+from triton_ops.records import (
     LockPlan,
     Record,
     Timing,
@@ -17,9 +18,8 @@ from triton_ops.cache import (
     updated,
     write_lockfile,
 )
-from triton_ops.cli.app import main
-from triton_ops.exceptions import SettingsError
 from triton_ops.space import Config
+from triton_ops.values import Key
 
 H200 = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "570"}
 H100 = {**H200, "name": "NVIDIA H100 80GB HBM3"}

@@ -9,14 +9,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.strategies import configs
-from triton_ops._sealed import sealed
-from triton_ops.buckets import Range, extents_of, why_outside
-from triton_ops.cache import Key, LockedDevice, LockEntry, Lockfile, Measured, Origin, accept_edits, read_lockfile
-from triton_ops.cache.lock_changes import changes
-from triton_ops.cache.lock_text import without_conflicts
-from triton_ops.cache.lockfile import dumps, loads, merged, write_lockfile
+from triton_ops.base import sealed
 from triton_ops.exceptions import LockfileError
+from triton_ops.records import EntryOrigin as Origin
+from triton_ops.records import (
+    LockedDevice,
+    LockEntry,
+    Lockfile,
+    Measured,
+    accept_edits,
+    changes,
+    dumps,
+    merged,
+    read_lockfile,
+    write_lockfile,
+)
+from triton_ops.records.lockfile import loads, without_conflicts
 from triton_ops.space import Config
+from triton_ops.values import Key, Range, extents_of, why_outside
 
 H200 = LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200", arch="sm_90", units=132)
 HERE = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "570.1"}

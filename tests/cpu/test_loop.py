@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tests.runs import ID, head
-from triton_ops.evaluation.station import StationFacts
-from triton_ops.feed.base import DirectFeed
-from triton_ops.history.run_log import Origin, RunLog, Tried, read_run
-from triton_ops.progress.events import Silent
-from triton_ops.runner.loop import TuningLoop
+from triton_ops.evaluation import StationFacts
+from triton_ops.records import RunLog, Tried, read_run
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.request import Budget, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.task.budget import Budget, RunningBudget
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.tuner import Silent, TuningLoop
+from triton_ops.tuner.proposals import DirectFeed
+from triton_ops.values import Measurement, Status, Trial
 
 SPACE = ConfigSpace({"n": [1, 2, 3, 4, 5]})
 DEFAULT = Config(n=3)

@@ -24,15 +24,12 @@ from triton_ops import (
     release_processes,
     tune_many,
 )
-from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.history.run_log import Resumed, Tried, read_run
-from triton_ops.many.executor import Place
-from triton_ops.many.problem import Options
-from triton_ops.many.problem_file import problems_in
-from triton_ops.many.session import jobs_of
-from triton_ops.progress.events import Silent
-from triton_ops.runner.gate import Leave
-from triton_ops.task.effort import effort_of
+from triton_ops.compilation import SharedCpus
+from triton_ops.many import Options, Place, jobs_of
+from triton_ops.many.problem import problems_in
+from triton_ops.records import Resumed, Tried, read_run
+from triton_ops.request import effort_of
+from triton_ops.tuner import Leave, Silent
 
 WORK = """
 import os, time

@@ -15,19 +15,16 @@ from benchmarks.planted import product
 from tests.beside import Beside
 from tests.planted_station import Planned
 from triton_ops import TuneProblem, release_processes, tune, tune_many
-from triton_ops.compile_pool import pool
-from triton_ops.compile_pool.fork_server import ForkServer
-from triton_ops.compile_pool.other_hosts import OtherHosts
-from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.evaluation.station import StationFacts
-from triton_ops.hardware import chosen, spec_named
-from triton_ops.history.run_log import read_run
-from triton_ops.many.local import LocalExecutor
-from triton_ops.many.problem import Options
-from triton_ops.many.session import jobs_of, run_jobs
-from triton_ops.runner import stations as stations_of_a_tune
-from triton_ops.task import request
-from triton_ops.task.effort import effort_of
+from triton_ops.compilation import OtherHosts, SharedCpus, pool
+from triton_ops.compilation.fork_server import ForkServer
+from triton_ops.device import probing as chosen
+from triton_ops.device import spec_named
+from triton_ops.evaluation import StationFacts
+from triton_ops.many import Options, jobs_of, run_jobs
+from triton_ops.many.executor import LocalExecutor
+from triton_ops.records import read_run
+from triton_ops.request import effort_of, request
+from triton_ops.tuner import stations as stations_of_a_tune
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_fork_server")]
 

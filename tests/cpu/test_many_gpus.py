@@ -11,15 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops import DeviceError, SettingsError, operation, tune_many
-from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.hardware import DeviceSpec, chosen, chosen_gpus
-from triton_ops.many.executor import Job
-from triton_ops.many.local import LocalExecutor, OpensLater
-from triton_ops.many.problem import Options, TuneProblem, job_of
-from triton_ops.many.session import run_jobs
-from triton_ops.progress.events import Silent
-from triton_ops.runner.gate import Prepared
-from triton_ops.task.effort import effort_of
+from triton_ops.compilation import SharedCpus
+from triton_ops.device import DeviceSpec, chosen_gpus
+from triton_ops.device import probing as chosen
+from triton_ops.many import Job, Options, TuneProblem, job_of, run_jobs
+from triton_ops.many.executor import LocalExecutor, OpensLater
+from triton_ops.request import effort_of
+from triton_ops.tuner import Prepared, Silent
 
 
 def spec(name="H200"):
@@ -254,7 +252,7 @@ def test_a_job_is_told_of_once_enough_and_once_all_of_it_is_prepared_or_when_it_
 
 
 def test_a_job_that_is_prepared_waits_until_the_one_let_in_has_begun_and_is_let_in_or_ended_at_once(monkeypatch):
-    monkeypatch.setattr("triton_ops.many.local._HELD_S", 60.0)
+    monkeypatch.setattr("triton_ops.many.executor._HELD_S", 60.0)
     begun = []
 
     def tune(place):
@@ -285,7 +283,7 @@ def test_a_problem_of_the_cpu_runs_beside_the_gpus(tmp_path, host, steady_clock)
 
 
 def test_a_problem_that_names_a_gpu_stays_there_and_that_gpu_must_be_of_the_run(monkeypatch):
-    monkeypatch.setattr("triton_ops.task.request.probe", lambda name: spec() if "cuda" in name else spec("CPU"))
+    monkeypatch.setattr("triton_ops.request.request.probe", lambda name: spec() if "cuda" in name else spec("CPU"))
 
     @operation(space={"step": [1, 2]}, arguments=lambda n=64: {"n": n}, device="cuda")
     def on_gpu(n, step):

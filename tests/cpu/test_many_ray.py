@@ -19,20 +19,17 @@ from pathlib import Path
 import pytest
 
 from triton_ops import DeviceError, SettingsError, TargetError, TuneProblem, tune_many
-from triton_ops.cache import Key
-from triton_ops.history.misses import Harvest, read_misses
-from triton_ops.history.recall import store_in
-from triton_ops.history.run_log import Tried, read_run
-from triton_ops.many.cluster import engine as engine_module
-from triton_ops.many.cluster.actors import HostFacts
-from triton_ops.many.cluster.engine import RayEngine, engine_named
+from triton_ops.many import Options, RayEngine, run_jobs
+from triton_ops.many import ray_engine as engine_module
 from triton_ops.many.executor import ExecutorLostError
-from triton_ops.many.problem import Options
-from triton_ops.many.session import jobs_of, run_jobs
-from triton_ops.serving.from_misses import tune_misses
-from triton_ops.serving.targets import Targets
-from triton_ops.task.effort import effort_of
-from triton_ops.task.request import make_request
+from triton_ops.many.ray_actors import HostFacts
+from triton_ops.many.ray_engine import engine_named
+from triton_ops.many.session import jobs_of
+from triton_ops.records import Tried, read_misses, read_run, store_in
+from triton_ops.records.misses import Harvest
+from triton_ops.request import effort_of, make_request
+from triton_ops.ship import Targets, tune_misses
+from triton_ops.values import Key
 
 WORK = """
 import os, time
@@ -236,10 +233,10 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
         textwrap.dedent("""
         import sys, ray_work
         from triton_ops import TuneProblem
-        from triton_ops.many.cluster.engine import RayEngine
-        from triton_ops.many.problem import Options
-        from triton_ops.many.session import jobs_of, run_jobs
-        from triton_ops.task.effort import effort_of
+        from triton_ops.many import RayEngine
+        from triton_ops.many import Options
+        from triton_ops.many import jobs_of, run_jobs
+        from triton_ops.request import effort_of
         options = Options(plan=effort_of(), cache_dir="records")
         problems = [TuneProblem(target=ray_work.slow, shape=(n,)) for n in range(1, 7)]
         run = run_jobs(jobs_of(problems, options), options, told=lambda _: None, cluster=RayEngine(simulated=2))

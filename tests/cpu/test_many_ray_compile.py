@@ -17,23 +17,17 @@ pytest.importorskip("triton")
 from tests import planted_kernels
 from tests.planted_kernels import grid
 from triton_ops import TuneProblem
-from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.other_hosts import OtherHosts
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.hardware import named_target
-from triton_ops.many.cluster import engine, helpers
-from triton_ops.many.cluster.actors import Keeper
-from triton_ops.many.cluster.engine import RayEngine
-from triton_ops.many.cluster.executor import Ledger
-from triton_ops.many.cluster.helpers import Helper, helpers_of, idle_nodes, shared_out
-from triton_ops.many.problem import Options
-from triton_ops.many.session import jobs_of
+from triton_ops.backend import AheadOfTime, Arguments, TritonKernel
+from triton_ops.compilation import CompilePool, OtherHosts, SharedCpus
+from triton_ops.device import named_target
+from triton_ops.many import Options, RayEngine, jobs_of
+from triton_ops.many import ray_engine as engine
+from triton_ops.many import ray_engine as helpers
+from triton_ops.many.ray_actors import Keeper
+from triton_ops.many.ray_engine import Helper, Ledger, helpers_of, idle_nodes, shared_out
+from triton_ops.request import effort_of
 from triton_ops.space import Config
-from triton_ops.task.effort import effort_of
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Status
+from triton_ops.values import Status, TensorSpec
 
 pytestmark = pytest.mark.triton
 
@@ -73,10 +67,10 @@ DRIVER = """
 import json, sys
 import ray_planned
 from triton_ops import TuneProblem
-from triton_ops.many.cluster.engine import RayEngine
-from triton_ops.many.problem import Options
-from triton_ops.many.session import jobs_of, run_jobs
-from triton_ops.task.effort import effort_of
+from triton_ops.many import RayEngine
+from triton_ops.many import Options
+from triton_ops.many import jobs_of, run_jobs
+from triton_ops.request import effort_of
 
 options = Options(plan=effort_of("exhaustive"), cache_dir="records", isolate=False)
 jobs = jobs_of([TuneProblem(target=ray_planned.operation, shape=(1000,))], options)

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops.exceptions import DeviceError, TuningFailedError
-from triton_ops.many.executor import ExecutorLostError, Job
+from triton_ops.many import Job
+from triton_ops.many.executor import ExecutorLostError
 from triton_ops.many.run import ManyRun
 from triton_ops.many.schedule import Planned, Schedule
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tests.clocks import MS, Clock
 from tests.strategies import examples
-from triton_ops.hardware import DeviceSpec
-from triton_ops.measure import (
+from triton_ops.device import DeviceSpec
+from triton_ops.timing import (
     HostTimer,
     Launch,
+    Pace,
     RacePolicy,
     ScreenPolicy,
     choose_timer,
@@ -23,7 +24,6 @@ from triton_ops.measure import (
     sets_needed,
     take,
 )
-from triton_ops.measure.pace import Pace
 
 CPU = DeviceSpec("cpu", "any", "x86_64", 2)
 H200 = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, l2_bytes=60 << 20)

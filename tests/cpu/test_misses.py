@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.cache import Key
-from triton_ops.history import misses
-from triton_ops.history.misses import FILE, Harvest, Miss, forget_misses, note_miss, ranked, read_misses, shorten
+from triton_ops.records import Miss, forget_misses, misses, note_miss, read_misses
+from triton_ops.records.misses import FILE, Harvest, ranked, shorten
+from triton_ops.values import Key
 
 
 def key(m, kernel="add"):

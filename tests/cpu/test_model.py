@@ -12,18 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops import AttentionTiles, ConfigSpace, ElementTiles, GemmTiles, IntRange, RowTiles, Work
+from triton_ops.cost_model import Model, ModelPrior, recorded_model, recorded_work, work_json
+from triton_ops.cost_model.gemm import operand_bytes, warp_grid
+from triton_ops.cost_model.recordings import work_of
+from triton_ops.cost_model.waves import Wave, overlapped, schedule
+from triton_ops.device import DeviceSpec, machine_of, spec_named
 from triton_ops.exceptions import SpaceError
-from triton_ops.hardware import DeviceSpec, machine_of, spec_named
-from triton_ops.ranking.families import work_json, work_of
-from triton_ops.ranking.gemm import operand_bytes, warp_grid
-from triton_ops.ranking.predict import Model
-from triton_ops.ranking.prior import ModelPrior
-from triton_ops.ranking.recorded_work import recorded_model, recorded_work
-from triton_ops.ranking.waves import Wave, overlapped, schedule
-from triton_ops.resources import Resources
 from triton_ops.search import make_searcher
-from triton_ops.trial import Compiled, Status
-from triton_ops.work import Footprint, Schedule, TilePlan, tile_side
+from triton_ops.values import Compiled, Footprint, Resources, Schedule, Status, TilePlan, tile_side
 
 SAMPLE = json.loads((Path(__file__).parents[1] / "data" / "h200_spaces.json").read_text(encoding="utf-8"))
 H200 = machine_of(spec_named("NVIDIA H200"))

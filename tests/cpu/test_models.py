@@ -6,10 +6,11 @@ import sys
 import pytest
 import torch
 
-from triton_ops import models, tensors, trial
+from triton_ops import models
+from triton_ops.device import gpu_missing
 from triton_ops.exceptions import DeviceError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.hardware import gpu_missing
-from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput, TensorSpec
+from triton_ops.models import FP8GEMMInput, GatedMLPInput, RMSNormRoPEInput
+from triton_ops.values import TensorSpec, tensors, trial
 
 INPUTS = {
     "rmsnorm_rope": RMSNormRoPEInput.from_shapes(batch_size=2, seq_len=3, hidden_dim=16, head_dim=8),

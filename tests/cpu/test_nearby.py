@@ -6,22 +6,22 @@ import pytest
 
 from triton_ops import share_lockfile, tune
 from triton_ops.backend import operation
-from triton_ops.cache import (
-    Key,
+from triton_ops.records import (
     LockPlan,
+    Tried,
     lock_of,
     open_store,
+    quarantine_of,
+    read_run,
     shared_lockfiles,
-    without_shared_lockfiles,
+    winners_nearby,
     write_lockfile,
 )
-from triton_ops.history.nearby import winners_nearby
-from triton_ops.history.quarantine import quarantine_of
-from triton_ops.history.run_log import Origin, Tried, read_run
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
+from triton_ops.request import make_task
 from triton_ops.space import Config
-from triton_ops.task.request import make_task
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Status, Trial
+from triton_ops.values import Key, Status, TensorSpec, Trial
 
 BLOCKS = range(1, 81)
 

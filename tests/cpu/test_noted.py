@@ -15,19 +15,16 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from tests.clocks import SteadyClock
-from triton_ops.cache import LockPlan, NotedCall, lock_of
-from triton_ops.cache.lockfile import dumps, loads
 from triton_ops.cli.target import load_object
+from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.hardware import probe
-from triton_ops.history.misses import Harvest, flush_misses, read_misses
-from triton_ops.history.recall import store_in
-from triton_ops.many.problem import Options
-from triton_ops.measure import HostTimer, choose
-from triton_ops.serving.from_misses import tune_misses
-from triton_ops.serving.targets import Targets
-from triton_ops.serving.verify import verify
-from triton_ops.task.effort import chosen_effort, effort_of
+from triton_ops.many import Options
+from triton_ops.records import LockPlan, NotedCall, dumps, lock_of, read_misses, store_in
+from triton_ops.records.lockfile import loads
+from triton_ops.records.misses import Harvest, flush_misses
+from triton_ops.request import chosen_effort, effort_of
+from triton_ops.ship import Targets, tune_misses, verify
+from triton_ops.timing import HostTimer, choose
 
 pytestmark = pytest.mark.triton
 
@@ -233,7 +230,7 @@ def test_a_grid_function_that_raises_is_noted_as_such():
 
 
 def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, monkeypatch):
-    from triton_ops.testing.launches import launches_that_do_nothing
+    from triton_ops.lab import launches_that_do_nothing
 
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))

@@ -12,9 +12,10 @@ import pytest
 
 from tests import libcuda
 from tests.nvml import HW_THERMAL, POWER_CAP, UUIDS, FakeNvml, gpu
+from triton_ops.device import VENDORS, Reading
+from triton_ops.device import vendors as nvidia
+from triton_ops.device.vendors import find_handle, open_sensors
 from triton_ops.exceptions import DeviceError, MissingDependencyError
-from triton_ops.hardware import VENDORS, Reading, nvidia
-from triton_ops.hardware.nvidia import find_handle, open_sensors
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -190,7 +191,7 @@ def test_what_torch_was_built_for_is_read_from_its_version(text, oldest, tmp_pat
 
 
 ASKED = """
-from triton_ops.hardware import nvidia
+from triton_ops.device import vendors as nvidia
 
 nvidia._oldest_driver_for_torch = lambda: {wanted}
 for spec in nvidia.gpus_of_libcuda():

@@ -15,25 +15,32 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from triton_ops.analysis.features import amdgcn_features, ptx_features  # noqa: E402
-from triton_ops.analysis.tiers import examine, resources_of  # noqa: E402
-from triton_ops.analysis.usage import Usage, amdgcn_usage, cubin_usage  # noqa: E402
-from triton_ops.backend import Arguments, TritonKernel, nothing_compiled  # noqa: E402
-from triton_ops.backend.assembler import assembler_in_use  # noqa: E402
-from triton_ops.backend.compiled import traits_of  # noqa: E402
-from triton_ops.backend.offline import (  # noqa: E402
+from triton_ops.backend import (  # noqa: E402
     AheadOfTime,
+    Arguments,
     StandIn,
+    TritonKernel,
+    assembler_in_use,
     described,
+    nothing_compiled,
     option_names,
     pretending,
 )
-from triton_ops.compile_pool.packed_kernel import PackedKernel  # noqa: E402
-from triton_ops.hardware import named_target  # noqa: E402
+from triton_ops.backend.compiled_kernel import traits_of  # noqa: E402
+from triton_ops.compilation import (  # noqa: E402
+    PackedKernel,
+    resources_of,
+)
+from triton_ops.compilation.tiers import examine  # noqa: E402
+from triton_ops.device import named_target  # noqa: E402
+from triton_ops.kernel_ir import amdgcn_features, amdgcn_usage, cubin_usage, ptx_features  # noqa: E402  # noqa: E402
+from triton_ops.kernel_ir.binaries import Usage  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.tensors import TensorSpec  # noqa: E402
-from triton_ops.trial import Status  # noqa: E402
+from triton_ops.values import (  # noqa: E402
+    Status,
+    TensorSpec,
+)
 
 pytestmark = pytest.mark.triton
 
@@ -240,8 +247,8 @@ OTHER_PROCESS = """
 import sys
 import torch, triton
 from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime, pretending
-from triton_ops.hardware import named_target
+from triton_ops.backend import AheadOfTime, pretending
+from triton_ops.device import named_target
 from triton_ops.kernels import load
 from triton_ops.space import Config
 

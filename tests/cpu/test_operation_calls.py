@@ -10,8 +10,8 @@ import triton_ops
 from triton_ops import Operation, TensorSpec, settings, tune
 from triton_ops.dispatch import operations, sources
 from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UntunedError
-from triton_ops.history.misses import flush_misses, read_misses
-from triton_ops.history.recall import cache_folder
+from triton_ops.records import cache_folder, read_misses
+from triton_ops.records.misses import flush_misses
 
 RAN = []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops._optional import require
+from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError
 
 

@@ -10,16 +10,17 @@ from types import SimpleNamespace
 import pytest
 
 from tests.nvml import FakeNvml, gpu, use
-from triton_ops import ConfigSpace, Operation, _proc, settings, time_ms, tune
-from triton_ops._files import ensure_folder, locked
-from triton_ops.comparison import timing
-from triton_ops.dispatch.operations import decided
+from triton_ops import ConfigSpace, Operation, settings, time_ms, tune
+from triton_ops.base import ensure_folder, locked
+from triton_ops.base import proc as _proc
+from triton_ops.benchmark import timing
+from triton_ops.device import Others
+from triton_ops.device.turns import takes_turns
+from triton_ops.device.vendors import open_sensors
+from triton_ops.dispatch import decided
 from triton_ops.evaluation import station
-from triton_ops.hardware import Others
-from triton_ops.hardware.nvidia import open_sensors
-from triton_ops.hardware.turn import takes_turns
-from triton_ops.history.recall import recall
-from triton_ops.measure.guard import SensorGuard
+from triton_ops.records import recall
+from triton_ops.timing.guard import SensorGuard
 
 ME, OTHER = os.getpid(), 999_999_999  # no system has so many processes
 

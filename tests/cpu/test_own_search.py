@@ -6,8 +6,10 @@ from functools import partial
 import pytest
 
 from triton_ops import Budget, Config, ConfigSpace, Effort, FunctionKernel, RacePolicy, SettingsError, tune
+from triton_ops.records import covers
+from triton_ops.request import effort_of
+from triton_ops.request.effort import PRESETS
 from triton_ops.search import make_searcher, search_name
-from triton_ops.task.effort import PRESETS, covers, effort_of
 
 SPACE = ConfigSpace({"work": [1, 2, 3, 4, 5, 6, 7, 8]})
 

@@ -13,30 +13,29 @@ import pytest
 from benchmarks import package_data
 
 from tests.near import drawn
-from triton_ops import _optional, kernels, on_miss, share_lockfile
+from triton_ops import kernels, on_miss, share_lockfile
 from triton_ops.backend import source_of
-from triton_ops.cache import (
-    Key,
+from triton_ops.base import optional as _optional
+from triton_ops.cli.bench import BenchRequest, bench_contestants
+from triton_ops.device import spec_named
+from triton_ops.dispatch import ledger, sources, would_run
+from triton_ops.dispatch.ladder import Question
+from triton_ops.kernels import tiles
+from triton_ops.records import (
     LockPlan,
     Record,
     Timing,
     Verified,
+    key_of,
     lock_of,
     open_store,
     read_lockfile,
     shared_lockfiles,
     write_lockfile,
 )
-from triton_ops.cli.bench_contestants import BenchRequest, bench_contestants
-from triton_ops.dispatch import ledger, sources
-from triton_ops.dispatch.ladder import Question
-from triton_ops.dispatch.operations import would_run
-from triton_ops.hardware import spec_named
-from triton_ops.history.recall import key_of
-from triton_ops.kernels import tiles
+from triton_ops.request import make_request, request
 from triton_ops.space import Config
-from triton_ops.task import request
-from triton_ops.task.request import make_request
+from triton_ops.values import Key
 
 pytestmark = pytest.mark.triton
 
@@ -49,7 +48,7 @@ SHAPE = (4096, 4096)
 @pytest.fixture(autouse=True)
 def own(monkeypatch, tmp_path):
     """A machine with an H200 that knows no winner, and packages that bring none."""
-    shared = sys.modules["triton_ops.cache.shared_lockfiles"]
+    shared = sys.modules["triton_ops.records.packaged_lockfiles"]
     monkeypatch.setattr(shared, "_shared", {})
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "records"))
     on(monkeypatch, H200)
@@ -196,7 +195,7 @@ def called_with_package_winner(path):
 
     patch = pytest.MonkeyPatch()
     on(patch, H200)
-    patch.setattr(sys.modules["triton_ops.cache.shared_lockfiles"], "_shared", {})
+    patch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_shared", {})
     x = drawn(6, 100)
     key = key_of(make_request(operation, shape=(6, 100), dtype="float32"))
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]
@@ -272,10 +271,10 @@ import sys
 from dataclasses import replace
 import triton_ops
 from triton_ops import kernels
-from triton_ops.dispatch.operations import would_run
-from triton_ops.hardware import spec_named
+from triton_ops.dispatch import would_run
+from triton_ops.device import spec_named
 from triton_ops.space import Config
-from triton_ops.task import request
+from triton_ops.request import request
 
 assert triton_ops.__file__.startswith(sys.argv[1]), triton_ops.__file__
 request.probe = lambda _name=None: replace(spec_named("NVIDIA H200"), driver="570.1")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.cache import Key
-from triton_ops.hardware import DeviceSpec
-from triton_ops.history.transfer import place_of
+from triton_ops.device import DeviceSpec
 from triton_ops.kernels import load
+from triton_ops.records.transfer import place_of
 from triton_ops.search import Place
+from triton_ops.values import Key
 
 EXTENTS = st.integers(1, 1 << 20)
 SIDES = st.integers(2, 1 << 20)  # a side of 1 lies along both axes

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from tests.records import record
 from tests.runs import ID, a_trial, begun
 from triton_ops import choose_portfolio
-from triton_ops.cache import Key, Timing
-from triton_ops.history.recall import store_in
-from triton_ops.history.run_log import Origin
-from triton_ops.portfolios.cover import least_mean, least_worst, mean, worst
+from triton_ops.records import Timing, store_in
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.ship.cover import least_mean, least_worst, mean, worst
 from triton_ops.space import Config
-from triton_ops.trial import Status, Trial
+from triton_ops.values import Key, Status, Trial
 
 INF = math.inf
 CELLS = st.one_of(st.just(INF), st.sampled_from([0.0, 0.01, 0.05, 0.1, 0.5, 2.0]))

@@ -6,10 +6,11 @@ import pytest
 
 pytest.importorskip("triton")
 
-from triton_ops.dispatch.printed import Printed, PrintedTune, parse_printed
+from triton_ops.dispatch import PrintedTune, parse_printed
+from triton_ops.dispatch.printed import Printed
 from triton_ops.exceptions import SettingsError
 from triton_ops.space import Config
-from triton_ops.trial import KernelMetrics, Measurement, Status, Trial, TuningResult
+from triton_ops.values import KernelMetrics, Measurement, Status, Trial, TuningResult
 
 pytestmark = pytest.mark.triton
 

@@ -6,11 +6,9 @@ import re
 
 import pytest
 
-from triton_ops.analysis.usage import cubin_usage
-from triton_ops.backend import Arguments
-from triton_ops.backend.disassembler import disassembled
-from triton_ops.backend.offline import AheadOfTime, described
-from triton_ops.hardware import named_target
+from triton_ops.backend import AheadOfTime, Arguments, described, disassembled
+from triton_ops.device import named_target
+from triton_ops.kernel_ir import cubin_usage
 from triton_ops.kernels import load
 from triton_ops.space import Config
 

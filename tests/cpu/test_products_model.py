@@ -7,12 +7,11 @@ import math
 import pytest
 
 from triton_ops import GemmTiles, Work
-from triton_ops.hardware import machine_of, spec_named
+from triton_ops.cost_model import Model, ProductTiles, work_json
+from triton_ops.cost_model.recordings import work_of
+from triton_ops.device import machine_of, spec_named
 from triton_ops.kernels import load
 from triton_ops.kernels.matmul.space import plain_space
-from triton_ops.ranking.families import work_json, work_of
-from triton_ops.ranking.predict import Model
-from triton_ops.ranking.products import ProductTiles
 
 pytestmark = pytest.mark.triton
 

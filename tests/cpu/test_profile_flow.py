@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
+from triton_ops.benchmark import Times
 from triton_ops.cli.app import main
-from triton_ops.cli.profile_flow import Flowed, say_flow
-from triton_ops.comparison.timing import Times
-from triton_ops.profiles.flow import Part, idle_share
+from triton_ops.cli.profile import Flowed, say_flow
+from triton_ops.lab import Part, idle_share
 
 pytestmark = pytest.mark.triton
 WORK = """

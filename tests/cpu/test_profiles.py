@@ -17,16 +17,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from triton_ops.device import LIMITS, Waves
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
-from triton_ops.hardware import Waves
-from triton_ops.hardware.limits import LIMITS
-from triton_ops.profiles import command
-from triton_ops.profiles.command import NcuRequest, ncu_command
-from triton_ops.profiles.figures import KernelProfile, figures_of
-from triton_ops.profiles.ncu_csv import parse_ncu, read_ncu
-from triton_ops.profiles.quantities import has_decimal_comma, quantity
-from triton_ops.profiles.report import device_of, kernel_kind, placed_below_roof, read_profile
-from triton_ops.profiles.verdict import COMPUTE, LATENCY, LAUNCH, MEMORY, UNDECIDED, judged
+from triton_ops.lab import KernelProfile, NcuRequest, device_of, ncu_command, placed_below_roof, read_profile
+from triton_ops.lab import profile_command as command
+from triton_ops.lab.profile_reading import figures_of, has_decimal_comma, parse_ncu, quantity, read_ncu
+from triton_ops.lab.profile_report import COMPUTE, LATENCY, LAUNCH, MEMORY, UNDECIDED, judged, kernel_kind
 
 FACTS = {"ID": "0", "Process ID": "71", "Process Name": "python", "Host Name": "here"}
 PREAMBLE = '==PROF== Connected to process 71\n==PROF== Profiling "matmul": 0%....100% - 9 passes\nstep 1, loss 3.5\n'

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from triton_ops.comparison.progress import rounds_bar
-from triton_ops.problem import Problem
-from triton_ops.progress.bar import ProgressBar
-from triton_ops.progress.events import RunPlan, RunProgress
+from triton_ops.benchmark import rounds_bar
+from triton_ops.request import Budget
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.task.budget import Budget
-from triton_ops.trial import Status, Trial
+from triton_ops.tuner import ProgressBar, RunPlan, RunProgress
+from triton_ops.values import Problem, Status, Trial
 
 LONG = "Intel(R) Xeon(R) Platinum 8480C with Every Letter That Its Maker Could Think Of @ 2.00GHz"
 

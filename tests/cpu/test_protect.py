@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
-from triton_ops.backend import Arguments, Protection, is_tensor, value_copy
-from triton_ops.backend.private import private_copy
+from triton_ops.backend import Arguments, Protection, is_tensor, private_copy, value_copy
 
 torch = pytest.importorskip("torch")
 

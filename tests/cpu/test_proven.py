@@ -10,19 +10,30 @@ import pytest
 import triton_ops
 from tests.tuned_kernels import add, grid
 from triton_ops import operation, tune
-from triton_ops._sealed import sealed
 from triton_ops.backend import FunctionKernel
-from triton_ops.cache import Key, Lockfile, LockPlan, Record, Timing, lock_of, open_store, read_lockfile, write_lockfile
+from triton_ops.base import sealed
 from triton_ops.cli.app import main
 from triton_ops.cli.console import CHECK_FAILED
-from triton_ops.dispatch import ledger
-from triton_ops.dispatch.operations import decided, would_run
+from triton_ops.dispatch import decided, ledger, would_run
 from triton_ops.exceptions import TargetError
-from triton_ops.history.key_advice import advise
-from triton_ops.history.run_log import Origin, Tried, read_run
-from triton_ops.history.runs import FOLDER
-from triton_ops.portfolios.session import choose_portfolio
+from triton_ops.records import RUNS_FOLDER as FOLDER
+from triton_ops.records import (
+    Lockfile,
+    LockPlan,
+    Record,
+    Timing,
+    Tried,
+    advise,
+    lock_of,
+    open_store,
+    read_lockfile,
+    read_run,
+    write_lockfile,
+)
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.ship import choose_portfolio
 from triton_ops.space import Config
+from triton_ops.values import Key
 
 ALONE = "no other config ran, so that nothing was compared"
 HIDDEN = "the default was kept, since (step=2) is +1.0 to +9.0 % faster: noise hides which it is"

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.cache import Key
-from triton_ops.history.quarantine import Quarantine, quarantine_of
+from triton_ops.records import Quarantine, quarantine_of
 from triton_ops.space import Config
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.values import Key, Measurement, Status, Trial
 
 
 def some_key(**changes):

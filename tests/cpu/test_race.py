@@ -9,9 +9,8 @@ import pytest
 
 from tests.clocks import MS, Field
 from triton_ops.exceptions import SettingsError
-from triton_ops.measure import Arm, HostTimer, Launch, RacePolicy, Sampler, interleave, race
-from triton_ops.measure.arm import next_order, visit
-from triton_ops.measure.race import drop_slower, leader
+from triton_ops.timing import Arm, HostTimer, Launch, RacePolicy, Sampler, interleave, race
+from triton_ops.timing.races import drop_slower, leader, next_order, visit
 
 # Rounds
 

@@ -23,11 +23,9 @@ from benchmarks.simulated_quality import (
 from benchmarks.tables import selection_table
 
 from triton_ops import ConfigSpace
-from triton_ops.comparison.compare import compare_contestants, duel_policy
-from triton_ops.comparison.contestant import contestants_of
-from triton_ops.measure import INDIFFERENCE
-from triton_ops.search import make_searcher
-from triton_ops.testing.simulate import (
+from triton_ops.benchmark import compare_contestants, duel_policy
+from triton_ops.benchmark.contestant import contestants_of
+from triton_ops.lab.simulated_device import (
     DISTURBANCES,
     POWER_CAPPED,
     Disturbance,
@@ -35,6 +33,8 @@ from triton_ops.testing.simulate import (
     SimulatedDevice,
     SimulatedTimer,
 )
+from triton_ops.search import make_searcher
+from triton_ops.timing import INDIFFERENCE
 
 SOME = ("matmul bf16 16x14336x4096", "matmul fp8 1024x8192x8192", "softmax bf16 8192x4096", "many ties, power-capped")
 CONFIGS = 120

@@ -6,7 +6,7 @@ import pytest
 
 from triton_ops import Operation, ShapeMismatchError, TensorSpec, kernels
 from triton_ops.backend import FunctionKernel
-from triton_ops.evaluation.ragged import ragged_shape
+from triton_ops.evaluation.verify import ragged_shape
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ triton = pytest.importorskip("triton")
 
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops import ConfigSpace, Constraint, Operation, RankedConfig, TensorSpec, TritonKernel, rank  # noqa: E402
+from triton_ops.device import limits_of  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     DeviceError,
     EmptySpaceError,
@@ -21,15 +22,19 @@ from triton_ops.exceptions import (  # noqa: E402
     TargetError,
     UnknownTunableError,
 )
-from triton_ops.expectation.explanation import Explained  # noqa: E402
-from triton_ops.expectation.portrait import _fits, _remarks  # noqa: E402
-from triton_ops.expectation.rank import device_spec  # noqa: E402
-from triton_ops.expectation.survey import SurveyLimits  # noqa: E402
-from triton_ops.hardware import limits_of  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.resources import Resources  # noqa: E402
+from triton_ops.lab import (  # noqa: E402
+    Explained,
+    device_spec,
+)
+from triton_ops.lab.expectation import _fits, _remarks  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
-from triton_ops.trial import Compiled, Status  # noqa: E402
+from triton_ops.tuner import SurveyLimits  # noqa: E402
+from triton_ops.values import (  # noqa: E402
+    Compiled,
+    Resources,
+    Status,
+)
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("shared_fork_server")]
 
@@ -308,7 +313,7 @@ def test_explain_refuses_a_measured_time_that_is_none(cli, given):
 
 
 def test_a_space_with_too_many_texts_is_ranked_by_some_of_them(monkeypatch):
-    monkeypatch.setattr("triton_ops.expectation.rank.UNHURRIED", SurveyLimits(texts=1, promising=1, seconds=60))
+    monkeypatch.setattr("triton_ops.lab.ranking.UNHURRIED", SurveyLimits(texts=1, promising=1, seconds=60))
     found = rank(NORM, (X, X, 1024, 1e-5), space={"BLOCK": [64, 128, 256, 512, 1024]}, gpu=H200, jobs=1)
     assert 1 <= len(found) <= 3  # one text, one that promises much, and the first of all
     assert all(math.isfinite(one.expected_ms) for one in found)

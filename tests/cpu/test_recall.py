@@ -14,7 +14,7 @@ import torch
 
 import triton_ops
 from triton_ops import FunctionKernel, TensorSpec, operation, recall, tune
-from triton_ops.cache import DirectoryStore
+from triton_ops.records import DirectoryStore
 
 pytestmark = pytest.mark.usefixtures("steady_clock")
 

@@ -10,12 +10,10 @@ import pytest
 from benchmarks.inferred_quality import table
 from benchmarks.model_quality import figures, read, time_ms
 
-from triton_ops._sealed import unsealed
-from triton_ops.hardware import machine_of, spec_named
-from triton_ops.ranking.inferred_prior import inferred_model
-from triton_ops.ranking.readings import readings_of
-from triton_ops.replay.recorder import write_recording
-from triton_ops.replay.recording import read_recording
+from triton_ops.base import unsealed
+from triton_ops.cost_model import inferred_model, readings_of
+from triton_ops.device import machine_of, spec_named
+from triton_ops.lab import read_recording, write_recording
 
 RECORDINGS = Path(__file__).parents[2] / "benchmarks" / "recordings"
 LEAST = {  # Spearman's correlation, and the share of the optimum that the first five reach

@@ -11,12 +11,11 @@ import torch
 
 from triton_ops import Config, FunctionKernel
 from triton_ops.backend import Arguments
-from triton_ops.evaluation import subject
+from triton_ops.device import probe
+from triton_ops.evaluation import ArgumentSet, SharedTimer, Subject, subject
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.evaluation.verify import Case, Verifier
-from triton_ops.hardware import probe
-from triton_ops.measure import Sampler, ScreenPolicy
+from triton_ops.timing import Sampler, ScreenPolicy
 
 CONFIG = Config(n=1)
 

@@ -6,16 +6,15 @@ import json
 import pytest
 
 from tests.runs import ID, begun
-from triton_ops.cache import Key
 from triton_ops.exceptions import RecordingError
-from triton_ops.history.head import SpaceFacts
-from triton_ops.history.run_log import Origin
-from triton_ops.replay import read_recording, replay, summarise
-from triton_ops.replay.prior_knowledge import priors_for, transfers_for
-from triton_ops.replay.single_replay import PreviewAllowance, ReplayRun
+from triton_ops.lab import PreviewAllowance, read_recording
+from triton_ops.lab.many_replays import summarise
+from triton_ops.lab.replay import ReplayRun, priors_for, replay, transfers_for
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.run_log import SpaceFacts
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.values import Key, Measurement, Status, Trial
 
 VALUES = {"A": list(range(1, 13)), "B": [1, 2, 4, 8]}
 
@@ -342,9 +341,7 @@ class TestPreviews:
 
     def test_the_command_can_leave_the_model_out(self, cli, tmp_path, monkeypatch):
         asked = []
-        monkeypatch.setattr(
-            "triton_ops.replay.many_replays.priors_for", lambda target, _: asked.append(target.file) or []
-        )
+        monkeypatch.setattr("triton_ops.lab.many_replays.priors_for", lambda target, _: asked.append(target.file) or [])
         words = ("replay", str(rows_file(tmp_path)), "--seeds", "1", "--trials", "3", "--jobs", "1")
         cli(*words, "--no-model")
         assert asked == []

@@ -14,23 +14,19 @@ from hypothesis import strategies as st
 
 from tests.records import record
 from tests.runs import ID, begun, head
-from triton_ops._sealed import sealed
-from triton_ops.cache.lockfile import loads
-from triton_ops.hardware import spec_named
-from triton_ops.history.head import CeilingFacts, Environment, RoofFacts, head_of
-from triton_ops.history.run_log import Finalist, Origin, RunLog, read_run
-from triton_ops.problem import Problem
-from triton_ops.ranking.gemm import GemmTiles
-from triton_ops.report.facts import Report
-from triton_ops.report.markdown import escaped
-from triton_ops.report.page.build import page_of
-from triton_ops.report.paste import paste_lines
-from triton_ops.resources import Resources
+from triton_ops.base import sealed
+from triton_ops.cost_model import GemmTiles
+from triton_ops.device import spec_named
+from triton_ops.records import Finalist, RunLog, head_of, read_run
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.lockfile import loads
+from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts
+from triton_ops.report import Report, page_of
+from triton_ops.report.facts import paste_lines
+from triton_ops.report.writers import escaped
+from triton_ops.request import Task, chosen_effort
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.task.effort import chosen_effort
-from triton_ops.task.task import Task
-from triton_ops.trial import Measurement, Status, Trial
-from triton_ops.work import Work
+from triton_ops.values import Measurement, Problem, Resources, Status, Trial, Work
 
 HOSTILE = "<img src=https://example.org onerror=alert(1)></script>|`*@all`\x1b]0;x\x07"
 SAFE = re.compile(r"[\w =%,.+()/'-]*|`[\w:=%,.+()/' -]*`|<code>([A-Za-z0-9 ]|&#\d+;)*</code>", re.ASCII)

@@ -9,20 +9,15 @@ from hypothesis import strategies as st
 
 from tests.strategies import configs
 from triton_ops import TensorSpec, operation
-from triton_ops.cache import RECORDS, Key
-from triton_ops.evaluation.outcome import Outcome, fastest_screening
-from triton_ops.evaluation.station import StationFacts
-from triton_ops.history.recall import reference_fingerprint
-from triton_ops.measure.guard import GuardSummary
-from triton_ops.measure.stats import Interval
-from triton_ops.resources import Resources
-from triton_ops.results.as_json import result_json
-from triton_ops.results.record import record_of, result_of
+from triton_ops.evaluation import Outcome, StationFacts, fastest_screening
+from triton_ops.records import RECORDS, reference_fingerprint
+from triton_ops.request import make_task
+from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
-from triton_ops.task.effort import PRESETS
-from triton_ops.task.request import make_task
-from triton_ops.trial import Measurement, Status, Trial, TuningResult
-from triton_ops.work import Work
+from triton_ops.timing import GuardSummary, Interval
+from triton_ops.tuner import result_json
+from triton_ops.tuner.result import record_of, result_of
+from triton_ops.values import Key, Measurement, Resources, Status, Trial, TuningResult, Work
 
 # Not in a record: every trial, with what is told of it. What was asked: whether it was recalled, and how long it took.
 NOT_KEPT = {"trials", "all_results", "from_cache", "elapsed_s", "winner", "default"}

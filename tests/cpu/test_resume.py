@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops.history.run_log import Tried, read_run
+from triton_ops.records import Tried, read_run
 
 KILLS = 8  # `python -m benchmarks.kills` has a hundred
 CONFIGS = 80

@@ -6,12 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.analysis.habits import PRODUCTS, ROWS, stages_habit, warp_choices, warps_habit
-from triton_ops.analysis.pipeline import STAGES, drawn, timeline
-from triton_ops.hardware import Calibration, DeviceSpec, spec_called
-from triton_ops.hardware.limits import LIMITS
-from triton_ops.hardware.roofline import roofline
-from triton_ops.hardware.target import TARGETS
+from triton_ops.compilation import PRODUCTS, ROWS, STAGES, drawn, stages_habit, timeline, warp_choices, warps_habit
+from triton_ops.device import LIMITS, TARGETS, Calibration, DeviceSpec, roofline, spec_called
 
 H200 = spec_called("H200")
 MATMUL = {"flops": 2.0 * 4096**3, "bytes_": 2.0 * 3 * 4096**2, "dtype": "bfloat16", "products": True}

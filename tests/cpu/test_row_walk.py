@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.hardware import machine_of, spec_named
-from triton_ops.ranking.row_walk import Again, Turning, Walk, Work, walk_schedule
-from triton_ops.ranking.tile_reduction import Across, exchange_cycles
-from triton_ops.work import Footprint
+from triton_ops.cost_model.row_walk import Again, Turning, Walk, Work, walk_schedule
+from triton_ops.cost_model.tile_reduction import Across, exchange_cycles
+from triton_ops.device import machine_of, spec_named
+from triton_ops.values import Footprint
 
 H200 = machine_of(spec_named("NVIDIA H200"))
 SMALL = Footprint(32, 0.0, 1024)

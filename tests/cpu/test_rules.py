@@ -14,15 +14,14 @@ import triton
 import triton.language as tl
 
 from tests import plain_product
-from triton_ops.analysis import foresee
-from triton_ops.analysis.blocks import Blocks, SteppedDimension, blocks_of
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.hardware import TARGETS, named_target
+from triton_ops.backend import AheadOfTime, Arguments
+from triton_ops.compilation import foresee
+from triton_ops.compilation.block_sizes import Blocks, SteppedDimension, blocks_of
+from triton_ops.device import TARGETS, named_target
 from triton_ops.kernels import load, names
 from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config
-from triton_ops.trial import Status
+from triton_ops.values import Status
 
 pytestmark = pytest.mark.triton
 

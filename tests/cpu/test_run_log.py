@@ -14,8 +14,10 @@ from tests.records import record
 from tests.runs import ID, a_trial, begun, head
 from tests.strategies import compiled, configs, examples, trials
 from triton_ops import Config, RunLogError
-from triton_ops._sealed import sealed
-from triton_ops.history.run_log import End, Finalist, Origin, RunLog, Twins, has_ended, read_run
+from triton_ops.base import sealed
+from triton_ops.records import Finalist, RunLog, Twins, read_run
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.run_log import End, has_ended
 
 CONFIGS = configs()
 RECORDS = st.builds(

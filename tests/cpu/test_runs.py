@@ -12,14 +12,14 @@ import pytest
 
 from tests.runs import KEY_ID, a_trial, begun
 from triton_ops import FunctionKernel, tune
-from triton_ops._sealed import CHECKSUM, sealed
-from triton_ops.cache import open_store
-from triton_ops.history.head import SpaceFacts
-from triton_ops.history.run_log import Origin, Resumed, Tried, read_run
-from triton_ops.history.runs import KEPT_ENDED, Runs, new_run_id
-from triton_ops.history.transfer import trials_of
+from triton_ops.base import CHECKSUM, sealed
+from triton_ops.records import Resumed, Runs, Tried, new_run_id, open_store, read_run
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.run_log import SpaceFacts
+from triton_ops.records.runs import KEPT_ENDED
+from triton_ops.records.transfer import trials_of
 from triton_ops.space import Config
-from triton_ops.trial import Status
+from triton_ops.values import Status
 
 SPACE = "f" * 32
 DAY_S = 86_400

@@ -11,20 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import examples, spaces
-from triton_ops.search import make_searcher
-from triton_ops.search.auto import SMALL
-from triton_ops.search.chance import Chance
-from triton_ops.search.correlation import ByDistance, ByTunables
-from triton_ops.search.encoding import Encoder
+from triton_ops.search import SMALL, make_searcher, neighbours
+from triton_ops.search.columns import Encoder
 from triton_ops.search.evidence import most_telling, noise_of, values_of
-from triton_ops.search.neighbours import neighbours
+from triton_ops.search.gains import Chance, Priors
 from triton_ops.search.open_configs import OpenConfigs
-from triton_ops.search.priors import Priors
-from triton_ops.search.spread import farthest
-from triton_ops.search.surrogate import Surrogate, expected_improvement
+from triton_ops.search.sampling import farthest
+from triton_ops.search.surrogate import ByDistance, ByTunables, Surrogate, expected_improvement
 from triton_ops.search.transfer import Transfer
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, IntRange
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.values import Measurement, Status, Trial
 
 SPACE = ConfigSpace({"A": range(1, 31), "B": [1, 2, 4, 8, 16], "C": [False, True]})
 

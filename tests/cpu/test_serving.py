@@ -10,19 +10,16 @@ import pytest
 
 import triton_ops
 from triton_ops import ConfigSpace, Constraint, Operation, TensorSpec, operation
-from triton_ops.buckets import Range
-from triton_ops.cache import Key, LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, write_lockfile
-from triton_ops.cache.key import device_facts
 from triton_ops.cli.app import main
+from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, TargetError
-from triton_ops.hardware import probe, spec_named
 from triton_ops.kernels import load
-from triton_ops.problem import Problem
-from triton_ops.serving.prepare import prepare
-from triton_ops.serving.stand_ins import kind_of, specialised, stand_ins
-from triton_ops.serving.targets import Targets
-from triton_ops.serving.verify import _judged, verify
+from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, write_lockfile
+from triton_ops.ship import Targets, prepare, verify
+from triton_ops.ship.stand_ins import kind_of, specialised, stand_ins
+from triton_ops.ship.verification import _judged
 from triton_ops.space import Config
+from triton_ops.values import Key, Problem, Range, device_facts
 
 H200 = spec_named("NVIDIA H200")
 QUICK = {"trials": 8}
@@ -221,7 +218,7 @@ def test_a_decorated_kernel_is_compiled_from_the_classes_of_its_arguments():
     triton = pytest.importorskip("triton")
     torch = pytest.importorskip("torch")
     from tests.tuned_kernels import add
-    from triton_ops.testing.launches import launches_that_do_nothing
+    from triton_ops.lab import launches_that_do_nothing
 
     configs = [triton.Config({"BLOCK": size}, num_warps=4) for size in (128, 256)]
     kernel = triton_ops.autotune(configs, ["n"], on_miss="default")(add)
@@ -244,7 +241,7 @@ def test_decorated_kernels_of_a_module_are_verified_by_name(tmp_path, capsys):
     """Also those below heuristics, and those of Triton's own decorator, which are tuned under `install`."""
     torch = pytest.importorskip("torch")
     from tests import decorated_kernels
-    from triton_ops.testing.launches import launches_that_do_nothing
+    from triton_ops.lab import launches_that_do_nothing
 
     x = torch.zeros(256)
     calls = {"add": (x, x, x, 256), "scale": (x, x, 256, 1.5, "a", True), "theirs": (x, x, 256)}
@@ -271,8 +268,8 @@ def test_programs_are_loaded_on_the_gpu_that_is_named(monkeypatch):
     triton = pytest.importorskip("triton")
     torch = pytest.importorskip("torch")
     from tests.tuned_kernels import fill
-    from triton_ops.serving import prepare as module
-    from triton_ops.testing.launches import launches_that_do_nothing
+    from triton_ops.lab import launches_that_do_nothing
+    from triton_ops.ship import preparing as module
 
     @contextmanager
     def device(name):

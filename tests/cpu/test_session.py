@@ -34,7 +34,7 @@ from triton_ops import (
     recall,
     tune,
 )
-from triton_ops.progress.events import Silent
+from triton_ops.tuner import Silent
 
 SPACE = {"delay_ms": [1.0, 2.0, 4.0, 8.0]}
 CALLS: list[float] = []

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from triton_ops import settings
-from triton_ops._files import ensure_folder
-from triton_ops.cache import read_lockfile
-from triton_ops.dispatch.ledger import _tell, read_report
+from triton_ops.base import ensure_folder
+from triton_ops.compile_modes import content_of
+from triton_ops.dispatch import read_report
+from triton_ops.dispatch.ledger import _tell
 from triton_ops.exceptions import SettingsError
-from triton_ops.history.recall import cache_folder
-from triton_ops.inductor.cache_folder import content_of
+from triton_ops.records import cache_folder, read_lockfile
 
 
 def test_cache_dir_is_read_when_asked_for(monkeypatch, tmp_path):

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops import bank_conflicts
-from triton_ops.analysis.ptx_registers import read_ptx
-from triton_ops.analysis.shared_accesses import SharedAccess, traffic
-from triton_ops.hardware.banks import steps_of
+from triton_ops.device import steps_of
+from triton_ops.kernel_ir import SharedAccess, traffic
+from triton_ops.kernel_ir.ptx import read_ptx
 
 HEAD = """
 .extern .shared .align 16 .b8 global_smem[];

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from triton_ops.compile_pool.shared_cpus import SharedCpus
+from triton_ops.compilation import SharedCpus
 
 
 class Pool:

@@ -12,25 +12,20 @@ import pytest
 
 from tests.runs import ID, head
 from triton_ops import DeviceError, SettingsError, operation, tune
-from triton_ops.evaluation.at_once import at_once
-from triton_ops.evaluation.default_times import DefaultTimes
-from triton_ops.evaluation.outcome import fastest_screening
-from triton_ops.evaluation.side_by_side import SideBySide
-from triton_ops.evaluation.station import StationFacts
+from triton_ops.device import DeviceSpec, Turns
+from triton_ops.device import probing as chosen
+from triton_ops.evaluation import SideBySide, StationFacts, at_once, fastest_screening
+from triton_ops.evaluation.several_gpus import DefaultTimes
 from triton_ops.exceptions import TargetError
-from triton_ops.feed.base import DirectFeed
-from triton_ops.hardware import DeviceSpec, Turns, chosen
-from triton_ops.history.run_log import Origin, RunLog, Tried, read_run
-from triton_ops.progress.events import Silent
-from triton_ops.runner import stations
-from triton_ops.runner.loop import TuningLoop
-from triton_ops.runner.session import tune_request
+from triton_ops.records import RunLog, Tried, read_run
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.request import Budget, RunningBudget, effort_of, make_request
+from triton_ops.request.effort import PRESETS
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.task.budget import Budget, RunningBudget
-from triton_ops.task.effort import PRESETS, effort_of
-from triton_ops.task.request import make_request
-from triton_ops.trial import Compiled, Measurement, Status, Trial
+from triton_ops.tuner import Silent, TuningLoop, stations, tune_request
+from triton_ops.tuner.proposals import DirectFeed
+from triton_ops.values import Compiled, Measurement, Status, Trial
 
 SPACE = ConfigSpace({"n": list(range(1, 41))})
 DEFAULT = Config(n=20)
@@ -408,7 +403,7 @@ def test_only_a_gpu_that_another_process_uses_works_while_the_search_thinks(monk
 
 def test_trials_that_have_finished_together_reach_the_disk_together(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("triton_ops._files.appending.sync", synced.append)
+    monkeypatch.setattr("triton_ops.base.appending.sync", synced.append)
     log = RunLog(tmp_path / f"{ID}.jsonl")
     log.begin(head())
     search = loop_over(log, DirectFeed())

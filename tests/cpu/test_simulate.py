@@ -5,8 +5,7 @@ import statistics
 
 import pytest
 
-from triton_ops.measure import take
-from triton_ops.testing.simulate import (
+from triton_ops.lab.simulated_device import (
     DISTURBANCES,
     POWER_CAPPED,
     Disturbance,
@@ -14,6 +13,7 @@ from triton_ops.testing.simulate import (
     SimulatedDevice,
     SimulatedTimer,
 )
+from triton_ops.timing import take
 
 SILENT = Noise(sample=0, spikes=0, drift=0, carry=0, process=0)
 

@@ -9,19 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.runs import begun
-from triton_ops.cache import Key
+from triton_ops.cost_model import spearman
+from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import RecordingError
-from triton_ops.hardware import machine_of, spec_named
-from triton_ops.history.run_log import Origin
 from triton_ops.kernels import load
-from triton_ops.ranking.rank_correlation import spearman
-from triton_ops.simulator.knobs import series
-from triton_ops.simulator.recorded import overlay_of
-from triton_ops.simulator.simulation import simulate, whole_space
-from triton_ops.simulator.standing import ranked
-from triton_ops.simulator.workloads import LESSON, WORKLOADS, least_sides, work_of
+from triton_ops.lab import WORKLOADS, overlay_of, simulate, whole_space
+from triton_ops.lab.simulator.one_tunable import series
+from triton_ops.lab.simulator.places import ranked
+from triton_ops.lab.simulator.workloads import LESSON, least_sides, work_of
+from triton_ops.records import TrialOrigin as Origin
 from triton_ops.space import Config
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.values import Key, Measurement, Status, Trial
 
 RECORDINGS = Path(__file__).parents[2] / "benchmarks" / "recordings"
 ASKED = {"products": 0.8, "rows": 0.6}

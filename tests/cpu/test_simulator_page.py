@@ -8,10 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.browser import opened_browser, serious_faults
-from triton_ops.simulator.advice import config_text
-from triton_ops.simulator.page.build import page_of
-from triton_ops.simulator.recorded import overlay_of
-from triton_ops.simulator.simulation import simulate
+from triton_ops.lab import config_text, overlay_of, page_of, simulate
 
 from .test_simulator import RECORDINGS
 

@@ -14,15 +14,11 @@ from typing import NamedTuple
 import pytest
 
 from tests.browser import node
-from triton_ops.ranking.rank_correlation import spearman
-from triton_ops.simulator.advice import reasons
-from triton_ops.simulator.devices import known_devices
-from triton_ops.simulator.page.build import page_of
-from triton_ops.simulator.recorded import overlay_of
-from triton_ops.simulator.script.sources import UntranslatableError
-from triton_ops.simulator.script.translate import script_of
-from triton_ops.simulator.simulation import simulate
-from triton_ops.simulator.workloads import WORKLOADS
+from triton_ops.cost_model import spearman
+from triton_ops.lab import WORKLOADS, overlay_of, page_of, reasons, simulate
+from triton_ops.lab.simulator.script.sources import UntranslatableError
+from triton_ops.lab.simulator.script.translate import script_of
+from triton_ops.lab.simulator.workloads import known_devices
 
 from .test_simulator import RECORDINGS
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import Arbitrary, configs, examples, names, spaces, tunables, values
-from triton_ops._hashing import canonical_json
+from triton_ops.base import canonical_json
 from triton_ops.exceptions import (
     ConfigValueError,
     ConstraintError,
@@ -32,12 +32,12 @@ from triton_ops.space import (
     PowerOfTwo,
     SpaceSize,
     Tunable,
+    all_configs,
     as_space,
-    groups,
-    whole,
 )
 from triton_ops.space import space as space_module
-from triton_ops.space.whole import all_configs
+from triton_ops.space import space as whole
+from triton_ops.space import walk as groups
 
 SMALL = Constraint("tile", lambda BM, BN: BM * BN <= 8192, "a tile of {BM}x{BN} does not fit")
 GEMM = {"BM": [32, 64, 128], "BN": [32, 64, 128], "stages": [2, 3]}

@@ -9,15 +9,14 @@ from dataclasses import replace
 import pytest
 
 from triton_ops import TensorSpec, TritonKernel, cure_spills
-from triton_ops.analysis.local_traffic import LocalTraffic, amdgcn_traffic, sass_traffic
 from triton_ops.cli.spills import _facts, _rows
-from triton_ops.cures.changes import changes
-from triton_ops.cures.evidence import SpillEvidence
-from triton_ops.cures.report import CURES, SpillReport, Tried, healthy
+from triton_ops.device import gpu_missing, named_target
 from triton_ops.exceptions import ConfigValueError, SpaceError
-from triton_ops.hardware import gpu_missing, named_target
+from triton_ops.kernel_ir import LocalTraffic, amdgcn_traffic, sass_traffic
+from triton_ops.lab import SpillEvidence, SpillReport, Tried
+from triton_ops.lab.spills import CURES, changes, healthy
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Status
+from triton_ops.values import Status
 
 SASS = """
 .text.kernel:

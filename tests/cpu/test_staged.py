@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.backend import Arguments, StagedKernel, TritonKernel
-from triton_ops.backend.offline import AheadOfTime, described
+from triton_ops.backend import AheadOfTime, Arguments, StagedKernel, TritonKernel, described
+from triton_ops.device import named_target
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.hardware import named_target
 from triton_ops.kernels import load
 from triton_ops.kernels.matmul.kernel import grid, host_descriptors, parts_elements, shares_tiles, sum_grid
-from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
+from triton_ops.values import Resources, TensorSpec
 
 pytestmark = pytest.mark.triton
 

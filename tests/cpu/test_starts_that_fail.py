@@ -13,14 +13,13 @@ import pytest
 
 from tests.torchless import leaves_processes
 from triton_ops import TuneProblem, tune, tune_many
-from triton_ops._proc import own_descriptors
-from triton_ops.compile_pool.fork_server import ForkServer
+from triton_ops.base.proc import own_descriptors
+from triton_ops.compilation.fork_server import ForkServer
+from triton_ops.device import named_target
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import named_target
-from triton_ops.processes import starter, worker_process
-from triton_ops.processes.family import members
-from triton_ops.processes.idle import IdleProcesses
-from triton_ops.processes.worker_process import WorkerProcess
+from triton_ops.processes import IdleProcesses, WorkerProcess, worker_process
+from triton_ops.processes import child as starter
+from triton_ops.processes.child import members
 
 
 @contextmanager

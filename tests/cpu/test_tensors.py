@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import tensor_specs
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
-from triton_ops.tensors import ITEM_BYTES, TensorSpec, contiguous_stride, dtype_name
+from triton_ops.values import ITEM_BYTES, TensorSpec, contiguous_stride, dtype_name
 
 torch = pytest.importorskip("torch")
 

@@ -15,10 +15,14 @@ from tests.records import record  # noqa: E402
 from tests.traced import key_of_autograd_cache, tracing  # noqa: E402
 from tests.tuned_kernels import add_traced, grid, scale  # noqa: E402
 from triton_ops.dispatch import sources  # noqa: E402
-from triton_ops.history.misses import flush_misses, read_misses  # noqa: E402
-from triton_ops.history.recall import cache_folder, store_in  # noqa: E402
+from triton_ops.lab import launches_that_do_nothing  # noqa: E402
+from triton_ops.records import (  # noqa: E402
+    cache_folder,
+    read_misses,
+    store_in,
+)
+from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.space import Config, ConfigSpace  # noqa: E402
-from triton_ops.testing.launches import launches_that_do_nothing  # noqa: E402
 
 pytestmark = pytest.mark.triton
 

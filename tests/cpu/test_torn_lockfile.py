@@ -15,8 +15,11 @@ import pytest
 import triton_ops
 from tests.cpu.test_lockfile import H200, entry, lock
 from triton_ops import operation
-from triton_ops.cache import (
+from triton_ops.dispatch import ledger, sources
+from triton_ops.exceptions import LockfileError, UntunedError
+from triton_ops.records import (
     Lockfile,
+    dumps,
     editing,
     lock_of,
     merged,
@@ -25,9 +28,7 @@ from triton_ops.cache import (
     shared_lockfiles,
     write_lockfile,
 )
-from triton_ops.cache.lockfile import dumps, state_of
-from triton_ops.dispatch import ledger, sources
-from triton_ops.exceptions import LockfileError, UntunedError
+from triton_ops.records.lockfile import state_of
 
 MOST_S = 30
 
@@ -40,7 +41,7 @@ def add_steps(n, step):
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
-    monkeypatch.setattr(sys.modules["triton_ops.cache.shared_lockfiles"], "_shared", {})
+    monkeypatch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_shared", {})
     ledger.forget_decisions()
     yield
     sources._sources.ladders.clear()
@@ -267,7 +268,7 @@ def edited(path, order):
 
 
 def test_where_the_folder_cannot_be_locked_editing_goes_on_with_a_warning(tmp_path, monkeypatch, caplog):
-    from triton_ops._files import locks
+    from triton_ops.base import locks
 
     def refuses(_descriptor):
         raise OSError(95, "Operation not supported")
@@ -280,7 +281,7 @@ def test_where_the_folder_cannot_be_locked_editing_goes_on_with_a_warning(tmp_pa
 
 
 def test_a_folder_that_stands_where_a_locks_file_belongs_is_no_lock(tmp_path, caplog):
-    from triton_ops._files import locked
+    from triton_ops.base import locked
 
     Path(tmp_path / ".lock").mkdir()
     with locked(tmp_path) as held:

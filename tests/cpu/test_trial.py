@@ -11,11 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.strategies import measurements, problems, trials
-from triton_ops.problem import Problem
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import KernelMetrics, Measurement, Status, Trial, TuningResult, totals
-from triton_ops.work import Work
+from triton_ops.values import KernelMetrics, Measurement, Problem, Status, TensorSpec, Trial, TuningResult, Work, totals
 
 CONFIG = Config(BLOCK=64)
 

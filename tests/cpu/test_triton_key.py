@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from triton_ops.backend.triton_key import KEPT, keep, ready_key, state_of
+from triton_ops.backend.triton_process import KEPT, keep, ready_key, state_of
 
 pytestmark = pytest.mark.triton
 

@@ -12,28 +12,24 @@ import pytest
 
 import triton_ops
 from triton_ops import kernels, operation
-from triton_ops._files import own_temporary_folder, private
-from triton_ops.backend.entries import disk_cache
-from triton_ops.backend.offline import compiler_environment
-from triton_ops.cache import Key, LockPlan, Record, Timing, lock_of, read_lockfile, write_lockfile
+from triton_ops.backend import compiler_environment, disk_cache
+from triton_ops.base import folders as private
+from triton_ops.base import own_temporary_folder
 from triton_ops.cli.app import main
 from triton_ops.cli.target import load_kernels, load_object
+from triton_ops.compile_modes import CompileMode
 from triton_ops.compile_modes.run_folder import run_folder
+from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import CacheError, NotLoadedError
-from triton_ops.hardware import probe, spec_named
-from triton_ops.history.misses import Harvest, read_misses
-from triton_ops.history.recall import store_in
-from triton_ops.inductor.modes import CompileMode
-from triton_ops.many.problem import Options
-from triton_ops.problem import Problem
-from triton_ops.processes.child import environment
-from triton_ops.serving.from_misses import tune_misses
-from triton_ops.serving.prepare import prepare
-from triton_ops.serving.targets import Targets, as_target, kernel_in
-from triton_ops.space import Config
-from triton_ops.space.members import members_named
-from triton_ops.task.effort import effort_of
-from triton_ops.tensors import TensorSpec
+from triton_ops.many import Options
+from triton_ops.processes import environment
+from triton_ops.records import LockPlan, Record, Timing, lock_of, read_lockfile, read_misses, store_in, write_lockfile
+from triton_ops.records.misses import Harvest
+from triton_ops.request import effort_of
+from triton_ops.ship import Targets, as_target, prepare, tune_misses
+from triton_ops.ship.targets import kernel_in
+from triton_ops.space import Config, members_named
+from triton_ops.values import Key, Problem, TensorSpec
 
 MARK = Path("mark")
 EVIL = "from pathlib import Path\nPath('mark').touch()\ndef run(path, config='x'):\n    Path(path).touch()\n"

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from triton_ops.ttir.reading import Operand, launch_work
-from triton_ops.ttir.scope import UntoldError
-from triton_ops.ttir.syntax import Type, UnreadableError, parsed_module, parsed_type
+from triton_ops.kernel_ir import Operand, Type, UnreadableError, UntoldError, launch_work, parsed_module
+from triton_ops.kernel_ir.syntax import parsed_type
 
 COPY = """
 module {

@@ -3,15 +3,11 @@
 import pytest
 
 from tests.cpu.lint_kernels import elementwise
-from triton_ops.backend import Operation
-from triton_ops.backend.triton import TritonKernel
+from triton_ops.backend import Operation, TritonKernel
 from triton_ops.cli.hints import hints
-from triton_ops.resources import Resources
-from triton_ops.runner.pitfalls import pitfall_notes
 from triton_ops.space import Config
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import Status, Trial
-from triton_ops.work import Work
+from triton_ops.tuner.tuning import pitfall_notes
+from triton_ops.values import Resources, Status, TensorSpec, Trial, Work
 
 DENSE = Work(flops=1e12, bytes=1e8)
 

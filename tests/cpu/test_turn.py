@@ -17,17 +17,18 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops import settings
-from triton_ops._files import locks
-from triton_ops.evaluation.station import StationFacts
-from triton_ops.evaluation.turns import TakesTurns
+from triton_ops.base import locks
+from triton_ops.device import DeviceSpec, Turns, turn_key
+from triton_ops.device import probing as state
+from triton_ops.device import turns as turn
+from triton_ops.evaluation import StationFacts, TakesTurns
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import DeviceSpec, Turns, state, turn, turn_key
 
 KEY = "GPU-7"
 NOBODY = 65534
 CHILD = """
 import sys, time
-from triton_ops.hardware.turn import Turns
+from triton_ops.device import Turns
 path, count, hold_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 turns = Turns("cuda:0")
 for _ in range(count):
@@ -253,7 +254,7 @@ def test_a_station_takes_a_turn_for_each_question():
 )
 def test_a_gpu_is_known_by_its_uuid_or_its_place(monkeypatch, properties, key):
     cuda = SimpleNamespace(get_device_properties=lambda _: SimpleNamespace(**properties))
-    monkeypatch.setattr("triton_ops.hardware.turn.require", lambda *_: SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr("triton_ops.device.turns.require", lambda *_: SimpleNamespace(cuda=cuda))
     assert turn_key(DeviceSpec("cuda", "a GPU", "sm_90", 132), "cuda:1") == key
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops.dispatch.printed import parse_printed
+from triton_ops.dispatch import parse_printed
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -99,7 +99,7 @@ assert torch.allclose(product(a, b), a @ b, atol=1e-5)
 # No test asks which config is faster, and what the interpreter takes for a launch would be most of the time.
 STEADY = """
 from tests.clocks import SteadyClock
-from triton_ops.measure import HostTimer, choose
+from triton_ops.timing import HostTimer, choose
 choose.HostTimer = lambda: HostTimer(SteadyClock())
 
 from tests.interpreter import patch_once, remember_types

@@ -21,14 +21,13 @@ from tests.cpu.emulated import (
     matmul,
 )
 from triton_ops import Operation, Problem, TensorSpec, Tolerance, Work, tune
-from triton_ops.evaluation.cases import further_cases
-from triton_ops.evaluation.criteria import Precision, reduction_length
+from triton_ops.evaluation import ArgumentSet, Precision
 from triton_ops.evaluation.expected import Manner, difference, expected, is_exact, uncompared
-from triton_ops.evaluation.judges import Rounded
-from triton_ops.evaluation.subject import ArgumentSet
+from triton_ops.evaluation.judges import Rounded, reduction_length
+from triton_ops.evaluation.verify import further_cases
 from triton_ops.exceptions import SettingsError
-from triton_ops.task.request import make_task
-from triton_ops.tolerance import as_tolerance
+from triton_ops.request import make_task
+from triton_ops.values import as_tolerance
 
 TILES = (32, 64, 128)
 KINDS = ("normal", "outlier", "sink")

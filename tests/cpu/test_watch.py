@@ -20,12 +20,14 @@ import pytest
 
 from tests.records import ENVIRONMENT
 from tests.runs import begun
-from triton_ops.history.run_log import Origin
-from triton_ops.report.live import growing, server, watching
-from triton_ops.report.live.growing import GrowingReport
-from triton_ops.report.live.server import ReportServer
+from triton_ops.records import TrialOrigin as Origin
+from triton_ops.report import live as growing
+from triton_ops.report import live as watching
+from triton_ops.report import server
+from triton_ops.report.live import GrowingReport
+from triton_ops.report.server import ReportServer
 from triton_ops.space import Config
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.values import Measurement, Status, Trial
 
 TOKEN = "a-token-of-its-own"
 KERNEL = """
@@ -126,7 +128,7 @@ def watchers(parent):
     """The command lines of the processes that serve for a tune."""
     started = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
     found = [Path("/proc", pid, "cmdline") for pid in started]
-    return [path for path in found if b"report.live.process" in path.read_bytes()]
+    return [path for path in found if b"report.server_process" in path.read_bytes()]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])

@@ -62,7 +62,7 @@ def test_the_floors_of_the_page_are_those_of_the_contract():
 
 
 def test_a_name_of_nothing_is_found():
-    named = ["search/base.py", "search/no.py", "lint/rules/", "no/", "tuned.py", "no.py", "Station", "NoStation"]
+    named = ["search/roles.py", "search/no.py", "lint/rules/", "no/", "tuned.py", "no.py", "Station", "NoStation"]
     assert list(strangers([*named, "begin_imports", "begin_nothing"])) == [
         "search/no.py", "no/", "no.py", "NoStation", "begin_nothing",
     ]  # fmt: skip

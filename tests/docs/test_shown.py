@@ -10,8 +10,7 @@ import pytest
 
 import triton_ops
 from triton_ops import settings
-from triton_ops.cli.app import program
-from triton_ops.cli.lazy_commands import imported
+from triton_ops.cli.app import imported, program
 
 from .test_code_blocks import blocks
 
@@ -97,8 +96,8 @@ def missing_variables(text):
     [
         (wrong_commands, "triton-ops show --json --no-such | head --lines", ["--no-such"]),
         (wrong_commands, "x=1 triton-ops no-such --a", ["no-such"]),
-        (missing_places, "`tests/docs` `search/base.py` `search/no.py` `tests/no/`", ["search/no.py", "tests/no/"]),
-        (missing_names, "triton_ops.tune triton_ops.lint.lint triton_ops.no", ["triton_ops.no"]),
+        (missing_places, "`tests/docs` `search/roles.py` `search/no.py` `tests/no/`", ["search/no.py", "tests/no/"]),
+        (missing_names, "triton_ops.tune triton_ops.lint.engine.lint triton_ops.no", ["triton_ops.no"]),
         (missing_benchmarks, "python -m benchmarks.noise, python -m benchmarks.no", ["benchmarks.no"]),
         (missing_variables, "TRITON_OPS_CACHE_DIR TRITON_OPS_NO", ["TRITON_OPS_NO"]),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 import triton_ops
 from triton_ops import TargetError, TritonKernel, tune
-from triton_ops.hardware import gpu_missing
+from triton_ops.device import gpu_missing
 
 pytestmark = pytest.mark.gpu
 

@@ -9,8 +9,8 @@ import torch
 
 from triton_ops import choose, chooser, serve
 from triton_ops.backend import Arguments
-from triton_ops.choices import ready
-from triton_ops.choices.kernel import IMPLEMENTATION
+from triton_ops.dispatch.choice_kernel import IMPLEMENTATION
+from triton_ops.kernels import choosers as ready
 
 pytestmark = pytest.mark.gpu
 

@@ -8,12 +8,10 @@ import pytest
 
 from tests.beside import Beside
 from triton_ops import TuneProblem, kernels, release_processes
-from triton_ops.compile_pool.other_hosts import OtherHosts
-from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.many.local import LocalExecutor
-from triton_ops.many.problem import Options
-from triton_ops.many.session import jobs_of, run_jobs
-from triton_ops.task.effort import effort_of
+from triton_ops.compilation import OtherHosts, SharedCpus
+from triton_ops.many import Options, jobs_of, run_jobs
+from triton_ops.many.executor import LocalExecutor
+from triton_ops.request import effort_of
 
 pytestmark = pytest.mark.gpu
 

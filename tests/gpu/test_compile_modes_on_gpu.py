@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from triton_ops import advise, tune_compile
+from triton_ops.compile_modes import gate_here
 from triton_ops.compile_modes.scenarios import simple_mlp
-from triton_ops.inductor.gate import gate_here
 
 pytestmark = pytest.mark.gpu
 

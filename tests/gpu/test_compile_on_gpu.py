@@ -8,7 +8,7 @@ import pytest
 
 import triton_ops
 from tests.bounded import bounded
-from triton_ops.hardware import gpu_missing
+from triton_ops.device import gpu_missing
 from triton_ops.space import Config
 
 pytestmark = [
@@ -29,14 +29,13 @@ if gpu_missing() is None:
     from tests.records import record
     from tests.tuned_kernels import add_traced
     from triton_ops import FP8Linear
+    from triton_ops.compile_modes import clean, content_of
     from triton_ops.dispatch import sources
-    from triton_ops.history.recall import cache_folder, store_in
-    from triton_ops.inductor.cache_folder import clean, content_of
-    from triton_ops.kernels.gated_mlp import fused_gated_mlp
+    from triton_ops.kernels import fused_gated_mlp, fused_rmsnorm_rope
     from triton_ops.kernels.layer_norm import layer_norm
     from triton_ops.kernels.matmul import matmul
-    from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope
     from triton_ops.kernels.softmax import softmax
+    from triton_ops.records import cache_folder, store_in
 
 NARROW = Config({"BLOCK": 128, "num_warps": 4, "num_stages": 3})
 WIDE = Config({"BLOCK": 1024, "num_warps": 8, "num_stages": 3})

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 import triton_ops
+from triton_ops.device import gpu_missing
 from triton_ops.exceptions import FixedGridWarning
-from triton_ops.hardware import gpu_missing
 
 pytestmark = pytest.mark.gpu
 

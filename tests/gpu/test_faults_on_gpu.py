@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from triton_ops.backend import Arguments
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.compile_pool.pool import CompilePool
-from triton_ops.hardware import gpu_missing, probe, target_of
+from triton_ops.backend import AheadOfTime, Arguments
+from triton_ops.compilation import CompilePool
+from triton_ops.device import gpu_missing, probe, target_of
 from triton_ops.space import Config
 
 SOURCE = Path(__file__).parents[2] / "src"

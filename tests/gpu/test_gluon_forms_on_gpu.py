@@ -5,7 +5,7 @@ import torch
 
 from tests.gpu.test_kernel_families_on_gpu import judged
 from triton_ops.backend import Arguments
-from triton_ops.hardware import gpu_missing
+from triton_ops.device import gpu_missing
 from triton_ops.kernels.fp8_gemm import operation as fp8_gemm
 from triton_ops.space import Config
 

@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from triton_ops._optional import require
-from triton_ops.hardware.nvidia import find_handle
-from triton_ops.measure.guard import SensorGuard, guard_for
+from triton_ops.base import require
+from triton_ops.device.vendors import find_handle
+from triton_ops.timing import guard_for
+from triton_ops.timing.guard import SensorGuard
 
 torch = pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ import torch
 from triton_ops import kernels
 from triton_ops.backend import CandidateError
 from triton_ops.benchmark import CorrectnessVerifier
-from triton_ops.evaluation.subject import ArgumentSet
+from triton_ops.evaluation import ArgumentSet
 
 pytestmark = pytest.mark.gpu
 
@@ -374,9 +374,9 @@ def test_rows_beyond_31_bits_are_counted():
 
 def test_winners_of_the_package_run_at_once_on_their_device(tmp_path):
     from triton_ops import kernels, share_lockfile
-    from triton_ops.cache import read_lockfile
-    from triton_ops.dispatch.operations import would_run
-    from triton_ops.hardware import probe
+    from triton_ops.device import probe
+    from triton_ops.dispatch import would_run
+    from triton_ops.records import read_lockfile
 
     device = {"kind": "cuda", **{name: getattr(probe("cuda"), name) for name in ("name", "arch", "units")}}
     here = []

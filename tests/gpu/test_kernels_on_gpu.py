@@ -34,7 +34,7 @@ def matmul():
 
 @pytest.fixture(scope="module")
 def fused():
-    from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope
+    from triton_ops.kernels import fused_rmsnorm_rope
 
     return fused_rmsnorm_rope
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from triton_ops import LauncherKernel, Status, TritonKernel, TuneProblem, TuningFailedError, tune, tune_many
-from triton_ops.hardware import gpu_missing
+from triton_ops.device import gpu_missing
 
 pytestmark = pytest.mark.gpu
 

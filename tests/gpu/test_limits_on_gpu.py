@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triton_ops.hardware import limits_of, probe, spec_named
+from triton_ops.device import limits_of, probe, spec_named
 
 pytestmark = pytest.mark.gpu
 

@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from triton_ops import PerformanceProfile, Status, TritonAutoTuner, TuningResult
-from triton_ops.hardware import probe
-from triton_ops.measure import (
+from triton_ops.device import probe
+from triton_ops.timing import (
     Arm,
     CaptureError,
     EmptyCaptureError,
-    EventTimer,
-    GraphTimer,
     HostTimer,
     Launch,
     ScreenPolicy,
@@ -29,6 +27,8 @@ from triton_ops.measure import (
     screen,
     take,
 )
+from triton_ops.timing.events import EventTimer
+from triton_ops.timing.graph import GraphTimer
 
 torch = pytest.importorskip("torch")
 
@@ -497,7 +497,7 @@ x = torch.randn(1, 16, 256, device="cuda", dtype=torch.float16)
 angles = torch.randn(16, 64, device="cuda", dtype=torch.float16)
 triton_ops.fused_rmsnorm_rope(x, torch.ones(256, device="cuda", dtype=torch.float16), angles.cos(), angles.sin())
 torch.cuda.synchronize()
-tuners = ("triton_ops.runner", "triton_ops.autotuner", "triton_ops.measure", "triton_ops.search")
+tuners = ("triton_ops.tuner", "triton_ops.autotuner", "triton_ops.timing", "triton_ops.search")
 print([name for name in sys.modules if name.startswith(tuners)])
 """
 

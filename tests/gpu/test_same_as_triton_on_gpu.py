@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 import triton_ops
-from triton_ops.hardware import gpu_missing
+from triton_ops.device import gpu_missing
 
 pytestmark = pytest.mark.gpu
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 
 import triton_ops
-from triton_ops.cache import Lockfile, LockPlan, lock_of, open_store
-from triton_ops.hardware import probe
+from triton_ops.device import probe
 from triton_ops.kernels import load
-from triton_ops.serving.targets import Targets
-from triton_ops.serving.verify import verify
+from triton_ops.records import Lockfile, LockPlan, lock_of, open_store
+from triton_ops.ship import Targets, verify
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")

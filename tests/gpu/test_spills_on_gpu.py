@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triton_ops import cure_spills
-from triton_ops.hardware import probe
+from triton_ops.device import probe
 from triton_ops.kernels import load
 
 pytestmark = pytest.mark.gpu

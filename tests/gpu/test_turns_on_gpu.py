@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from triton_ops import TritonAutoTuner
-from triton_ops.hardware import probe, turn_key
+from triton_ops.device import probe, turn_key
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from triton_ops.hardware import gpu_missing
+from triton_ops.device import gpu_missing
 
 torch = pytest.importorskip("torch")
 
@@ -24,8 +24,8 @@ import json, sys, threading
 import pynvml
 import torch
 from triton_ops import compare, kernels, release_processes, time_ms, tune, tune_many
-from triton_ops.many.problem import TuneProblem
-from triton_ops.processes.worker_process import WorkerProcess
+from triton_ops.many import TuneProblem
+from triton_ops.processes import WorkerProcess
 
 started, begin = [], WorkerProcess.__init__
 def noted(self, *given, **more):

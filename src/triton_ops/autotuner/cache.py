@@ -1,6 +1,6 @@
 """`ConfigCache`: the documented cache of plain config dicts by kernel type, problem and device.
 
-The class is a thin layer over the stores of `triton_ops.cache`. It holds the configs that its caller calls best, and
+The class is a thin layer over the stores of `triton_ops.records`. It holds the configs that its caller calls best, and
 knows nothing of kernels, versions or measurements. Records of tunes, which hold all of that, are kept by the same
 stores, but not by this class.
 """
@@ -20,12 +20,10 @@ from typing import Any
 
 import msgspec
 
-from triton_ops._files import read_file
-from triton_ops._hashing import fingerprint
-from triton_ops.cache import Codec, DirectoryStore, LayeredStore, MemoryStore
-from triton_ops.cache.store import parse_object
+from triton_ops.base import fingerprint, read_file
+from triton_ops.device import probe
 from triton_ops.exceptions import CacheError, ConfigValueError
-from triton_ops.hardware import probe
+from triton_ops.records import Codec, DirectoryStore, LayeredStore, MemoryStore, parse_object
 
 __all__ = ["ConfigCache"]
 

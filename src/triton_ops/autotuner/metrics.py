@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+from triton_ops.device import A100_BANDWIDTH_GBPS, probe
 from triton_ops.exceptions import SettingsError
-from triton_ops.hardware import A100_BANDWIDTH_GBPS, probe
-from triton_ops.trial import KernelMetrics
-from triton_ops.work import Work
+from triton_ops.values import KernelMetrics, Work
 
 __all__ = ["PerformanceProfile", "compute_elementwise_metrics", "compute_gemm_metrics"]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import random
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -18,17 +19,66 @@ from triton_ops.autotuner.cache import ConfigCache
 from triton_ops.autotuner.metrics import PerformanceProfile as PerformanceProfile
 from triton_ops.autotuner.metrics import compute_elementwise_metrics as compute_elementwise_metrics
 from triton_ops.autotuner.metrics import compute_gemm_metrics as compute_gemm_metrics
-from triton_ops.autotuner.standing import ALONE, Standing, standing_of
 from triton_ops.backend import Arguments, Executable, FunctionKernel, candidate_error, without_ptxas_dumps
-from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
+from triton_ops.device import Turns, current_device, gpu_missing, probe, turn_key
+from triton_ops.evaluation import ArgumentSet, SharedTimer, Subject
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, SettingsError, TuningFailedError
-from triton_ops.hardware import Turns, current_device, gpu_missing, probe, turn_key
-from triton_ops.measure import Arm, CaptureError, EmptyCaptureError, HostTimer, Launch, Sampler, Timer, interleave
 from triton_ops.space import Config, ConfigSpace, Members, given_back
-from triton_ops.tensors import check_layout
-from triton_ops.trial import KernelMetrics as KernelMetrics
-from triton_ops.trial import Measurement, Status, Trial, totals
-from triton_ops.trial import TuningResult as TuningResult
+from triton_ops.timing import (
+    BEYOND_CHANCE,
+    Z95,
+    Arm,
+    CaptureError,
+    EmptyCaptureError,
+    HostTimer,
+    Launch,
+    Sampler,
+    Timer,
+    gaps_to,
+    interleave,
+)
+from triton_ops.values import KernelMetrics as KernelMetrics
+from triton_ops.values import Measurement, Status, Trial, check_layout, totals
+from triton_ops.values import TuningResult as TuningResult
+
+ALONE = "low: the cached winner alone was measured, and compared with nothing"
+_FEWEST_ROUNDS = 2  # that show any noise
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How the winner stands to the other configs.
+
+    Attributes:
+        ties: The winner, and the configs that noise does not tell from it.
+        noise: Half-width of a typical 95 % interval of the difference of two configs, as a share.
+        confidence: `ok`, or `low` with the reason.
+    """
+
+    ties: tuple[Config, ...]
+    noise: float = 0.0
+    confidence: str = "ok"
+
+
+def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> Standing:
+    """Which configs differ from the winner by no more than noise, in the rounds that all were timed in."""
+    rows = {trial.config: arm.values_ms for trial, arm in zip(trials, arms, strict=True) if trial.ok}
+    others = [config for config in rows if config != winner.config]
+    if not others:
+        return Standing((winner.config,))
+    if len(rows[winner.config]) < _FEWEST_ROUNDS:
+        return Standing((winner.config,), confidence="low: too few timed calls to know the noise")
+    found = gaps_to(list(rows.values()), list(rows).index(winner.config))
+    gaps = {config: gap for config, gap in zip(rows, found, strict=True) if config != winner.config}
+    tied = [config for config, (centre, error) in gaps.items() if centre <= BEYOND_CHANCE * Z95 * error]
+    hidden = [config for config in tied if gaps[config][1] > 0]
+    told = f"({hidden[0]})" + (f" and {len(hidden) - 1} more" if len(hidden) > 1 else "") if hidden else ""
+    return Standing(
+        ties=(winner.config, *tied),
+        noise=statistics.median(Z95 * error for _, error in gaps.values()),
+        confidence=f"low: noise hides whether the winner is faster than {told}" if hidden else "ok",
+    )
+
 
 _log = logging.getLogger("triton_ops")
 

@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops.backend.base import Arguments
 from triton_ops.backend.containers import is_tensor, tensors_in
+from triton_ops.backend.roles import Arguments
+from triton_ops.base import require
 from triton_ops.exceptions import TargetError
 
 _LEAST = 1 << 32  # no memory of a GPU begins below, and few sizes or indices are as large

@@ -10,6 +10,8 @@ unwritten, or wrote wrong ones. With 13.5.37 the same PTX is right; of versions 
 
 Facts used, from Triton 3.6 to 3.9: `triton.backends.nvidia.compiler.get_ptxas(arch)` has the `path` of the program that
 is called, which `TRITON_PTXAS_PATH` or, for some architectures, `TRITON_PTXAS_BLACKWELL_PATH` names.
+
+Facts used, of Triton 3.6 to 3.9: the wheel has `backends/nvidia/bin/nvdisasm`; `TRITON_NVDISASM_PATH` names another.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,10 +28,36 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops._optional import require
 from triton_ops._paths import expanded
-from triton_ops.backend.toolchain import version_told
+from triton_ops.backend.identity import own_program, version_told
+from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, SettingsError
+from triton_ops.settings import triton_program
+
+_PROGRAM = "nvdisasm"
+_LIMIT_S = 60.0  # very large kernels take seconds
+
+
+def disassembled(cubin: bytes) -> str | None:
+    """The machine code of a cubin as text; None where no nvdisasm can be run, or it does not know the architecture.
+
+    Cost: a third of a second for a matrix product.
+    """
+    named = triton_program(_PROGRAM)
+    for path in [*([Path(named)] if named else []), *own_program(_PROGRAM)]:
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(cubin)
+            file.flush()
+            try:
+                done = subprocess.run(
+                    [str(path), "-c", file.name], capture_output=True, text=True, check=False, timeout=_LIMIT_S
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                continue
+        if done.returncode == 0:
+            return done.stdout
+    return None
+
 
 HOPPER = 90
 _TOOLKIT = Path("/usr/local/cuda/bin/ptxas")

@@ -1,11 +1,32 @@
-"""What a kernel that is made of several Triton kernels says by the one that leads them."""
+"""What a kernel that is made of several Triton kernels says by the one that leads them.
+
+The first takes every tunable, and is all that most configs launch. So both are compiled without torch, and the free
+rules read the first, as with a kernel of one launch.
+
+A form takes those arguments and tunables that it has parameters for, so that one in Gluon may leave out the strides
+that its descriptors hold, and have tunables of its own. To searches, records and lockfiles the form is a tunable.
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import lru_cache
+from typing import Any, TypeAlias, TypeVar
 
-from triton_ops.backend.triton import TritonKernel
+from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of
+from triton_ops.backend.errors import CandidateError
+from triton_ops.backend.identity import triton_identity
+from triton_ops.backend.roles import Arguments, Executable, by_name
+from triton_ops.backend.stand_in import StandIn
+from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS, TritonKernel
+from triton_ops.base import fingerprint, require
+from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError
+from triton_ops.space import Config
+from triton_ops.values import Resources, Status, TensorSpec
 
 _K = TypeVar("_K", bound="ComposedKernel")
 
@@ -50,3 +71,357 @@ class ComposedKernel(ABC):
 
 
 Single: TypeAlias = TritonKernel | ComposedKernel
+
+
+_PROGRAMS = "programs"  # the parameter of the second kernel that is told how many programs the first launch had
+_ANY = 1  # no part of the code: a parameter that Triton must not specialise on
+
+
+@dataclass(frozen=True)
+class StagedKernel(ComposedKernel):
+    """A Triton kernel, and the one that some of its configs launch after it.
+
+    Attributes:
+        first: Takes every tunable, and the scratch, which is None for a config of one launch.
+        second: Takes the scratch, and those arguments and tunables of the first that it has parameters for; if it has
+            a parameter `programs`, the number of programs of the first launch.
+        when: From arguments and config by name to whether the second is launched.
+        scratch: The parameter of both that takes the scratch, a float32 tensor on the device.
+        elements: From arguments and config by name, and the number of programs of the first launch, to the elements of
+            the scratch.
+        options: Launch options and parameters of the second that belong to no config.
+
+    Raises:
+        KernelTypeError: The second has a parameter that gets no value, or one of the two takes no scratch.
+    """
+
+    first: TritonKernel
+    second: TritonKernel
+    _: KW_ONLY
+    when: Callable[[Mapping[str, Any]], bool]
+    scratch: str
+    elements: Callable[[Mapping[str, Any], int], int]
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        known = {*self.first.parameter_names, *self.options, _PROGRAMS}
+        strange = [name for name in self.second.parameter_names if name not in known]
+        if strange or any(self.scratch not in each.parameter_names for each in (self.first, self.second)):
+            raise KernelTypeError(
+                f"{self.second.name} cannot follow {self.first.name}: no value for "
+                f"{', '.join(strange) or self.scratch}",
+                hint="name its parameters as those of the first, or give them as options",
+            )
+
+    @property
+    def _leading(self) -> TritonKernel:
+        return self.first
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """Fingerprints of both kernels with all they refer to, and what compiles them."""
+        second = triton_identity(
+            self.second.function,
+            self.second.grid,
+            interpreted=self.interpreted,
+            parts={"when": self.when, "elements": self.elements},
+        )
+        more = fingerprint([sorted(second.items()), sorted(self.options.items())])
+        return {**self.first.identity, "second": more}
+
+    @property
+    def compile_imports(self) -> str:
+        """Torch where code of the user's may ask a tensor anything when a config of one of the two is compiled."""
+        return self.first.compile_imports or self.second.compile_imports
+
+    @property
+    def without_grid(self) -> StagedKernel:
+        """The same kernels for processes that only compile, where the grids cannot go."""
+        return replace(self, first=self.first.without_grid, second=self.second.without_grid)
+
+    @property
+    def parsed(self) -> Any:
+        """The first JIT function, whose text the free rules read."""
+        return self.first.parsed
+
+    @property
+    def cache_key(self) -> str:
+        """What Triton calls the sources of both."""
+        return fingerprint([self.first.cache_key, self.second.cache_key])
+
+    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
+        """Raise as the first kernel does, unless tunables and arguments together are what it takes."""
+        self.first.check(tunables, arguments)
+
+    def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
+        """Triton's compiled kernels of one call, in the order of their launches; nothing is loaded or launched.
+
+        Raises:
+            Exception: Whatever Triton raises.
+        """
+        if not self._is_staged(config, arguments):
+            return self.first.lowered(config, arguments)
+        like = self._meta(config, arguments)[self.outputs[0]]
+        light = isinstance(like, StandIn)
+        scratch = StandIn.of(TensorSpec((1,), "float32")) if light else self._memory(like.device, 1)
+        first, second, own = self._parts(config, arguments, scratch, _ANY)
+        return [*self.first.lowered(config, first), *self.second.lowered(own, second)]
+
+    def compile(self, config: Config, arguments: Arguments) -> Executable:
+        """Compile every launch of a config for these arguments, and load the binaries; nothing is launched.
+
+        Cost: 0.1 to a few seconds for each new binary, about a millisecond from Triton's disk cache.
+
+        Raises:
+            CandidateError: `compile` if the compiler refused a kernel, `resources` if the device cannot hold one.
+            CacheError: The compiler cannot write its files, as on a full disk.
+        """
+        if not self._is_staged(config, arguments):
+            return self.first.compile(config, arguments)
+        if self.interpreted:
+            return self.executable(config)
+        start = time.perf_counter()
+        made = loaded(lambda: self.lowered(config, arguments))
+        took_s = time.perf_counter() - start
+        return replace(self.executable(config), resources=resources_of(made), compile_s=took_s, **traits_of(made))
+
+    def executable(self, config: Config) -> Executable:
+        """A config that Triton itself compiles at its first launch with arguments of a kind.
+
+        The scratch is made when arguments are bound, and is theirs for all launches.
+        """
+
+        def bind(given: Arguments) -> Callable[[], Any]:
+            if not self._is_staged(config, given):
+                return self.first.executable(config).bind(given)
+            meta = self._meta(config, given)
+            programs = math.prod(self.first.grid(meta))
+            scratch = self._memory(meta[self.outputs[0]].device, self.elements(meta, programs))
+            first, second, own = self._parts(config, given, scratch, programs)
+            launches = [self.first.executable(config).bind(first), self.second.executable(own).bind(second)]
+
+            def launched() -> None:
+                for launch in launches:
+                    launch()
+
+            return launched
+
+        return Executable(config=config, bind=bind, outputs=self.outputs)
+
+    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+        """Names all that a launch of a compiled config is; None for two launches, of which none is known alone."""
+        return None if self._is_staged(config, arguments) else self.first.program_key(config, arguments, made)
+
+    def _meta(self, config: Config, given: Arguments) -> dict[str, Any]:
+        """Arguments and config by name, with the defaults of the first kernel's parameters, as grids are given them."""
+        return {**self.first.defaults, **self.first.by_name(given), **config}
+
+    def _is_staged(self, config: Config, given: Arguments) -> bool:
+        return self.when(self._meta(config, given))
+
+    def _memory(self, device: Any, elements: int) -> Any:
+        torch = require("torch", "memory between two launches")
+        return torch.empty(elements, dtype=torch.float32, device=device)
+
+    def _parts(
+        self, config: Config, given: Arguments, scratch: Any, programs: int
+    ) -> tuple[Arguments, Arguments, Config]:
+        """What both launches are given: the arguments of the first, those of the second, and its own config."""
+        taken = set(self.second.parameter_names)
+        meta = {**self._meta(config, given), self.scratch: scratch, _PROGRAMS: programs}
+        own = {name: meta[name] for name in config if name in taken} | dict(self.options)
+        second = {name: meta[name] for name in self.second.parameter_names if name not in own}
+        return (
+            Arguments(given.positional, {**given.keyword, self.scratch: scratch}),
+            Arguments(keyword=second),
+            Config(own),
+        )
+
+
+Form: TypeAlias = TritonKernel | StagedKernel
+
+
+@dataclass(frozen=True)
+class FormsKernel(ComposedKernel):
+    """Triton kernels, of one launch or two, that compute the same, and the tunable by which a config chooses.
+
+    Attributes:
+        forms: By the tunable's value. The first names the kernel, and has a parameter for every argument.
+        tunable: The tunable's name; no form has a parameter of this name.
+        default: The form of a config that names none; with None every config names one.
+        others: Tunables that a form may have which is missing here, as where the installed Triton has no Gluon.
+
+    Raises:
+        KernelTypeError: There is no form, `default` is none of them, they write different arguments, one of them needs
+            an argument that the first does not have, or has a parameter with the tunable's name.
+    """
+
+    forms: Mapping[str, Form]
+    tunable: str = "FORM"
+    default: str | None = None
+    others: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.forms:  # one is enough: others may be missing where Triton lacks what they are made of
+            raise KernelTypeError("a kernel of several forms has one at least", hint="give a TritonKernel")
+        if self.default is not None and self.default not in self.forms:
+            raise KernelTypeError(f"the default form is {self.default!r}; there are {', '.join(self.forms)}")
+        for value, form in self.forms.items():
+            if self.tunable in form.parameter_names:
+                raise KernelTypeError(f"{form.name} has a parameter {self.tunable}, which names the form")
+            if form.outputs != self._leading.outputs:
+                raise KernelTypeError(
+                    f"the form {value} writes {', '.join(form.outputs) or 'nothing that is named'}, and the first one "
+                    f"{', '.join(self.outputs)}",
+                    hint="give all forms the same outputs",
+                )
+
+    @property
+    def _leading(self) -> Form:
+        return next(iter(self.forms.values()))
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """That of the first form, with a fingerprint of all of them."""
+        every = [[value, sorted(form.identity.items())] for value, form in sorted(self.forms.items())]
+        return {**self._leading.identity, "forms": fingerprint([self.tunable, self.default, every])}
+
+    @property
+    def compile_imports(self) -> str:
+        """Torch where code of the user's may ask a tensor anything when a config of one form is compiled."""
+        return next((form.compile_imports for form in self.forms.values() if form.compile_imports), "")
+
+    @property
+    def without_grid(self) -> FormsKernel:
+        """The same kernel for processes that only compile, where the grids cannot go."""
+        return replace(self, forms={value: form.without_grid for value, form in self.forms.items()})
+
+    @property
+    def parsed(self) -> None:
+        """None: no text of one function decides for all configs."""
+        return
+
+    @property
+    def cache_key(self) -> str:
+        """What Triton calls the sources of all forms."""
+        return fingerprint([form.cache_key for form in self.forms.values()])
+
+    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
+        """Raise unless each form can take what it has parameters for, and some form takes each tunable.
+
+        Of a config, or of tunables without the one that names the form, one form alone is looked at.
+
+        Raises:
+            UnknownTunableError: The tunable that names the form is missing, or no form takes one of the others.
+            KernelTypeError, ConfigCollisionError, ShapeMismatchError, DeviceError: As `TritonKernel.check`.
+        """
+        names = list(tunables)
+        known = {*self.others, *LAUNCH_OPTIONS, *(each for form in self.forms.values() for each in _names(form))}
+        if self.tunable not in names and self.default is None:
+            raise UnknownTunableError(
+                f"{self.name} has several forms, and the space has no {self.tunable} to choose one",
+                hint=f"add {self.tunable}, one of {', '.join(self.forms)}",
+            )
+        if strange := [name for name in names if name not in known and name != self.tunable]:
+            raise UnknownTunableError(
+                f"no form of {self.name} has a parameter {', '.join(strange)}", hint="correct the tunable's name"
+            )
+        if self.tunable not in names:
+            looked_at = [self.forms[str(self.default)]]
+        elif isinstance(tunables, Mapping) and str(tunables[self.tunable]) in self.forms:
+            looked_at = [self.forms[str(tunables[self.tunable])]]
+        else:
+            looked_at = list(self.forms.values())
+        for form in looked_at:
+            taken = _taken(form, names)
+            own = {name: tunables[name] for name in taken} if isinstance(tunables, Mapping) else taken
+            form.check(own, _given(form, self._named(arguments)))
+
+    def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
+        """Triton's compiled kernel of the config's form; nothing is loaded or launched.
+
+        Raises:
+            ConfigValueError: The config names no form.
+            CandidateError: The form is one in Gluon that is to run as Python.
+            Exception: Whatever Triton raises.
+        """
+        form, own = self._form(config)
+        return form.lowered(own, _given(form, self._named(arguments)))
+
+    def compile(self, config: Config, arguments: Arguments) -> Executable:
+        """Compile the config's form for these arguments, and load the binary; nothing is launched.
+
+        Cost: 0.1 to a few seconds for a new binary, about a millisecond from Triton's disk cache.
+
+        Raises:
+            ConfigValueError: The config names no form.
+            CandidateError: As `TritonKernel.compile`; `compile` too for a form in Gluon that is to run as Python.
+            CacheError: The compiler cannot write its files, as on a full disk.
+        """
+        form, own = self._form(config)
+        return self._whole(config, form, form.compile(own, _given(form, self._named(arguments))))
+
+    def executable(self, config: Config) -> Executable:
+        """A config that Triton itself compiles at its first launch with arguments of a kind.
+
+        Raises:
+            ConfigValueError: The config names no form.
+            CandidateError: The form is one in Gluon that is to run as Python.
+        """
+        form, own = self._form(config)
+        return self._whole(config, form, form.executable(own))
+
+    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+        """Names all that a launch of a compiled config is; None where its form cannot tell."""
+        form, own = self._form(config)
+        return form.program_key(own, _given(form, self._named(arguments)), made)
+
+    def _form(self, config: Config) -> tuple[Form, Config]:
+        """The form that a config names, and the part of the config that it takes."""
+        form = self.forms.get(str(config.get(self.tunable, self.default)))
+        if form is None:
+            raise ConfigValueError(
+                f"{self.tunable} is {config.get(self.tunable)!r}; it must be one of {', '.join(self.forms)}"
+            )
+        if self.interpreted and not form.interpreted:
+            raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
+        return form, _part(_names(form), config)
+
+    def _named(self, given: Arguments) -> dict[str, Any]:
+        return dict(by_name(self, given).keyword)
+
+    def _whole(self, config: Config, form: Form, found: Executable) -> Executable:
+        """A form's executable, which is given all arguments, under the whole config."""
+
+        def bind(given: Arguments) -> Callable[[], Any]:
+            return found.bind(_given(form, self._named(given)))
+
+        return replace(found, config=config, bind=bind)
+
+
+def _taken(form: Form, names: Iterable[str]) -> list[str]:
+    """Those tunables that a form takes, as a parameter or as a launch option."""
+    known = _names(form)
+    return [name for name in names if name in known or name in LAUNCH_OPTIONS]
+
+
+def _given(form: Form, named: Mapping[str, Any]) -> Arguments:
+    """Those arguments that a form has parameters for."""
+    known = _names(form)
+    return Arguments(keyword={name: value for name, value in named.items() if name in known})
+
+
+def _names(form: Form) -> frozenset[str]:
+    return _as_set(tuple(form.parameter_names))
+
+
+@lru_cache(maxsize=256)
+def _as_set(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(names)
+
+
+@lru_cache(maxsize=1024)
+def _part(parameters: frozenset[str], config: Config) -> Config:
+    """The part of a config that a form with these parameters takes; kept, since every call of a kernel asks for it."""
+    known = parameters | LAUNCH_OPTIONS
+    return Config({name: value for name, value in config.items() if name in known})

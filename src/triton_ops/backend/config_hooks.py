@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from triton_ops._optional import require
-from triton_ops.backend.base import Arguments
+from triton_ops.backend.roles import Arguments
+from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.space import Config
 
@@ -27,7 +27,7 @@ def values_of(config: Any) -> Mapping[str, Any]:
     return found
 
 
-def taken_apart(kernel: Any, space: Any) -> tuple[Any, Any]:
+def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
     """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
 
     A space that is no list of `triton.Config`s and overrides no compiled code is given back as it is, with the kernel.

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from triton_ops.backend.containers import is_descriptor, is_tensor
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
-from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec, dtype_name
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec, dtype_name
 
 BlockRule: TypeAlias = Sequence["str | int"] | Callable[[Mapping[str, Any]], Sequence[int]]
 """The block shape of a descriptor: extents and names of parameters, or a function of what grid functions are given."""

@@ -9,9 +9,9 @@ import traceback
 from itertools import dropwhile
 from pathlib import Path
 
-from triton_ops._text import escaped
+from triton_ops.base import escaped
 from triton_ops.exceptions import CacheError
-from triton_ops.trial import Status
+from triton_ops.values import Status
 
 _RESOURCES = ("OutOfResources", "OutOfMemoryError")
 _COMPILE = (

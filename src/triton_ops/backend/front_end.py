@@ -19,17 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from triton_ops.backend.base import Arguments, Compilable
 from triton_ops.backend.errors import one_line
 from triton_ops.backend.offline import never_cached, pretending, stages_changed
+from triton_ops.backend.roles import Arguments, Compilable
+from triton_ops.device import Target
 from triton_ops.exceptions import TargetError
-from triton_ops.hardware import Target
+from triton_ops.kernel_ir import KernelWork, Operand, UnreadableError, UntoldError, launch_work
 from triton_ops.space import Config
-from triton_ops.tensors import ITEM_BYTES
-from triton_ops.ttir.launch_work import KernelWork
-from triton_ops.ttir.reading import Operand, launch_work
-from triton_ops.ttir.scope import UntoldError
-from triton_ops.ttir.syntax import UnreadableError
+from triton_ops.values import ITEM_BYTES
 
 _CONSTANT = "constexpr"
 _MOST_LAUNCHES = 64  # a function that launches more is taken for one without an end

@@ -1,22 +1,160 @@
 """The identity of a kernel: its source with everything that it refers to, and the versions of what compiles it.
 
 A stored winner holds as long as the identity is equal.
+
+The fingerprint changes when the code's meaning can change. What counts:
+
+- the function, its wrappers, its defaults, and the functions and classes that it refers to, by their syntax;
+- the values of globals, closures, defaults, partials and bound objects: plain values by value, containers and objects
+  by what they hold, to any depth; functions in them are read like any other;
+- tensors and arrays by shape, dtype, strides and kind of device, as arguments are. What they contain does not count;
+- what `torch.compile` was asked for: backend, mode, options, dynamic shapes, and the settings of Inductor that differ
+  from their defaults;
+- other packages by the names that are used of them, and by their versions.
+
+What does not count: comments, docstrings, formatting, the line it stands on, the version of Python, the space that a
+tuning decorator names, the state of locks, loggers and random generators, and a global or closed-over container that
+the code itself changes (`CALLS.append(…)`, `CACHE[key] = …`), which is its working memory.
+
+What is not seen: what the code looks up by name while it runs (`globals()[name]`, `sys.modules`, an import inside a
+function), and settings of the process beside those of Inductor, such as torch's precision of float32 products.
+
+What cannot be told apart makes the whole unknown, with the reason: an object of a C type that gives no account of its
+state, such as an open file, or more than 20,000 values.
+
+Triton calls the ptxas that `TRITON_PTXAS_PATH` names, else its own, and another one for Blackwell. torch's compiler
+names the one that came with torch when it compiles its first kernel, in the middle of a process: a winner that was
+found before is to be found after it too. So that one is not told from Triton's own, and processes that this one starts
+use Triton's own.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import platform
+import re
+import subprocess
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from triton_ops._files import read_named
-from triton_ops._hashing import fingerprint
-from triton_ops.backend.source import source_of
-from triton_ops.backend.toolchain import toolchain
+from triton_ops.backend.reader import Reader, ReadValue
+from triton_ops.backend.unwrapping import unwrap
+from triton_ops.base import fingerprint, read_named
+from triton_ops.settings import triton_options, triton_program
+
+_MOST_KEPT = 256  # callables, which live as long as they are kept
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is known of a callable's meaning.
+
+    Attributes:
+        fingerprint: Names the callable and everything it refers to by content.
+        unknown: What of it cannot be told apart, and why; None if all can.
+        packages: The installed packages that it uses, with their versions.
+        interpreted: Whether it refers to a Triton kernel that runs as Python.
+    """
+
+    fingerprint: str
+    unknown: str | None = None
+    packages: dict[str, str] = field(default_factory=dict)
+    interpreted: bool = False
+
+
+_kept: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
+
+
+def source_of(function: Any) -> Source:
+    """What `function` means, everything it refers to included.
+
+    Cost: parses the source of every reached function once in a process, a millisecond for a typical kernel. After
+    that a few microseconds, if nothing that can change in place is among what it refers to; else every value again.
+    """
+    found = _kept.get(id(function))
+    if found is not None and found[0] is function and all(read.holds() for read in found[2]):
+        return found[1]
+    reader = Reader(str(getattr(unwrap(function), "__module__", "")).partition(".")[0])
+    reader.read("root", function)
+    source = Source(fingerprint(reader.parts), reader.unknown, reader.packages, reader.interpreted)
+    if reader.fixed and reader.unknown is None:
+        _kept[id(function)] = (function, source, reader.values_read)
+        if len(_kept) > _MOST_KEPT:
+            _kept.popitem(last=False)
+    return source
+
+
+def is_kept(function: Any) -> bool:
+    """Whether `source_of` answers for this very function in microseconds, since nothing in it can change in place."""
+    found = _kept.get(id(function))
+    return found is not None and found[0] is function
+
+
+def source_fingerprint(function: Any) -> str:
+    """The fingerprint in `source_of(function)`."""
+    return source_of(function).fingerprint
+
+
+_PTXAS = ("ptxas", "ptxas-blackwell")
+_ANSWER_S = 30  # a ptxas that says nothing for so long never will
+
+
+def toolchain() -> dict[str, str]:
+    """Versions of Triton and ptxas, and the variables of the environment that change what Triton generates.
+
+    Cost: 10 ms at first, most of it for two programs that tell their version, then 15 µs.
+    """
+    steered = _environment()
+    named = tuple(map(triton_program, _PTXAS))
+    return {"triton": _version(), "ptxas": _ptxas(named), **({"environment": steered} if steered else {})}
+
+
+def _environment() -> str:
+    """What is set of the variables that Triton itself counts when it looks for a kernel in its cache, and of others."""
+    library = importlib.import_module("triton._C.libtriton")
+    counted: Mapping[str, str] = library.get_cache_invalidating_env_vars()
+    return " ".join(f"{name}={value}" for name, value in sorted({**triton_options(), **counted}.items()))
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:  # a copy that no installer has made
+        return str(importlib.import_module("triton").__version__)
+
+
+@lru_cache(maxsize=16)
+def _ptxas(named: tuple[str | None, ...]) -> str:
+    """The versions of the programs that Triton would call, each once; `none` where there is none, as on AMD's GPUs."""
+    found: list[str] = []
+    for name, path in zip(_PTXAS, named, strict=True):
+        candidates = [*([Path(path)] if path else []), *own_program(name)]
+        found += [version for version in map(version_told, candidates) if version][:1]
+    return ", ".join(dict.fromkeys(found)) or "none"
+
+
+def own_program(name: str) -> list[Path]:
+    """The program of a name that is installed with Triton: it serves if the one that is named cannot be run."""
+    spec = find_spec("triton")
+    return [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "backends/nvidia/bin" / name]
+
+
+def version_told(path: Path) -> str | None:
+    """The version that a ptxas tells; None if the program is not there, or tells none."""
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"release [\d.]+, V([\d.]+)", done.stdout) or re.search(r"release ([\d.]+)", done.stdout)
+    return match.group(1) if match else None
 
 
 def function_identity(function: Callable[..., Any]) -> dict[str, str]:

@@ -1,36 +1,250 @@
-"""Operations of several launches: a function that launches kernels is compiled ahead and timed as one candidate."""
+"""Operations of several launches: a function that launches kernels is compiled ahead and timed as one candidate.
+
+Tensors are torch's of the device `meta`: they have shapes, dtypes, strides and alignment, and no memory. To the
+function they say that they are on the GPU. A function that reads a tensor's values, as `.item()` does, cannot be run
+so.
+
+Facts used: from Triton 3.6 to 3.9 every launch, also through decorators, ends in `JITFunction.run(…, grid=…,
+warmup=…)`, which compiles without launching if `warmup` is true. A function mode of torch is asked for every function
+and every attribute of tensors.
+
+A function that launches kernels often adds up what they have left. On a tensor without memory torch computes the shape
+of such a sum with its reference implementations, whose first use imports 485 modules, SymPy among them: a third of a
+second with bytecode, one or two seconds without, in every process. The shape of a reduction needs none of it.
+
+Facts used, of torch 2.6 to 2.13: reductions along axes and `…_like` take the import, `new_empty`, views and copies do
+not; a reduction of a contiguous tensor is contiguous, and a sum of whole numbers or booleans is int64.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import inspect
 import logging
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
-from triton_ops._hashing import fingerprint
-from triton_ops.backend.as_python import is_interpreted
-from triton_ops.backend.base import Arguments, Executable
-from triton_ops.backend.compiled import compile_error, loaded, resources_of, traits_of
-from triton_ops.backend.dry_run import dry_run, launches_taken
-from triton_ops.backend.errors import CandidateError
-from triton_ops.backend.function import FunctionKernel
-from triton_ops.backend.jit_function import is_jit_function, settled
-from triton_ops.backend.light_torch import NEEDS_MORE, REFERENCES
-from triton_ops.backend.members import used_values
-from triton_ops.backend.scratch import with_scratch
+from triton_ops.backend.compiled_kernel import compile_error, loaded, resources_of, traits_of, with_scratch
+from triton_ops.backend.errors import CandidateError, one_line
+from triton_ops.backend.function_kernel import FunctionKernel
+from triton_ops.backend.interpreted import is_interpreted
+from triton_ops.backend.origins import is_users
+from triton_ops.backend.portable import is_jit_function, settled
+from triton_ops.backend.reader import used_values
+from triton_ops.backend.roles import Arguments, Executable
 from triton_ops.backend.stand_in import described
-from triton_ops.backend.unwrap import is_triton, layers, unwrap
-from triton_ops.backend.users_code import is_users
+from triton_ops.backend.unwrapping import is_triton, layers, unwrap
+from triton_ops.base import Guard, fingerprint, require
+from triton_ops.device import gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
-from triton_ops.hardware import gpu_missing
-from triton_ops.resources import Resources
 from triton_ops.space import Config
-from triton_ops.trial import Status
+from triton_ops.values import Resources, Status
+
+NEEDS_MORE = frozenset({
+    "abs", "add", "addmm", "amin", "arange", "argmax", "baddbmm", "bmm", "cat", "clamp", "clamp_min", "concat",
+    "cumsum", "div", "einsum", "exp", "linear", "log", "log_softmax", "logsumexp", "matmul", "maximum", "mean",
+    "minimum", "mm", "mul", "neg", "norm", "pow", "prod", "rsqrt", "sigmoid", "softmax", "sqrt", "square", "stack",
+    "std", "sub", "tanh", "tril", "triu", "var", "where",
+})  # fmt: skip
+"""Names of torch functions whose shapes are left to torch's reference implementations."""
+REFERENCES = "torch.fx.experimental.symbolic_shapes"
+"""The module that these import first, which takes most of the time."""
+
+_REDUCTIONS = ("sum", "amax")
+_LIKE = ("empty_like", "zeros_like", "ones_like")
+
+
+def light(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What `func` gives for a contiguous tensor without memory; `NotImplemented` where torch itself is to be asked.
+
+    Args:
+        torch: The package.
+        func: What was called, as a function mode is told.
+        args: Its positional arguments.
+        kwargs: Its named arguments.
+    """
+    name = getattr(func, "__name__", "")
+    if name not in (*_REDUCTIONS, *_LIKE) or func not in (getattr(torch, name), getattr(torch.Tensor, name, None)):
+        return NotImplemented
+    if not args or type(args[0]) is not torch.Tensor or not _is_plain(torch, args[0]):
+        return NotImplemented
+    make: Callable[..., Any] = _like if name in _LIKE else _reduced
+    return make(torch, name, args[0], args[1:], dict(kwargs))
+
+
+def _is_plain(torch: Any, tensor: Any) -> bool:
+    """Whether a tensor has no memory and no gradient, and strides as a new tensor of its shape has them."""
+    if not tensor.is_meta or tensor.requires_grad or not tensor.is_contiguous():
+        return False
+    return bool(tensor.stride() == torch.Tensor.new_empty(tensor, tensor.shape).stride())
+
+
+def _like(torch: Any, _name: str, tensor: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    dtype = kwargs.pop("dtype", None)
+    return NotImplemented if args or kwargs else torch.Tensor.new_empty(tensor, tensor.shape, dtype=dtype)
+
+
+def _reduced(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    given = dict(zip(("dim", "keepdim"), args, strict=False))
+    if len(args) > len(given) or given.keys() & kwargs.keys():
+        return NotImplemented
+    given |= kwargs
+    axis, keep, dtype = given.pop("dim", None), given.pop("keepdim", False), given.pop("dtype", None)
+    named = dtype is not None and name != "sum"
+    if given or named or type(axis) is not int or type(keep) is not bool or not -tensor.ndim <= axis < tensor.ndim:
+        return NotImplemented
+    at, extents = axis % tensor.ndim, list(tensor.shape)
+    if name == "amax" and extents[at] == 0:
+        return NotImplemented  # torch refuses it
+    extents[at : at + 1] = [1] if keep else []
+    if name == "sum" and dtype is None and not tensor.dtype.is_floating_point:
+        if tensor.dtype not in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+            return NotImplemented
+        dtype = torch.int64
+    return torch.Tensor.new_empty(tensor, extents, dtype=dtype)
+
+
+Take = Callable[..., Any]
+
+_taking: ContextVar[Take | None] = ContextVar("_taking", default=None)
+_lock = Guard(threading.RLock)  # a launcher may call another one
+
+
+class NotCompiledError(Exception):
+    """A launch in a dry run could not be compiled; it carries the compiler's own error."""
+
+
+def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
+    """What Triton compiled for each launch of `function(…)`, in their order.
+
+    Args:
+        function: Launches kernels.
+        arguments: Its arguments, with tensors on the device `meta`.
+
+    Raises:
+        TargetError: The function itself cannot be run without computing, with its error.
+        Exception: Whatever Triton raises while it compiles.
+    """
+    made: list[Any] = []
+
+    def compiled(run: Take, *args: Any, **kwargs: Any) -> Any:
+        try:
+            settled(args[0])
+            made.append(run(*args, **{**kwargs, "warmup": True}))
+        except Exception as error:
+            raise NotCompiledError(error) from error
+        return made[-1]
+
+    with launches_taken(compiled), _on_meta(), _device_facts():
+        try:
+            function(*arguments.positional, **arguments.keyword)
+        except NotCompiledError as error:
+            raise error.args[0] from None
+        except Exception as error:
+            raise TargetError(
+                f"it cannot be run without computing: {one_line(error)}",
+                hint="take sizes from shapes, and pass what must be read from a tensor as an argument",
+            ) from error
+    return [one.result() if hasattr(one, "result") else one for one in made]
+
+
+@contextlib.contextmanager
+def launches_taken(take: Take) -> Iterator[None]:
+    """Inside, on this thread, `take` is called for each launch with what would launch it and its arguments."""
+    jit = importlib.import_module("triton.runtime.jit").JITFunction
+    with _lock:
+        original = jit.run
+
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            now = None if kwargs.get("warmup") else _taking.get()
+            return original(self, *args, **kwargs) if now is None else now(original, self, *args, **kwargs)
+
+        token = _taking.set(take)
+        jit.run = run
+        try:
+            yield
+        finally:
+            jit.run = original
+            _taking.reset(token)
+
+
+def _on_meta() -> contextlib.AbstractContextManager[Any]:
+    """Inside, tensors without memory say that they are on the GPU, and new ones on a GPU have no memory either."""
+    torch = require("torch", "running a launcher without a device")
+    gpu, meta = torch.device("cuda", 0), torch.device("meta")
+    device_of, is_cuda = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return meta if value.type == "cuda" else value
+        return meta if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
+
+    class OnMeta(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined]
+        def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func == device_of:
+                found = func(*args)
+                return gpu if found == meta else found
+            if func == is_cuda:
+                return func(*args) or args[0].is_meta
+            if func == torch.Tensor.get_device:
+                return 0 if args[0].is_meta else func(*args)
+            if func == torch.Tensor.cuda:
+                return args[0].to(meta)
+            named = {name: moved(value) for name, value in (kwargs or {}).items()}
+            found = light(torch, func, args, named)
+            return func(*map(moved, args), **named) if found is NotImplemented else found
+
+    return OnMeta()
+
+
+@contextlib.contextmanager
+def _device_facts() -> Iterator[None]:
+    """Inside, where there is no GPU, torch answers what functions that launch commonly ask of one."""
+    cuda = require("torch", "running a launcher without a device").cuda
+    if cuda.is_available():
+        yield
+        return
+    driver = importlib.import_module("triton.runtime.driver").driver.active
+    arch = driver.get_current_target().arch
+    capability = divmod(arch, 10) if isinstance(arch, int) else (9, 4)
+    answers: dict[str, Any] = {
+        "is_available": True, "device_count": 1, "current_device": 0, "get_device_capability": capability,
+        "get_device_properties": _Properties(getattr(driver, "units", None), capability), "synchronize": None,
+        "current_stream": SimpleNamespace(cuda_stream=0), "device": contextlib.nullcontext(),
+    }  # fmt: skip
+    before = {name: getattr(cuda, name) for name in answers}
+    for name, answer in answers.items():
+        setattr(cuda, name, _always(answer))
+    try:
+        yield
+    finally:
+        for name, own in before.items():
+            setattr(cuda, name, own)
+
+
+def _always(answer: Any) -> Callable[..., Any]:
+    return lambda *_, **__: answer
+
+
+class _Properties:
+    """Properties of the device that is compiled for, as far as they are known."""
+
+    def __init__(self, units: int | None, capability: tuple[int, int]) -> None:
+        self.major, self.minor = capability
+        if units is not None:
+            self.multi_processor_count = units
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the device's {name} is not known to a process that compiles; pass it as an argument")
+
 
 _log = logging.getLogger("triton_ops")
 

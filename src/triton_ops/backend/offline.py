@@ -7,28 +7,33 @@ looks up. Tensors need no memory for that: only dtype, strides, alignment and th
 Facts used, of Triton 3.6 to 3.9: `driver.set_active`; `JITFunction.device_caches` is keyed by what the driver calls
 the current device; a backend's `add_stages` fills a dictionary of stages, whose `llir` runs one pass manager that
 allocates shared memory before `add_to_llvmir`. This file and `backend/triton.py` alone know such things.
+
+Facts used, of Triton 3.6 to 3.9: `ASTSource(fn, signature, constexprs, attrs)` with a type for each parameter in order,
+`constexpr` for those whose values are in `constexprs`; `make_backend(target)` has `add_stages`, whose `ttir` comes
+first; a module printed with `str` has the places of the source.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from triton_ops._files import code_folder
-from triton_ops._optional import require
-from triton_ops.backend.base import Arguments, Compilable
+from triton_ops.backend.roles import Arguments, Compilable
 from triton_ops.backend.stand_in import StandIn as StandIn
 from triton_ops.backend.stand_in import described as described
-from triton_ops.backend.triton import TritonKernel
-from triton_ops.hardware import VENDORS, Target
-from triton_ops.resources import Resources
+from triton_ops.backend.triton_kernel import TritonKernel
+from triton_ops.base import code_folder, require
+from triton_ops.device import VENDORS, Target
 from triton_ops.space import Config, Members
+from triton_ops.values import Resources
 
 _BACKENDS = {
     "cuda": ("triton.backends.nvidia.compiler", "CUDABackend", "CUDAOptions", "nvidia"),
@@ -319,3 +324,79 @@ def compiler_environment() -> dict[str, str]:
     if "triton" in sys.modules:  # which may have been told of another folder than the environment names
         found["TRITON_CACHE_DIR"] = str(code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton"))
     return found
+
+
+CONSTANT = "constexpr"
+
+
+def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target) -> str:
+    """The text of a kernel's TTIR, with the places of the source.
+
+    Args:
+        function: The JIT function.
+        types: The type of each parameter, in order, such as `*bf16`, `i32` or `constexpr`.
+        constants: Values of the parameters whose type is `constexpr`.
+        target: What to lower for; below `sm_90` tensor descriptors become pointers and masks.
+
+    Cost: 10 to 40 ms.
+
+    Raises:
+        Exception: Whatever Triton's front end raises.
+    """
+    compiler, goal = _compiler(target)
+    ir = importlib.import_module("triton._C.libtriton").ir
+    backend = compiler.make_backend(goal)
+    source = compiler.ASTSource(function, dict(types), dict(constants), {})
+    options = backend.parse_options({})
+    stages: dict[str, Any] = {}
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    backend.add_stages(stages, options, source.language)
+    with _quiet():
+        module = source.make_ir(
+            goal, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+        )
+        return str(stages["ttir"](module, {}))
+
+
+def binary_of(
+    function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target, options: Mapping[str, int]
+) -> Built:
+    """What the compiler makes of a kernel, whose pointers and whole numbers are taken as multiples of 16.
+
+    Args:
+        function: The JIT function.
+        types: As for `ttir_of`.
+        constants: As for `ttir_of`.
+        target: What to compile for.
+        options: Launch options, such as `num_warps`.
+
+    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
+
+    Raises:
+        Exception: Whatever Triton and the assembler raise.
+    """
+    compiler, goal = _compiler(target)
+    even = [["tt.divisibility", 16]]
+    whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
+    source = compiler.ASTSource(function, dict(types), dict(constants), whole)
+    with _quiet():
+        made = compiler.compile(source, target=goal, options=dict(options))
+    binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
+    return Built(made.asm[binary], made.asm[assembly], made.metadata._asdict(), made.hash)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, nothing is printed or warned of: `static_print`, what is deprecated, an assembler's whole input."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _compiler(target: Target) -> tuple[Any, Any]:
+    require("triton", "lowering a kernel")
+    arch = target.capability if target.kind == "cuda" else target.arch
+    goal = importlib.import_module("triton.backends.compiler").GPUTarget(target.kind, arch, target.warp_size)
+    return importlib.import_module("triton.compiler.compiler"), goal

@@ -8,28 +8,252 @@ shared storages.
 
 A process that compiles gets the code of everything that is the user's, and imports no module of the user's, so that an
 import has no effect there and costs no time; of a tensor it gets what a compiler sees (`by_value.py`).
+
+JIT functions, their helpers, other functions and classes of the user's go by value: code, source, and the globals that
+they use. A module of the user's goes as the attributes that the code names. Whatever belongs to Python, Triton, this
+package or an installed package goes by its name. A tensor goes as what a compiler sees of it.
+
+Facts used, from Triton 3.6 to 3.9: the key of a compiled kernel is made of the sources of the JIT function and of those
+it calls, of their starting lines, and of the constants among their globals; a JIT function has its text from `def` on
+in `src`.
+
+Facts used, from Triton 3.6 to 3.9: a `JITFunction` and a `ConstexprFunction` keep their function in `fn`, and their
+other parameters of creation under their own names, `repr` under `_repr`; Gluon's class is a subclass of `JITFunction`.
+They read their source with `inspect`, which asks `linecache`. A JIT function has the source that it read in `raw_src`,
+from `starting_line_number` on. `cache_key` names it in the disk cache and is kept in `hash`, which is None before; the
+name holds the constants of the module of a function that it calls only if that function had been named before, and
+while an error leaves `cache_key`, `hash` is no name.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import importlib
+import inspect
 import io
+import linecache
 import pickle
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
 
-from triton_ops._optional import require
 from triton_ops.backend.addresses import holds_addresses, not_for_another_process
-from triton_ops.backend.base import is_tensor
-from triton_ops.backend.by_value import ValuePickler, module_of
+from triton_ops.backend.containers import is_tensor
 from triton_ops.backend.errors import one_line
-from triton_ops.backend.jit_function import is_jit_or_constexpr_function, reduced_by_name, reduced_by_value
-from triton_ops.backend.users_code import is_found_again
+from triton_ops.backend.origins import is_found_again, is_installed
+from triton_ops.backend.reader import names_in, used_values
+from triton_ops.backend.stand_in import StandIn
+from triton_ops.backend.unwrapping import INTERPRETED
+from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, TargetError
+
+_KINDS = {"JITFunction", INTERPRETED}
+_MOST_SETTLED = 4096
+_settled: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
+
+
+def is_jit_function(value: Any) -> bool:
+    """Whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
+    return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
+
+
+def is_jit_or_constexpr_function(value: Any) -> bool:
+    """Whether Triton made `value` of a Python function, to be called in kernels."""
+    return is_jit_function(value) or (type(value).__name__ == "ConstexprFunction" and hasattr(value, "fn"))
+
+
+def settled(kernel: Any) -> Any:
+    """`kernel`, which Triton now names as it does in every other process that has called this.
+
+    Left to itself, Triton's name for a JIT function depends on what was compiled before in the process, so that a
+    binary that one process has compiled is not found by another.
+
+    Raises:
+        Exception: Whatever Triton raises when it reads the source.
+    """
+    _settle(kernel, set())
+    return kernel
+
+
+def _settle(kernel: Any, begun: set[int]) -> None:
+    before = getattr(kernel, "hash", None)
+    if id(kernel) in begun or not hasattr(kernel, "hash") or (before and _settled.get(id(kernel)) == before):
+        return
+    begun.add(id(kernel))
+    for used in used_values(kernel.fn, lambda _: False):
+        if is_jit_or_constexpr_function(used.value):
+            _settle(used.value, begun)
+    kernel.hash = None
+    try:
+        found = str(kernel.cache_key)
+    except BaseException:
+        kernel.hash = before
+        raise
+    if len(_settled) >= _MOST_SETTLED:
+        _settled.clear()
+    _settled[id(kernel)] = found
+
+
+def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
+    """How `pickle` finds a JIT function again under its name; None if its module has something else under the name."""
+    module, name = kernel.fn.__module__, kernel.fn.__name__
+    if module == "__main__" or getattr(sys.modules.get(module), name, None) is not kernel:
+        return None
+    return _named, (module, name)
+
+
+def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
+    """How `pickle` makes a JIT function again of its Python function, its options and its source."""
+    kind, file = type(kernel), kernel.fn.__code__.co_filename
+    return _made, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
+
+
+def _options(kernel: Any) -> dict[str, Any]:
+    """The arguments that a JIT function was made with, without its Python function."""
+    parameters = [p for p in inspect.signature(type(kernel).__init__).parameters if p not in ("self", "fn")]
+    values = {p: getattr(kernel, "_repr" if p == "repr" else p, None) for p in parameters}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _lines(file: str, kernel: Any) -> list[str]:
+    """The lines of the kernel's file as they were when the kernel was made; the file may have changed since."""
+    lines = linecache.getlines(file)
+    if not hasattr(kernel, "raw_src"):  # an interpreted function does not keep its source
+        return lines
+    first, own = max(kernel.starting_line_number - 1, 0), list(kernel.raw_src)
+    if lines[first : first + len(own)] == own:
+        return lines
+    padded = [*lines, *["\n"] * (first + len(own) - len(lines))]
+    return [*padded[:first], *own, *padded[first + len(own) :]]
+
+
+def _named(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+def _made(module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]) -> Any:
+    linecache.cache[file] = (sum(map(len, lines)), None, lines, file)  # the source need not be a file that exists here
+    return getattr(importlib.import_module(module), kind)(function, **options)
+
+
+class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Writes an object for a process that compiles it."""
+
+    def __init__(self, target: io.BytesIO) -> None:
+        super().__init__(target, protocol=5)
+        self.drawn: list[str] = []  # stays empty: no tensor's values are sent
+        self.imports: set[str] = set()  # top-level packages that the other process imports
+        self._kernels: dict[int, Any] = {}  # JIT functions by the identity of their Python functions
+        self._modules: dict[str, _EmptyModule] = {}
+        self._named: dict[str, bool] = {}  # by the name of a module: whether it is an installed one, and found there
+
+    def sending(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing need be known beforehand, or forgotten afterwards."""
+        return contextlib.nullcontext()
+
+    def reducer_override(self, obj: Any) -> Any:
+        """JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
+        module = module_of(obj)
+        if is_jit_or_constexpr_function(obj):
+            home, named = obj.fn.__module__, reduced_by_name(obj)
+            if named is None or not self._goes_by_name(home):
+                self._kernels[id(obj.fn)] = obj
+                return reduced_by_value(obj)
+            self.imports.add(home.partition(".")[0])
+            return named
+        if is_tensor(obj):
+            return _stand_in, (asdict(StandIn.of(obj)),)
+        if isinstance(obj, FunctionType) and not self._goes_by_name(module):
+            return self._dynamic_function_reduce(obj)
+        if isinstance(obj, type) and not self._goes_by_name(module):
+            return cloudpickle.cloudpickle._dynamic_class_reduce(obj)
+        self.imports.add(module.partition(".")[0])
+        return super().reducer_override(obj)
+
+    def _goes_by_name(self, module: str) -> bool:
+        if module not in self._named:
+            self._named[module] = is_installed(module) and is_found_again(module)
+        return self._named[module]
+
+    def _dynamic_function_reduce(self, func: FunctionType) -> Any:
+        """Cloudpickle's reduction, with parts of the user's modules and the names that Triton's compiler looks up."""
+        made, arguments, (plain, slots), *others = super()._dynamic_function_reduce(func)
+        known = dict(slots["__globals__"])
+        names = set(names_in(func.__code__))
+        if (kernel := self._kernels.get(id(func))) is not None:
+            variables, attributes = _names_for_triton(kernel.src)
+            names |= variables | attributes
+            known |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
+        slots["__globals__"] = {
+            name: self._part(value, names) if isinstance(value, ModuleType) else value for name, value in known.items()
+        }
+        slots["_cloudpickle_submodules"] = []
+        return (made, arguments, (plain, slots), *others)
+
+    def _part(self, module: ModuleType, names: set[str]) -> Any:
+        """A module; if it is the user's, those of its attributes that have one of these names."""
+        if self._goes_by_name(module.__name__):
+            return module
+        empty = self._modules.setdefault(module.__name__, _EmptyModule(module.__name__))
+        found = {name: value for name, value in vars(module).items() if name in names and value is not module}
+        return _Part(empty, {
+            name: self._part(value, names - {name}) if isinstance(value, ModuleType) else value
+            for name, value in found.items()
+        })  # fmt: skip
+
+
+class _EmptyModule:
+    """A module of the user's without its attributes; one object per module, so that it is made once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ModuleType, (self._name,)
+
+
+class _Part:
+    """Attributes of a module, which are set in the other process."""
+
+    def __init__(self, module: _EmptyModule, attributes: dict[str, Any]) -> None:
+        self._module, self._attributes = module, attributes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _with_attributes, (self._module, self._attributes)
+
+
+def _stand_in(fields: dict[str, Any]) -> StandIn:
+    return StandIn(**fields)
+
+
+def _with_attributes(module: ModuleType, attributes: dict[str, Any]) -> ModuleType:
+    vars(module).update(attributes)
+    return module
+
+
+def module_of(value: Any) -> str:
+    """The name of the module that an object belongs to: of a module its own, of another object that of its type."""
+    if isinstance(value, ModuleType):
+        return value.__name__
+    named = value if isinstance(value, (FunctionType, type)) else type(value)
+    return str(getattr(value, "__module__", None) or named.__module__)
+
+
+def _names_for_triton(text: str) -> tuple[set[str], set[str]]:
+    """The names of variables in the text of a JIT function, and those of attributes.
+
+    Triton also looks up annotations and defaults, which Python's code of the function does not name. An attribute may
+    have the name of a global that the function does not use, such as the `sigmoid` of `tl.sigmoid`.
+    """
+    nodes = list(ast.walk(ast.parse(text)))
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return {node.id for node in nodes if isinstance(node, ast.Name)}, attributes
+
 
 MOST_TENSOR_BYTES = 1 << 30  # that are sent; past it, floating-point tensors are drawn anew on the other side
 

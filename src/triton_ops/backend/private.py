@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops.backend.base import Arguments
-from triton_ops.backend.host_values import Snapshot, copied, copies_of, host_values, is_array
-from triton_ops.tensors import check_layout
+from triton_ops.backend.host_arguments import Snapshot, copied, copies_of, host_values, is_array
+from triton_ops.backend.roles import Arguments
+from triton_ops.base import require
+from triton_ops.values import check_layout
 
 _PATTERN = 0xA5
 _LEAST_BYTES = 1 << 16  # a page, and more than one row of most tiles

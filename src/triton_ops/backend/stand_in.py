@@ -6,9 +6,10 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops.backend.base import Arguments, is_tensor
-from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
+from triton_ops.backend.containers import is_tensor
+from triton_ops.backend.roles import Arguments
+from triton_ops.base import require
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 
 
 @dataclass(frozen=True)

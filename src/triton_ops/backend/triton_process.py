@@ -2,19 +2,99 @@
 
 Facts used, from Triton 3.6 to 3.9: its key of itself (`triton_key.py`) and the utilities of its driver, such as
 `triton.backends.nvidia.driver.CudaUtils`, are made once per process; a failing ptxas prints its whole input to stdout.
+
+The key is a part of the key of every compiled kernel. It takes a quarter of a second of a CPU, more where the files are
+not in memory, and each process that compiles would make it anew.
+
+Facts used, from Triton 3.6 to 3.9: `triton.runtime.cache.triton_key` takes no arguments, hashes Python files and
+libraries of the package `triton`, and is looked up in its module whenever a kernel's key is made, so that another
+function may stand in its place; `triton.knobs.cache.dir` is the folder of compiled kernels.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from triton_ops._optional import import_in_order
-from triton_ops.backend.triton_key import ready_key
-from triton_ops.hardware import VENDORS
+from triton_ops.base import (
+    DamagedError,
+    atomic_write,
+    ensure_folder,
+    fingerprint,
+    import_in_order,
+    parsed,
+    read_file,
+    sealed,
+    unsealed,
+)
+from triton_ops.device import VENDORS
+from triton_ops.exceptions import CacheError
+
+KEPT = "triton-ops-triton-key.json"
+_READ = (".py", ".so")  # the files of the package that the key may depend on
+_LIMIT_BYTES = 1 << 20  # the key has 65 bytes for each of 60 files
+
+
+def ready_key() -> None:
+    """Have Triton's key ready in this process: the kept one if no file of Triton has changed, else a new one.
+
+    Who may write into the folder of compiled kernels may replace each of them, and so is trusted with the key too.
+    For child processes alone, since Triton's function is replaced by one that knows the answer.
+
+    Raises:
+        Exception: Whatever Triton raises where it cannot be imported or finds no folder.
+
+    Cost: 2 ms if the key is kept, else 0.25 s of a CPU.
+    """
+    cache: Any = import_in_order("triton.runtime.cache")
+    files = state_of(Path(cache.__file__).parents[1])
+    path = Path(import_in_order("triton.knobs").cache.dir) / KEPT
+    key = _kept(path, files)
+    if key is None:
+        keep(path, files, cache.triton_key())
+    else:
+        cache.triton_key = lambda: key
+
+
+def state_of(package: Path) -> str:
+    """A fingerprint of where the files of a package are, how large they are, and when they were last changed.
+
+    The time of change is the file system's own (`st_ctime`), which no program that copies or unpacks files can set.
+
+    Raises:
+        OSError: A file is gone meanwhile.
+    """
+    found = []
+    for folder, _, names in os.walk(package, followlinks=True):
+        for name in names:
+            if name.endswith(_READ):
+                seen = Path(folder, name).stat()
+                found.append([str(Path(folder, name)), seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns])
+    return fingerprint(sorted(found))
+
+
+def keep(path: Path, files: str, key: str) -> None:
+    """Keep a key beside the state of the files that it was made from; a folder that cannot be written keeps nothing."""
+    with contextlib.suppress(OSError, CacheError):
+        ensure_folder(path.parent)
+        atomic_write(path, json.dumps(sealed({"files": files, "key": key})))
+
+
+def _kept(path: Path, files: str) -> str | None:
+    """The key that was kept for this state of the files; None if there is none, or it was damaged."""
+    try:
+        content = unsealed(parsed(read_file(path, _LIMIT_BYTES)))
+    except (OSError, DamagedError):
+        return None
+    key = content.get("key")
+    return key if content.get("files") == files and isinstance(key, str) else None
+
 
 _PTXAS_DUMP = "please share the reproducer above with Triton project"  # ends what a failing ptxas prints
 

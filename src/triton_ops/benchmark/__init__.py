@@ -1,9 +1,29 @@
-"""The documented benchmarks: correctness first, then times taken in turn, and reports of both."""
+"""Which of two callables is faster, how long one takes, and the documented benchmarks."""
 
-from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier
-from triton_ops.benchmark.correctness import verify_fp8_accuracy as verify_fp8_accuracy
-from triton_ops.benchmark.correctness import verify_nan_inf_propagation as verify_nan_inf_propagation
-from triton_ops.benchmark.report import BenchmarkResult as BenchmarkResult
-from triton_ops.benchmark.report import ComparisonResult as ComparisonResult
-from triton_ops.benchmark.report import PerformanceReport as PerformanceReport
-from triton_ops.benchmark.suite import BenchmarkSuite as BenchmarkSuite
+from triton_ops._faces import lazy_face
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from triton_ops.benchmark.comparing import Comparison as Comparison
+    from triton_ops.benchmark.comparing import compare as compare
+    from triton_ops.benchmark.comparing import compare_contestants as compare_contestants
+    from triton_ops.benchmark.comparing import duel_policy as duel_policy
+    from triton_ops.benchmark.comparing import rounds_bar as rounds_bar
+    from triton_ops.benchmark.contestant import Contestant as Contestant
+    from triton_ops.benchmark.contestant import MakeArguments as MakeArguments
+    from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier
+    from triton_ops.benchmark.correctness import verify_fp8_accuracy as verify_fp8_accuracy
+    from triton_ops.benchmark.correctness import verify_nan_inf_propagation as verify_nan_inf_propagation
+    from triton_ops.benchmark.inductor_table import beside_own as beside_own
+    from triton_ops.benchmark.inductor_table import product_of as product_of
+    from triton_ops.benchmark.kernels import KernelRow as KernelRow
+    from triton_ops.benchmark.kernels import KernelRun as KernelRun
+    from triton_ops.benchmark.kernels import rows_of as rows_of
+    from triton_ops.benchmark.suite import BenchmarkResult as BenchmarkResult
+    from triton_ops.benchmark.suite import BenchmarkSuite as BenchmarkSuite
+    from triton_ops.benchmark.suite import ComparisonResult as ComparisonResult
+    from triton_ops.benchmark.suite import PerformanceReport as PerformanceReport
+    from triton_ops.benchmark.timing import Times as Times
+    from triton_ops.benchmark.timing import time_ms as time_ms
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__spec__)

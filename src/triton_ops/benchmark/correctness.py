@@ -10,13 +10,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import Arguments, is_tensor, private_copy
-from triton_ops.evaluation.criteria import Precision
-from triton_ops.evaluation.golden import Referee
-from triton_ops.evaluation.parts import as_list
-from triton_ops.evaluation.standard import ExpectedResults, Standard
-from triton_ops.evaluation.subject import ArgumentSet
+from triton_ops.base import require
+from triton_ops.evaluation import ArgumentSet, ExpectedResults, Precision, Referee, Standard, as_list
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 _SMALL = 1e-10  # added to what errors are divided by

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from triton_ops._optional import require
-from triton_ops.comparison.timing import time_ms
+from triton_ops.base import require
+from triton_ops.benchmark.timing import time_ms
+from triton_ops.compile_modes import AutotuneChoice, AutotuneTable
+from triton_ops.device import gpu_missing
 from triton_ops.exceptions import DeviceError
-from triton_ops.hardware import gpu_missing
-from triton_ops.inductor.logs import AutotuneChoice, AutotuneTable
 from triton_ops.kernels.matmul import matmul
 
 OWN = "triton_ops.matmul"

@@ -8,16 +8,15 @@ from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any
 
 from triton_ops.backend import Arguments, CandidateError, Operation, one_line, private_copy
+from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
 from triton_ops.benchmark.rivals import rivals_of
-from triton_ops.comparison.compare import compare
-from triton_ops.dispatch.decision import FALLBACK, RECORD, TUNED, origin_of
-from triton_ops.dispatch.operations import would_run
+from triton_ops.device import current_device
+from triton_ops.dispatch import FALLBACK, RECORD, TUNED, origin_of, would_run
 from triton_ops.exceptions import DeviceError, SettingsError, TritonKernelError, WrongResultError
-from triton_ops.hardware import current_device
 from triton_ops.kernels import load, names
-from triton_ops.runner.session import tune, uninterrupted
 from triton_ops.space import Config
+from triton_ops.tuner import tune, uninterrupted
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from triton_ops.cli.compile_modes import factory_of
-from triton_ops.cli.console import Json, Verbose, bold, only_data_on_stdout, say, say_json, width
-from triton_ops.cli.layout import paragraph, table
-from triton_ops.compile_modes.advice import advise
+from triton_ops.cli.console import Json, Verbose, bold, only_data_on_stdout, paragraph, say, say_json, table, width
+from triton_ops.compile_modes import advise
 
 _SHOWN = 10
 

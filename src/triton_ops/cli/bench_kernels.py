@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from triton_ops.benchmark.kernels import KernelRow, KernelRun, rows_of
-from triton_ops.cli.console import bold, say, say_json, tell, width
-from triton_ops.cli.layout import table
+from triton_ops.benchmark import KernelRow, KernelRun, rows_of
+from triton_ops.cli.console import bold, say, say_json, table, tell, width
+from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import DeviceError, SettingsError
-from triton_ops.hardware import gpu_missing, probe
 
 NAME = "kernels"
 """The TARGET that stands for all shipped kernels."""

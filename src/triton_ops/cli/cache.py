@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from triton_ops._files import check_home, is_file
-from triton_ops.cache import Imported, Record, export_records, import_records, open_store
+from triton_ops import device
+from triton_ops.base import check_home, is_file
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, tell
 from triton_ops.cli.record_selection import ID_SHOWN, Which, folder_of, matching, nothing_found, tell_nothing
 from triton_ops.cli.show import show_command
 from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.records import Imported, Record, export_records, import_records, open_store
 
 app = typer.Typer(
     help="List, remove, locate, export and import records.",
@@ -116,8 +116,7 @@ def _chosen(which: str | None, everything: bool, cache_dir: str | None) -> list[
 
 def _places(done: Imported) -> list[str]:
     """For each device with records that were taken, how many these are, and whether the device is found here."""
-    hardware = import_module("triton_ops.hardware")  # other commands of this group do without it, and are quick
-    here = {hardware.probe("cpu").name, *(spec.name for spec in hardware.gpus_without_torch())}
+    here = {device.probe("cpu").name, *(spec.name for spec in device.gpus_without_torch())}
     return [
         f"  {count} {_records(count)} for {name}" + ("" if name in here else ", which is not found here")
         for name, count in Counter(done.devices.values()).items()

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, tell, width
-from triton_ops.cli.layout import listing
+from triton_ops.cli.console import CacheDir, Json, Verbose, listing, say, say_json, tell, width
 from triton_ops.cli.record_selection import folder_of
-from triton_ops.hardware import Calibration, save_calibration
-from triton_ops.measure.calibrate import calibrate
+from triton_ops.device import Calibration, save_calibration
+from triton_ops.timing import calibrate
 
 
 def calibrate_command(

@@ -3,20 +3,118 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from math import ceil
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from triton_ops.cli.console import CacheDir, Json, TargetName, Verbose, bold, only_data_on_stdout, say, say_json, width
+from triton_ops.cli.console import (
+    CacheDir,
+    Json,
+    TargetName,
+    Verbose,
+    bold,
+    listing,
+    only_data_on_stdout,
+    say,
+    say_json,
+    table,
+    width,
+)
 from triton_ops.cli.explain import config_of, operation_named
-from triton_ops.cli.layout import listing, table
 from triton_ops.cli.problem import operation_of, parse_config, parse_shapes
 from triton_ops.cli.record_selection import folder_of
+from triton_ops.device import DeviceSpec, load_calibration
 from triton_ops.exceptions import SettingsError
-from triton_ops.expectation.rank import device_spec
-from triton_ops.hardware import DeviceSpec, load_calibration
-from triton_ops.landscape.shapes import MOST_POINTS, ShapePoint, Sweep, sweep
+from triton_ops.lab import (
+    MOST_POINTS,
+    Cliff,
+    Knob,
+    Sensitivity,
+    ShapePoint,
+    Sweep,
+    cliffs,
+    device_spec,
+    read_recording,
+    sensitivity,
+    sweep,
+)
+
+_SENSITIVITY_HEADER = ("tunable", "share", "span", "fixed", "best", "by value: slower than the best value")
+_JUMPS = ("step", "pairs", "slower", "steep", "spills", "if spilled", "fails")
+_SHOWN = 12
+
+
+def sensitivity_command(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Run logs, or recordings of whole spaces.")],
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """Say which tunables matter in a measured space, what each value costs, and at which steps times jump.
+
+    Reads run logs of tunes, recordings of `triton-ops record`, and Kernel Tuner's cache files.
+    """
+    recordings = [read_recording(file) for file in files]
+    found = [(sensitivity(one), cliffs(one)) for one in recordings]
+    if as_json:
+        say_json(
+            [_sensitivity_as_json(str(file), seen, jumps) for file, (seen, jumps) in zip(files, found, strict=True)]
+        )
+        return
+    for number, (seen, jumps) in enumerate(found):
+        say(*([""] if number else []), *_lines(seen, jumps))
+
+
+def _lines(seen: Sensitivity, jumps: list[Cliff]) -> list[str]:
+    facts = {
+        "space": f"{seen.kernel}, {seen.device or 'device not named'}",
+        "configs": f"{seen.configs} ran, {seen.failed} failed",
+        "fastest": f"{seen.best_ms:.4g} ms: {seen.best}",
+        "explained": f"{seen.explained:.0%} of the differences by tunables alone, the rest by tunables together",
+    }
+    header, *rows = table(
+        _SENSITIVITY_HEADER, [_sensitivity_row(knob) for knob in seen.knobs], width(), _SENSITIVITY_HEADER[1:4]
+    )
+    lines = [*listing(facts, width()), bold(header), *rows]
+    if jumps:
+        header, *rows = table(_JUMPS, [_jump(one) for one in jumps[:_SHOWN]], width(), _JUMPS[1:])
+        lines += [bold(header), *rows]
+    return lines
+
+
+def _sensitivity_row(knob: Knob) -> list[str]:
+    by_value = ", ".join(
+        f"{one.value}: {'none ran' if one.slower is None else f'+{one.slower:.0%}'}" for one in knob.effects
+    )
+    figures = [f"{knob.share:.0%}", f"+{knob.span:.0%}", f"+{knob.most_lost:.0%}"]
+    return [knob.name, *figures, str(knob.best.value), by_value]
+
+
+def _jump(one: Cliff) -> list[str]:
+    def times(ratio: float | None) -> str:
+        return "-" if ratio is None else f"{ratio:.2f}x"
+
+    step = f"{one.name} {one.before} -> {one.after}"
+    return [
+        step, str(one.pairs), times(one.slower), str(one.steep), str(one.spills), times(one.slower_if_spilled),
+        str(one.fails),
+    ]  # fmt: skip
+
+
+def _sensitivity_as_json(file: str, seen: Sensitivity, jumps: list[Cliff]) -> dict[str, Any]:
+    return {
+        "file": file, "kernel": seen.kernel, "device": seen.device, "configs": seen.configs, "failed": seen.failed,
+        "best": dict(seen.best), "best_ms": seen.best_ms, "explained": seen.explained,
+        "knobs": [
+            {"name": knob.name, "share": knob.share, "span": knob.span, "most_lost": knob.most_lost,
+             "best": knob.best.value, "values": [asdict(one) for one in knob.effects]}
+            for knob in seen.knobs
+        ],
+        "cliffs": [asdict(one) for one in jumps],
+    }  # fmt: skip
+
 
 _HEADER = ("from", "waves", "used", "expected", "to", "waves", "used", "expected")
 _SERIES = re.compile(r"(\w+)=(\d+):(\d+)(?::(\d+))?")

@@ -11,9 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import track
 
-from triton_ops.backend import Arguments, CompilesAhead, Operation
-from triton_ops.backend.offline import AheadOfTime
-from triton_ops.cli.compile_targets import side_by_side
+from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Operation
 from triton_ops.cli.console import (
     Dtype,
     Json,
@@ -22,24 +20,81 @@ from triton_ops.cli.console import (
     Verbose,
     bold,
     only_data_on_stdout,
+    paragraph,
     say,
     say_json,
+    table,
     tell,
     tell_failures,
     width,
 )
-from triton_ops.cli.layout import paragraph, table
 from triton_ops.cli.problem import check_filled, operation_of, parse_shapes, parse_space, tell_left_out
 from triton_ops.cli.target import load_target
 from triton_ops.cli.terminal import stderr
-from triton_ops.compile_pool.pool import TIMEOUT_S, CompilePool
+from triton_ops.compilation import TIMEOUT_S, CompilePool
+from triton_ops.device import Target, named_target, probe, target_of
 from triton_ops.exceptions import SettingsError, TargetError
-from triton_ops.hardware import Target, named_target, probe, target_of
-from triton_ops.problem import Problem
-from triton_ops.resources import Resources
 from triton_ops.space import ConfigSpace
-from triton_ops.tensors import dtype_name
-from triton_ops.trial import Compiled, Status
+from triton_ops.values import Compiled, Problem, Resources, Status, dtype_name
+
+
+def side_by_side(
+    problem: str, by_arch: Mapping[str, Sequence[Compiled]], elapsed_s: float, columns: int | None
+) -> list[str]:
+    """The lines of a table with a column for each architecture, and of what differs between them.
+
+    Args:
+        problem: The problem, in words.
+        by_arch: What became of the configs, in one order, by architecture.
+        elapsed_s: Seconds that compiling took.
+        columns: The columns of a line; None is no limit.
+    """
+    rows = [[*map(_cell, each), str(each[0].config)] for each in zip(*by_arch.values(), strict=True)]
+    header, *lines = table((*by_arch, "config"), rows, columns)
+    head = f"{problem} for {', '.join(by_arch)}: registers and spilled bytes per thread"
+    said = [head, bold(header), *lines]
+    for arch, results in by_arch.items():
+        said += paragraph("", _compile_targets_summary(arch, results), columns)
+    for text in _differences(by_arch):
+        said += paragraph("", text, columns)
+    return [*said, f"{len(rows)} configs on {len(by_arch)} targets, {elapsed_s:.1f} s"]
+
+
+def _cell(result: Compiled) -> str:
+    registers = result.resources.registers if result.resources else None
+    if not result.launchable or registers is None:
+        return str(result.status)
+    return f"{registers}, spills {_spills(result):,}" if _spills(result) else f"{registers}"
+
+
+def _spills(result: Compiled) -> int:
+    """Spilled bytes per thread of what can be launched."""
+    return (result.resources.spill_bytes or 0) if result.launchable and result.resources else 0
+
+
+def _clean(result: Compiled) -> bool:
+    return result.launchable and result.resources is not None and not _spills(result)
+
+
+def _compile_targets_summary(arch: str, results: Sequence[Compiled]) -> str:
+    clean, spilling = sum(map(_clean, results)), sum(_spills(result) > 0 for result in results)
+    return f"{arch}: {clean} without spills, {spilling} spill, {len(results) - clean - spilling} cannot run"
+
+
+def _differences(by_arch: Mapping[str, Sequence[Compiled]]) -> list[str]:
+    """For each pair of architectures how many configs are good on the one and not on the other."""
+    found = []
+    for arch, results in by_arch.items():
+        for other, its in by_arch.items():
+            pairs = [(a, b) for a, b in zip(results, its, strict=True) if _clean(a) and not _clean(b)]
+            spilling = sum(_spills(b) > 0 for _, b in pairs)
+            if pairs:
+                found.append(
+                    f"of those without spills on {arch}, {spilling} spill on {other}, and {len(pairs) - spilling} "
+                    "cannot run there"
+                )
+    return found
+
 
 _HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
 _NUMBERS = ("registers", "spilled", "shared", "load", "s")

@@ -9,17 +9,25 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops._optional import require
-from triton_ops.cli.console import CacheDir, Json, Verbose, bold, only_data_on_stdout, say, say_json, tell, width
-from triton_ops.cli.layout import paragraph, table
+from triton_ops.base import require
+from triton_ops.cli.console import (
+    CacheDir,
+    Json,
+    Verbose,
+    bold,
+    only_data_on_stdout,
+    paragraph,
+    say,
+    say_json,
+    table,
+    tell,
+    width,
+)
 from triton_ops.cli.problem import parse_config
 from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_object
-from triton_ops.compile_modes.report import CompileReport, ModeResult
-from triton_ops.compile_modes.scenarios import SCENARIOS
-from triton_ops.compile_modes.session import tune_compile
+from triton_ops.compile_modes import MODES, SCENARIOS, CompileReport, ModeResult, tune_compile
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError
-from triton_ops.inductor.modes import MODES
 
 _HEADER = (
     "mode", "steady ms", "mean", "p20", "p80", "vs eager", "first call s", "compile s", "records", "recompiles", "MiB",

@@ -10,15 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from triton_ops import __version__, settings
-from triton_ops._files import check_home, is_folder, writable
-from triton_ops._optional import available, require
-from triton_ops.backend.as_python import interpreter_is_older_than_numpy
-from triton_ops.backend.assembler import assembler_in_use, installed_assemblers
-from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, width
-from triton_ops.cli.layout import table
+from triton_ops.backend import assembler_in_use, installed_assemblers, interpreter_is_older_than_numpy
+from triton_ops.base import available, check_home, is_folder, require, writable
+from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, table, width
 from triton_ops.cli.record_selection import folder_of
+from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
-from triton_ops.hardware import gpu_missing, probe
 
 _OLDEST_TRITON = (3, 6)
 

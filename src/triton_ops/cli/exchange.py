@@ -8,16 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.cache import LockPlan, editing, merged, read_lockfile, write_lockfile
-from triton_ops.cache.lockfile import DEFAULT_NAME
 from triton_ops.cli.console import Json, Verbose, say, say_json, tell
 from triton_ops.cli.lock import pairs
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.exchange import FORMATS, format_named
-from triton_ops.exchange.locked import Names, lockfile_of, table_of, with_facts
-from triton_ops.exchange.runs import table_of_run
-from triton_ops.exchange.table import Table
-from triton_ops.exchange.triton_config import launches_as
+from triton_ops.records import DEFAULT_NAME, LockPlan, editing, merged, read_lockfile, write_lockfile
+from triton_ops.ship import (
+    FORMATS,
+    Names,
+    Table,
+    format_named,
+    launches_as,
+    lockfile_of,
+    table_of,
+    table_of_run,
+    with_facts,
+)
 
 app = typer.Typer(
     help="Carry winners between lockfiles and the tables of other engines.",

@@ -8,19 +8,16 @@ from typing import Any
 
 import typer
 
-from triton_ops.cli.console import NOT_LOADED, bold, only_data_on_stdout, say, say_json, tell, width
+from triton_ops.cli.console import NOT_LOADED, bold, only_data_on_stdout, say, say_json, table, tell, width
 from triton_ops.cli.interrupts import INTERRUPTED
-from triton_ops.cli.layout import table
 from triton_ops.cli.misses import miss_json
 from triton_ops.cli.target import load_kernels, load_object
 from triton_ops.exceptions import SettingsError
-from triton_ops.history.misses import read_misses
-from triton_ops.many.cluster.engine import RayEngine
-from triton_ops.many.problem import Options
-from triton_ops.results.as_json import result_json
-from triton_ops.serving.from_misses import Served, tune_misses
-from triton_ops.serving.targets import Targets, as_target
+from triton_ops.many import Options, RayEngine
+from triton_ops.records import read_misses
+from triton_ops.ship import Served, Targets, as_target, tune_misses
 from triton_ops.space import Config
+from triton_ops.tuner import result_json
 
 _NONE_TUNED = 1
 _HEADER = ("count", "kernel", "problem", "median ms", "vs default", "what became of it")

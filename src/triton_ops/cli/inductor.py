@@ -10,24 +10,41 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import settings
-from triton_ops._files import read_named, write_named
-from triton_ops.benchmark.inductor_table import beside_own, product_of
-from triton_ops.cli.console import Json, Verbose, agrees, bold, say, say_json, tell, width
-from triton_ops.cli.layout import paragraph, table
+from triton_ops.base import read_named, write_named
+from triton_ops.benchmark import beside_own, product_of
+from triton_ops.cli.console import Json, Verbose, agrees, bold, paragraph, say, say_json, table, tell, width
+from triton_ops.compile_modes import (
+    LISTS,
+    AutotuneTable,
+    CacheContent,
+    CompilerLog,
+    GraphNode,
+    GraphPair,
+    Kind,
+    Picture,
+    Site,
+    autotune_options,
+    backend_choices,
+    clean,
+    cleanable,
+    content_of,
+    drawn,
+    gate_here,
+    graphs_in,
+    graphs_of,
+    is_read,
+    launches_of,
+    paired,
+    read_log,
+    variables,
+    variables_by_option,
+    wrong_lists,
+    wrong_names,
+)
+from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TargetError
-from triton_ops.expectation.rank import device_spec
-from triton_ops.hardware import probe
-from triton_ops.inductor.backends import LISTS, Kind, wrong_lists
-from triton_ops.inductor.cache_folder import CacheContent, clean, cleanable, content_of
-from triton_ops.inductor.drawing import Picture, drawn
-from triton_ops.inductor.eligibility import Site, backend_choices
-from triton_ops.inductor.environment import wrong_names
-from triton_ops.inductor.gate import gate_here
-from triton_ops.inductor.graph_pairs import GraphPair, graphs_of, launches_of, paired
-from triton_ops.inductor.graphs import GraphNode, graphs_in
-from triton_ops.inductor.logs import AutotuneTable, CompilerLog, read_log
-from triton_ops.inductor.options import autotune_options, is_read, variables, variables_by_option
-from triton_ops.tensors import dtype_name
+from triton_ops.lab import device_spec
+from triton_ops.values import dtype_name
 
 _S_PER_DAY = 86_400.0
 _MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding

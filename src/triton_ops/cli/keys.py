@@ -8,12 +8,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from triton_ops.cache import Record
-from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, width
-from triton_ops.cli.layout import table
+from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, table, width
 from triton_ops.cli.record_selection import Which, folder_of, matching, tell_nothing
 from triton_ops.exceptions import SettingsError
-from triton_ops.history.key_advice import KernelAdvice, MeasuredRegret, PartAdvice, advise, fields_of
+from triton_ops.records import KernelAdvice, MeasuredRegret, PartAdvice, Record, advise, fields_of
 
 _HEADER = ("part", "values", "compared", "verdict", "loss", "spared s", "advice")
 _NUMBERS = ("values", "compared", "loss", "spared s")

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops import __version__, kernels, settings
-from triton_ops._files import write_named
-from triton_ops._text import counted
 from triton_ops.backend import HasOperation, Operation
+from triton_ops.base import counted, write_named
 from triton_ops.cli.console import (
     CHECK_FAILED,
     Json,
@@ -27,9 +26,7 @@ from triton_ops.cli.console import (
 )
 from triton_ops.cli.target import load_object, operations_in
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.lint.engine import lint
-from triton_ops.lint.findings import LintReport, Undecided, together
-from triton_ops.lint.sarif import as_sarif
+from triton_ops.lint import LintReport, Undecided, as_sarif, lint, together
 
 _SHOWN = 12
 _BAD_INPUT = 2

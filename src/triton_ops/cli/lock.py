@@ -11,9 +11,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from triton_ops._text import counted
-from triton_ops.cache import (
+from triton_ops.base import counted
+from triton_ops.cli.console import CHECK_FAILED, CacheDir, Json, Verbose, say, say_json, tell
+from triton_ops.cli.record_selection import Which, matching, nothing_found
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.records import (
+    DEFAULT_NAME,
     Change,
+    LeftOut,
     Lockfile,
     LockPlan,
     Record,
@@ -25,12 +30,7 @@ from triton_ops.cache import (
     updated,
     write_lockfile,
 )
-from triton_ops.cache.lock_making import LeftOut
-from triton_ops.cache.lockfile import DEFAULT_NAME
-from triton_ops.cli.console import CHECK_FAILED, CacheDir, Json, Verbose, say, say_json, tell
-from triton_ops.cli.record_selection import Which, matching, nothing_found
-from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.space.config import config_to_json
+from triton_ops.space import config_to_json
 
 
 def lock_command(

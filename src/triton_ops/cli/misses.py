@@ -7,11 +7,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from triton_ops._files import check_home
-from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, tell, width
-from triton_ops.cli.layout import table
+from triton_ops.base import check_home
+from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, table, tell, width
 from triton_ops.cli.record_selection import ID_SHOWN, folder_of
-from triton_ops.history.misses import Miss, clear_misses, read_misses
+from triton_ops.records import Miss, clear_misses, read_misses
 
 _HEADER = ("id", "count", "expected ms", "kernel", "device", "last", "problem")
 _NUMBERS = ("count", "expected ms")

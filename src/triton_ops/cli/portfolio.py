@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops._text import counted
-from triton_ops.cli.console import CacheDir, Json, Verbose, bold, only_data_on_stdout, say, say_json, tell, width
-from triton_ops.cli.layout import table
+from triton_ops.base import counted
+from triton_ops.cli.console import CacheDir, Json, Verbose, bold, only_data_on_stdout, say, say_json, table, tell, width
 from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_object
 from triton_ops.exceptions import SettingsError
-from triton_ops.portfolios.session import Portfolio, choose_portfolio
-from triton_ops.serving.targets import as_target
+from triton_ops.ship import Portfolio, as_target, choose_portfolio
 
 _UNSERVED = 5
 _CONFIGS = ("", "serves", "config")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from triton_ops._files import read_named
 from triton_ops.backend import FunctionKernel, Operation
+from triton_ops.base import read_named
 from triton_ops.cli.console import tell
 from triton_ops.exceptions import (
     EmptySpaceError,
@@ -22,7 +22,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config, ConfigSpace, as_space
-from triton_ops.tensors import TensorSpec, dtype_name
+from triton_ops.values import TensorSpec, dtype_name
 
 T = TypeVar("T")
 

@@ -19,14 +19,14 @@ from triton_ops.cli.console import (
     only_data_on_stdout,
     say,
     say_json,
+    table,
     tell,
     width,
 )
-from triton_ops.cli.layout import table
 from triton_ops.cli.problem import check_filled, operation_of, parse_shapes, parse_space, tell_left_out
 from triton_ops.cli.target import load_target
 from triton_ops.exceptions import TargetError
-from triton_ops.expectation.rank import RankedConfig, rank
+from triton_ops.lab import RankedConfig, rank
 
 _HEADER = ("expected", "lower bound", "limited by", "config")
 _SHOWN = 20

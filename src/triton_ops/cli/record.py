@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from triton_ops._files import is_folder
+from triton_ops.base import is_folder
 from triton_ops.cli.console import (
     Device,
     Dtype,
@@ -26,8 +26,8 @@ from triton_ops.cli.problem import operation_of, parse_shapes, parse_space
 from triton_ops.cli.target import load_target
 from triton_ops.cli.terminal import stderr
 from triton_ops.exceptions import SettingsError
-from triton_ops.progress.bar import ProgressBar
-from triton_ops.replay.recorder import record, write_recording
+from triton_ops.lab import record, write_recording
+from triton_ops.tuner import ProgressBar
 
 
 def record_command(

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from triton_ops import settings
-from triton_ops._files import check_home, is_file
 from triton_ops._paths import expanded
-from triton_ops.cache import RECORDS, DirectoryStore, Record
+from triton_ops.base import check_home, is_file
 from triton_ops.cli.console import tell
 from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.records import RECORDS, DirectoryStore, Record
 
 ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
 

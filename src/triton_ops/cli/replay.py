@@ -8,17 +8,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from triton_ops._cpus import usable_cpus
-from triton_ops.cli.console import Json, Verbose, bold, say, say_json, tell, width
-from triton_ops.cli.layout import table
+from triton_ops.base import usable_cpus
+from triton_ops.cli.console import Json, Verbose, bold, say, say_json, table, tell, width
 from triton_ops.exceptions import SettingsError
-from triton_ops.replay import SpaceSummary
-from triton_ops.replay.live_replay import LiveConditions
-from triton_ops.replay.many_replays import ReplayPlan, replay_all, replay_live
-from triton_ops.replay.single_replay import PreviewAllowance
-from triton_ops.replay.summary import LiveSummary
+from triton_ops.lab import (
+    LiveConditions,
+    LiveSummary,
+    PreviewAllowance,
+    ReplayPlan,
+    SpaceSummary,
+    replay_all,
+    replay_live,
+)
+from triton_ops.request import Effort, effort_of
 from triton_ops.search import checked_search
-from triton_ops.task.effort import Effort, effort_of
 
 _MANY = "--records"
 

@@ -8,20 +8,26 @@ from typing import Annotated
 
 import typer
 
-from triton_ops._files import is_file, write_named
-from triton_ops.cli.console import CacheDir, Json, Verbose, bold, printable, say, say_json, tell, width
-from triton_ops.cli.layout import paragraph, table
+from triton_ops.base import is_file, write_named
+from triton_ops.cli.console import (
+    CacheDir,
+    Json,
+    Verbose,
+    bold,
+    paragraph,
+    printable,
+    say,
+    say_json,
+    table,
+    tell,
+    width,
+)
 from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_object
 from triton_ops.exceptions import SettingsError
-from triton_ops.history.finding import find_run, find_runs_of
-from triton_ops.history.run_log import read_run
-from triton_ops.report.as_json import reports_json
-from triton_ops.report.facts import Report
-from triton_ops.report.markdown import markdown_of
-from triton_ops.report.page.build import page_of
-from triton_ops.report.tables import SHOWN, Block, Part, further_parts, parts_of
-from triton_ops.serving.targets import as_target
+from triton_ops.records import find_run, find_runs_of, read_run
+from triton_ops.report import SHOWN, Block, Part, Report, further_parts, markdown_of, page_of, parts_of, reports_json
+from triton_ops.ship import as_target
 
 
 def report_command(

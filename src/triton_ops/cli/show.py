@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from triton_ops._text import gain_text
-from triton_ops.cache import RECORDS, Record
-from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, width
-from triton_ops.cli.layout import fits, listing, paragraph, table
+from triton_ops.base import gain_text
+from triton_ops.cli.console import CacheDir, Json, Verbose, bold, fits, listing, paragraph, say, say_json, table, width
 from triton_ops.cli.record_selection import ID_SHOWN, Which, matching, tell_nothing
+from triton_ops.records import RECORDS, Record
 
 ENDS = {
     "complete": "every config tried",

@@ -8,14 +8,24 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.backend import Operation
-from triton_ops.cli.console import Dtype, Json, TargetName, Verbose, bold, only_data_on_stdout, say, say_json, width
-from triton_ops.cli.layout import listing, paragraph, table
+from triton_ops.cli.console import (
+    Dtype,
+    Json,
+    TargetName,
+    Verbose,
+    bold,
+    listing,
+    only_data_on_stdout,
+    paragraph,
+    say,
+    say_json,
+    table,
+    width,
+)
 from triton_ops.cli.problem import operation_of, parse_config, parse_shapes
 from triton_ops.cli.target import load_target
-from triton_ops.cures.evidence import SpillEvidence
-from triton_ops.cures.report import SpillReport, Tried
-from triton_ops.cures.session import cure_spills
 from triton_ops.exceptions import TargetError
+from triton_ops.lab import SpillEvidence, SpillReport, Tried, cure_spills
 
 _HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
 _CANNOT_RUN = 1

@@ -17,10 +17,10 @@ from types import ModuleType
 from typing import Any
 
 from triton_ops import kernels, settings
-from triton_ops._hashing import fingerprint
 from triton_ops.backend import HasOperation, Operation
+from triton_ops.base import fingerprint
 from triton_ops.exceptions import NotLoadedError, TargetError, TritonKernelError
-from triton_ops.serving.targets import is_declared
+from triton_ops.ship import is_declared
 
 _FORMS = "TARGET is a shipped kernel's name, package.module:object, or path/file.py:object"
 

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from triton_ops.cache import read_lockfile
-from triton_ops.cache.lockfile import DEFAULT_NAME
 from triton_ops.cli.console import (
     CHECK_FAILED,
     NOT_LOADED,
@@ -21,18 +19,17 @@ from triton_ops.cli.console import (
     only_data_on_stdout,
     say,
     say_json,
+    table,
     width,
 )
-from triton_ops.cli.layout import table
 from triton_ops.cli.target import load_kernels
 from triton_ops.cli.terminal import stderr
+from triton_ops.device import probe
 from triton_ops.exceptions import DeviceError, SettingsError
-from triton_ops.hardware import probe
-from triton_ops.progress.bar import ProgressBar
-from triton_ops.results.as_json import result_json
-from triton_ops.serving.targets import Targets
-from triton_ops.serving.verify import Verdict, verify
-from triton_ops.space.config import config_to_json
+from triton_ops.records import DEFAULT_NAME, read_lockfile
+from triton_ops.ship import Targets, Verdict, verify
+from triton_ops.space import config_to_json
+from triton_ops.tuner import ProgressBar, result_json
 
 _HEADER = ("outcome", "kernel", "problem", "device", "config")
 _NOTHING = "no entry could be measured, for the reasons above"

@@ -7,27 +7,25 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops._text import counted
 from triton_ops.backend import Operation
-from triton_ops.cache import read_lockfile
+from triton_ops.base import counted
 from triton_ops.cli.console import (
     CacheDir,
     Device,
     Dtype,
     Json,
     Verbose,
+    listing,
     only_data_on_stdout,
     say,
     say_json,
     width,
 )
-from triton_ops.cli.layout import listing
 from triton_ops.cli.problem import operation_of, parse_shapes
 from triton_ops.cli.target import load_target
-from triton_ops.dispatch.decision import Decision
-from triton_ops.dispatch.ledger import LaunchedConfig, read_report
-from triton_ops.dispatch.operations import would_run
+from triton_ops.dispatch import Decision, LaunchedConfig, read_report, would_run
 from triton_ops.exceptions import TargetError
+from triton_ops.records import read_lockfile
 
 _REPORT = ".json"
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from triton_ops._optional import require
 from triton_ops.backend import Arguments
-from triton_ops.compile_modes.counting import profiler
+from triton_ops.base import require
+from triton_ops.compile_modes.contender import profiler
 from triton_ops.compile_modes.request import checked_workload
 from triton_ops.compile_modes.step import Step, checked_loss
+from triton_ops.device import DeviceSpec, current_device, probe
 from triton_ops.exceptions import SettingsError
-from triton_ops.hardware import DeviceSpec, current_device, probe
 
 Way: TypeAlias = Literal["skip", "library", "torch.compile", "Triton", "CUDA"]
 WAYS: tuple[Way, ...] = ("skip", "library", "torch.compile", "Triton", "CUDA")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
+from triton_ops.compile_modes.inductor.modes import INDUCTOR, CompileMode
 from triton_ops.compile_modes.questions import (
     CALLING,
     COMPILING,
@@ -18,11 +19,9 @@ from triton_ops.compile_modes.questions import (
     Reply,
     Visit,
 )
-from triton_ops.inductor.modes import INDUCTOR, CompileMode
-from triton_ops.measure import Sampler
-from triton_ops.measure.timer import Pending
-from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
-from triton_ops.trial import Status
+from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.timing import Pending, Sampler
+from triton_ops.values import Status
 
 _PROGRAM = "triton_ops.compile_modes.worker"
 _IMPORTS = ("torch",)  # else the first call would pay for them

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 
-from triton_ops._ranges import Count, NotNegative, Seconds
+from triton_ops.base import Count, NotNegative, Seconds
+from triton_ops.compile_modes.inductor.modes import CompileMode
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.inductor.modes import CompileMode
-from triton_ops.processes.child import Surroundings
-from triton_ops.tolerance import Tolerance
-from triton_ops.trial import Status
+from triton_ops.processes import Surroundings
+from triton_ops.values import Status, Tolerance
 
 LOADING, REFERENCE, COMPILING, CALLING = "loading", "reference", "compilation", "call"
 """The steps that a worker announces."""

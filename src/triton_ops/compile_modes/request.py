@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops._files import ensure_folder
-from triton_ops._optional import require
 from triton_ops.backend import pack
-from triton_ops.compile_modes.calls import LEAST_CALLS, too_few
+from triton_ops.base import ensure_folder, require
+from triton_ops.compile_modes.contender import LEAST_CALLS, too_few
+from triton_ops.compile_modes.inductor.modes import CompileMode, as_mode, check_mode, default_modes, uses_cudagraphs
+from triton_ops.compile_modes.inductor.options import checked_logs, switched_off
 from triton_ops.compile_modes.process import Limits
 from triton_ops.compile_modes.questions import Manner
 from triton_ops.compile_modes.step import Loss, checked_loss
 from triton_ops.compile_modes.workload import Workload, made_by, workload_of
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.inductor.environment import checked_logs, switched_off
-from triton_ops.inductor.modes import CompileMode, as_mode, check_mode, default_modes, uses_cudagraphs
-from triton_ops.task.budget import checked_seed
-from triton_ops.tolerance import Tolerance, as_tolerance
+from triton_ops.request import checked_seed
+from triton_ops.values import Tolerance, as_tolerance
 
 _MOST_MODEL_BYTES = 1 << 34
 

@@ -15,16 +15,27 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 
+from triton_ops.compile_modes.inductor.modes import CompileMode
 from triton_ops.compile_modes.process import ModeLostError, ModeProcess
 from triton_ops.compile_modes.questions import Loaded
-from triton_ops.inductor.modes import CompileMode
-from triton_ops.measure import INDIFFERENCE, Arm, Launch, RacePolicy, Sampler, decide, fitting, interleave, race
-from triton_ops.measure.decision import gain
-from triton_ops.measure.duel import DuelPolicy, duel
-from triton_ops.measure.guard import guard_for
-from triton_ops.measure.pace import Pace
-from triton_ops.measure.stats import contrasts
-from triton_ops.measure.timer import Pending
+from triton_ops.timing import (
+    INDIFFERENCE,
+    Arm,
+    DuelPolicy,
+    Launch,
+    Pace,
+    Pending,
+    RacePolicy,
+    Sampler,
+    contrasts,
+    decide,
+    duel,
+    fitting,
+    gain,
+    guard_for,
+    interleave,
+    race,
+)
 
 _MODE = "wall"
 _VISIT_MS = 25.0

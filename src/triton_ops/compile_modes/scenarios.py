@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from triton_ops._optional import base_class, require
+from triton_ops.base import base_class, require
 
 _FOR = "making a model"
 _Module: Any = base_class("torch.nn", "Module", _FOR)

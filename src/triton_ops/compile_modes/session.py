@@ -2,17 +2,442 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType, TracebackType
 from typing import Any
 
+from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.compile_modes.comparing import Comparing
-from triton_ops.compile_modes.report import CompileReport
-from triton_ops.compile_modes.request import made_request
+from triton_ops.compile_modes.inductor.backends import wrong_lists
+from triton_ops.compile_modes.inductor.modes import (
+    CUDAGRAPHS,
+    EAGER,
+    CompileMode,
+    option_values,
+    refusal,
+    same_without_gpu,
+    variables_of_process,
+)
+from triton_ops.compile_modes.inductor.options import (
+    READ,
+    is_read,
+    log_switches,
+    variables,
+    variables_by_option,
+    wrong_names,
+)
+from triton_ops.compile_modes.process import Limits, ModeProcess, compiler_folders
+from triton_ops.compile_modes.questions import Failed, Loaded
+from triton_ops.compile_modes.report import CompileReport, Culprit, ModeResult, alias_row, failed_row, row_of
+from triton_ops.compile_modes.request import Request, made_request
+from triton_ops.compile_modes.rounds import Entrant, RemoteTimer, confirmed, raced, screened
+from triton_ops.compile_modes.run_folder import Collection, RunFolder, key_of, run_folder
 from triton_ops.compile_modes.step import Loss
-from triton_ops.inductor.modes import CompileMode
-from triton_ops.tolerance import Tolerance
+from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe, turn_key
+from triton_ops.exceptions import TuningFailedError
+from triton_ops.values import Status, Tolerance
+
+WORTH_A_WORD = 1.05  # a mode that is slower by less than this is not explained
+_TRAP = 1.5  # how far a mean over the calls after the first may be off before that is said
+_NO_GRAPHS = {"max-autotune": "max-autotune-no-cudagraphs", "reduce-overhead": "default"}
+_SAME = object()
+
+
+def culprit_of(rows: Sequence[ModeResult]) -> Culprit | None:
+    """The option that costs most, among pairs of modes that differ in it alone; None if none costs 5 % or more.
+
+    A mode is only explained if it is slower than the fastest by as much.
+    """
+    timed = [row for row in rows if row.ok and row.relative is not None]
+    if len(timed) < 2:
+        return None
+    fastest = min(_time(row) for row in timed)
+    found = [
+        (_time(slow) / _time(fast), slow, fast, option)
+        for slow, fast, option in _pairs([row for row in timed if row.name != EAGER])
+        if _time(slow) >= WORTH_A_WORD * max(fastest, _time(fast)) and _apart(slow, fast)
+    ]
+    if not found:
+        return None
+    factor, slow, fast, option = max(found, key=lambda each: each[0])
+    value = slow.options.get(option)
+    how = f"{option}={value}" if option in slow.options else f"without {option}={fast.options[option]}"
+    text = f"{slow.name} takes {factor:.2f} times as long as {fast.name}, and differs from it in {how} alone"
+    return Culprit(option=option, value=value, factor=factor, slower=slow.name, faster=fast.name, text=text)
+
+
+def verdicts(rows: Sequence[ModeResult]) -> list[str]:
+    """What a reader must not miss: tuned modes slower than untuned ones, and times that a mean would get wrong."""
+    by_name = {row.name: row for row in rows if row.ok and row.relative is not None}
+    said = [each for row in by_name.values() if (each := _slower_than_untuned(row, by_name))]
+    said += [each for row in by_name.values() if (each := _trap(row))]
+    return said + [
+        f"{row.name} recorded CUDA graphs again {len(row.rerecorded)} times: {row.rerecorded[-1]}"
+        for row in by_name.values()
+        if row.rerecorded
+    ]
+
+
+def variations(asked: CompileMode, options: Mapping[str, Any], known: Mapping[str, Any]) -> list[CompileMode]:
+    """Ways that differ from a slow one in a single thing: CUDA graphs, fusion, or where products come from.
+
+    Args:
+        asked: The slow way.
+        options: The options that it sets, those of its mode included.
+        known: The options that this torch has, with their values.
+    """
+    changes: list[tuple[str, str, Any]] = [
+        ("cudagraphs", CUDAGRAPHS, not options.get(CUDAGRAPHS, known.get(CUDAGRAPHS, False))),
+        ("no epilogue fusion", "epilogue_fusion", False),
+        ("no fusion", "max_fusion_size", 1),
+    ]
+    if options.get("max_autotune"):
+        changes.append(("ATen's products", "max_autotune_gemm_backends", "ATEN"))
+        changes.append(("no coordinate descent", "coordinate_descent_tuning", False))
+    found = []
+    for word, name, value in changes:
+        if name in known and options.get(name, known[name]) != value:
+            label = f"no {word}" if name == CUDAGRAPHS and not value else word
+            found.append(CompileMode(f"{asked.name}, {label}", options={**options, name: value}))
+    return found
+
+
+def _pairs(rows: Sequence[ModeResult]) -> Iterator[tuple[ModeResult, ModeResult, str]]:
+    for slow in rows:
+        for fast in rows:
+            names = {*slow.options, *fast.options}
+            differing = [n for n in names if slow.options.get(n, _SAME) != fast.options.get(n, _SAME)]
+            if len(differing) == 1:
+                yield slow, fast, differing[0]
+
+
+def _slower_than_untuned(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
+    if not row.options.get("max_autotune") or "default" not in by_name:
+        return ""
+    ratio = _time(row) / _time(by_name["default"])
+    if ratio < WORTH_A_WORD or not _apart(row, by_name["default"]):
+        return ""
+    advice = _without_graphs(row, by_name)
+    return f"{row.name} is {ratio:.2f} times as slow as default, although it tunes: {_causes(row)}{advice}"
+
+
+def _without_graphs(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
+    """Whether the same mode without CUDA graphs is the one to use, as a part of a sentence; it may not be measured."""
+    if (name := _NO_GRAPHS.get(row.name)) is None:
+        return ""
+    if name not in by_name:
+        return f"; {name} is the same without CUDA graphs, and was not timed"
+    return f"; {name} is faster" if _time(by_name[name]) * WORTH_A_WORD < _time(row) else ""
+
+
+def _causes(row: ModeResult) -> str:
+    causes = []
+    if row.rerecorded:
+        causes.append("CUDA graphs are recorded again and again")
+    if row.options.get(CUDAGRAPHS):
+        causes.append("CUDA graphs copy inputs before each replay")
+    if row.skipped:
+        causes.append(f"CUDA graphs were skipped: {row.skipped[-1]}")
+    causes.append("its templates were chosen by times of single operations, not of the model")
+    return ", or ".join(causes)
+
+
+def _trap(row: ModeResult) -> str:
+    """What a mean of 50 calls after one warm-up call would show, where that is far from the steady time."""
+    if row.naive_ms is None or not row.calls_s or row.steady_ms is None or row.recordings in (0, None):
+        return ""
+    steady_ms = max(row.steady_ms, 1e-6)
+    if row.naive_ms < _TRAP * steady_ms:
+        return ""
+    later_s = max(row.calls_s[1:], default=0.0)
+    return (
+        f"{row.name} records its CUDA graphs at call {row.calls_s.index(later_s) + 1}, which takes {1e3 * later_s:.0f} "
+        f"ms once: a mean of 50 calls after one warm-up call would show {row.naive_ms:.3f} ms, in steady state it is "
+        f"{row.steady_ms:.3f} ms"
+    )
+
+
+def _apart(slow: ModeResult, fast: ModeResult) -> bool:
+    """Whether four fifths of the samples of each lie apart from four fifths of the other's: noise is no culprit."""
+    if slow.p20_ms is None or fast.p80_ms is None:
+        return True
+    return slow.p20_ms > fast.p80_ms
+
+
+def _time(row: ModeResult) -> float:
+    assert row.relative is not None
+    return row.relative
+
+
+_log = logging.getLogger("triton_ops")
+_MOST_ALIVE = 4  # compiled models that wait for the race beside eager: each holds the weights
+_MOST_VARIED = 2
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class Comparing:
+    """A comparison that is under way; its processes end with it.
+
+    Args:
+        request: What is asked.
+        follow: Called with a line of text as each mode is done.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, request: Request, follow: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._request, self._follow, self._clock = request, follow, clock
+        self._begun = clock()
+        self._rng = random.Random(request.manner.seed)
+        self._entrants: list[Entrant] = []
+        self._rows: dict[str, ModeResult] = {}
+        self._aliases: list[tuple[CompileMode, CompileMode]] = []
+        self._folder: RunFolder | None = None
+        self._key = ""
+        self._collection = Collection(request.collect)
+        self._replaced: list[str] = []
+        self._device: DeviceSpec = probe("cpu")
+        self._timer = RemoteTimer("cpu")
+        self._turns = Turns(request.device or "cpu", request.wait)
+        self._held = ExitStack()
+
+    def __enter__(self) -> Comparing:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        for entrant in self._entrants:
+            entrant.process.close()
+        if self._folder is not None and (kind is None or issubclass(kind, Exception)):
+            self._folder.remove()  # what was interrupted from outside is gone on with
+        self._held.close()
+
+    def run(self) -> CompileReport:
+        """Run the comparison to its end."""
+        load = CpuLoad()
+        self._warn_of_environment()
+        self._collection.check(self._request.modes)
+        eager = self._open_eager()
+        for mode in self._request.modes[1:]:
+            self._try(mode, eager)
+        if self._request.why:
+            self._vary(eager)
+        self._race(eager)
+        winner, said = self._recommended(eager)
+        rows = tuple(self._rows.values())
+        return CompileReport(
+            problem=eager.loaded.label,
+            device=self._device.name,
+            modes=rows,
+            recommended=winner.name,
+            chosen=winner,
+            culprit=culprit_of(rows),
+            confirmed=said,
+            notes=(
+                *self._request.notes,
+                *self._replaced,
+                *verdicts(rows),
+                *self._turns.notes,
+                *load.notes(self._device),
+            ),
+            folder=str(self._request.collect or ""),
+        )
+
+    def _open_eager(self) -> Entrant:
+        """Load the model as it is; what it says of the workload decides device and folder.
+
+        Raises:
+            TuningFailedError: It does not run.
+            TritonKernelError: The factory, or the model and its inputs, do not fit.
+        """
+        mode = self._request.modes[0]
+        process = self._process(mode, None)
+        with self._turn():
+            found = process.load(self._request.packed, self._request.manner)
+        if isinstance(found, Failed):
+            process.close()
+            if found.error is not None:
+                raise found.error
+            reason = f"{found.status}: {found.reason}"
+            raise TuningFailedError(
+                f"the model does not run as it is: {reason}", failures=[({"mode": mode.name}, reason)],
+                hint="call the model with these inputs in Python to try",
+            )  # fmt: skip
+        self._device = probe(found.device_name)
+        self._timer = RemoteTimer(found.device_name)
+        self._turns = Turns(found.device_name, self._request.wait)
+        key = self._key = key_of(found.facts, self._device, self._request.manner, self._request.warm)
+        root = self._request.cache_dir or settings.cache_dir()
+        self._folder = self._held.enter_context(run_folder(root, key, resume=self._request.resume))
+        entrant = Entrant(process, found)
+        self._entrants.append(entrant)
+        with self._turn():
+            screened(entrant, entrant, self._timer, self._rng)
+        self._keep_row(entrant, entrant)
+        return entrant
+
+    def _try(self, mode: CompileMode, eager: Entrant) -> None:
+        """Load a mode and screen it beside eager; one that does not work ends as its row."""
+        if (why := refusal(mode)) != "":
+            self._keep(failed_row(mode, Status.CONSTRAINT, why))
+            return
+        same = same_without_gpu(self._request.modes, mode) if self._device.kind == "cpu" else None
+        if same is not None and same.name in self._rows:
+            self._aliases.append((mode, same))
+            self._keep(alias_row(mode, same, self._rows[same.name]))
+            return
+        if self._left_s() <= 0:
+            budget = f"the budget of {self._request.budget_s:g} s was used up before it was begun"
+            self._keep(failed_row(mode, Status.DEFERRED, budget))
+            return
+        with self._turn():
+            self._enter(mode, eager)
+        self._make_room(eager)
+
+    def _enter(self, mode: CompileMode, eager: Entrant) -> None:
+        assert self._folder is not None
+        known = self._folder.finished(mode) if self._collection.holds(mode, self._key) else None
+        if known is None:
+            shutil.rmtree(self._folder.of(mode), ignore_errors=True)  # of a process that was interrupted
+        place = self._folder.of(mode)
+        variables = self._collection.variables(mode, place) if known is None else _NONE
+        process = self._process(mode, place, traces=variables)
+        found = process.load(self._request.packed, self._request.manner)
+        if known is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
+            self._replaced.append(f"{mode.name} {replaced}")
+            self._follow(self._replaced[-1])
+        if isinstance(found, Failed):
+            self._keep(failed_row(mode, found.status, found.reason, process.lines))
+            return
+        entrant = Entrant(process, found)
+        if known is None:
+            self._folder.keep(mode, found, process.lines)
+        else:
+            entrant = Entrant(process, _cold(found, known[0]), lines=known[1])
+        self._entrants.append(entrant)
+        if (lost := screened(entrant, eager, self._timer, self._rng)) is not None:
+            self._keep(failed_row(mode, Status.CRASH, lost))
+            return
+        self._keep_row(entrant, eager)
+
+    def _make_room(self, eager: Entrant) -> None:
+        """End the processes of the slowest modes: so many models need not lie in memory at the same time."""
+        alive = [each for each in self._entrants if each is not eager and each.process.alive]
+        for entrant in sorted(alive, key=lambda each: each.relative)[_MOST_ALIVE:]:
+            entrant.process.close()
+
+    def _vary(self, eager: Entrant) -> None:
+        """Try variations of the slowest tuned modes, each in one option."""
+        timed = [row for row in self._rows.values() if row.relative is not None]
+        fastest = min((row.relative or 0.0 for row in timed), default=0.0)
+        modes = {entrant.mode.name: entrant.mode for entrant in self._entrants}
+        slow = [row for row in timed if row.name != EAGER and (row.relative or 0.0) > WORTH_A_WORD * fastest]
+        known = option_values()
+        for row in sorted(slow, key=lambda each: -(each.relative or 0.0))[:_MOST_VARIED]:
+            if row.name not in modes:  # the same as another on this device
+                continue
+            taken = [dict(other.options) for other in self._rows.values()]
+            for varied in variations(modes[row.name], row.options, known):
+                if dict(varied.options) not in taken:
+                    self._try(varied, eager)
+
+    def _race(self, eager: Entrant) -> None:
+        """Compare the fastest side by side; their rows get the times of this comparison."""
+        alive = [each for each in self._entrants if each is not eager and each.process.alive]
+        if not alive:
+            return
+        seconds = min(self._request.seconds, max(self._left_s(), 2.0))
+        self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
+        with self._turn():
+            raced(eager, alive, self._timer, seconds, self._rng)
+        for entrant in [eager, *alive]:
+            if entrant.lost:
+                self._keep(failed_row(entrant.mode, Status.CRASH, entrant.lost))
+            else:
+                self._rows[entrant.mode.name] = row_of(entrant, eager)
+        for mode, same in self._aliases:
+            self._rows[mode.name] = alias_row(mode, same, self._rows[same.name])
+
+    def _recommended(self, eager: Entrant) -> tuple[CompileMode, str]:
+        """The way to use, and how it compared with eager in fresh processes."""
+        raced_too = [each for each in self._entrants if each is not eager and each.wins]
+        if not raced_too:
+            return eager.mode, ""
+        best = raced_too[0]
+        for entrant in self._entrants:
+            entrant.process.close()
+        assert self._folder is not None
+        whole = self._request.limits  # the budget is for what has not begun: it may be used up by now
+        fresh = [
+            self._process(best.mode, self._folder.of(best.mode), whole), self._process(eager.mode, None, whole),
+        ]  # fmt: skip
+        self._follow(f"confirming {best.mode.name} in fresh processes")
+        try:
+            with self._turn():
+                for process in fresh:
+                    found = process.load(self._request.packed, self._request.manner)
+                    if isinstance(found, Failed):
+                        return eager.mode, f"{best.mode.name} did not run again: {found.status}: {found.reason}"
+                verdict, said = confirmed(fresh[0], fresh[1], self._timer, self._request.seconds, self._rng)
+        finally:
+            for process in fresh:
+                process.close()
+        return (best.mode, said) if verdict else (eager.mode, f"{said}: eager stays")
+
+    def _keep_row(self, entrant: Entrant, eager: Entrant) -> None:
+        self._keep(row_of(entrant, eager))
+
+    def _keep(self, row: ModeResult) -> None:
+        self._rows[row.name] = row
+        if row.steady_ms is not None:
+            self._follow(f"{row.name}: {row.steady_ms:.4g} ms, first call {row.first_call_s or 0:.1f} s")
+        else:
+            self._follow(f"{row.name}: {row.status}: {row.reason}")
+
+    def _process(
+        self, mode: CompileMode, folder: Path | None, limits: Limits | None = None, traces: Mapping[str, str] = _NONE
+    ) -> ModeProcess:
+        """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's.
+
+        A process that confirms leaves no traces: they would lie beside those of the same mode, as further graphs.
+        """
+        environment = log_switches(dict(settings.environment()), (*READ, *self._request.logs)) if not mode.eager else {}
+        environment |= variables_of_process(mode)
+        if folder is not None and not self._request.warm:
+            environment |= compiler_folders(folder)
+        environment |= traces
+        limits = limits or self._request.limits.within(self._left_s())
+        return ModeProcess(mode, limits, device=self._request.device, environment=environment)
+
+    def _left_s(self) -> float:
+        """Seconds that are left of the budget."""
+        budget_s = self._request.budget_s
+        return float("inf") if budget_s is None else budget_s - (self._clock() - self._begun)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        name = self._turns.device_name
+        with self._turns.turn(turn_key(probe(name), name)):
+            yield
+
+    def _warn_of_environment(self) -> None:
+        environment = dict(settings.environment())
+        for name, meant in wrong_names(environment, variables(), is_read).items():
+            _log.warning("%s is set, and torch does not read it; %s is probably meant", name, meant)
+        for wrong in wrong_lists(environment, variables_by_option()):
+            _log.warning("%s", wrong)
+
+
+def _cold(now: Loaded, before: Loaded) -> Loaded:
+    """What is true now, with the first calls of the process that compiled without a cache."""
+    return replace(now, calls_s=before.calls_s, compile_s=before.compile_s)
 
 
 def tune_compile(
@@ -49,7 +474,7 @@ def tune_compile(
             `inputs` a factory, called in each process, which returns `(model, inputs)`.
         inputs: A tensor, a tuple of positional arguments, or a mapping of named ones. A list of these is several
             calls: one sample of a measurement is one of each, and a mode's time is their sum.
-        modes: Names of modes of `torch.compile`, of option sets (`triton_ops.inductor.modes.OPTION_SETS`), mappings of
+        modes: Names of modes of `torch.compile`, of option sets (`OPTION_SETS`), mappings of
             options, or `CompileMode`s; None is the four modes. Eager is always measured.
         training: Whether a call is forward and backward, without an optimizer; gradients are checked too.
         loss: For training, from the output to the number whose gradients are computed. None takes the output's own

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import Arguments, Protection
+from triton_ops.base import require
 from triton_ops.compile_modes.workload import Workload
-from triton_ops.evaluation.parts import kept
+from triton_ops.evaluation import kept
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 Loss = Callable[[Any], Any]

@@ -12,17 +12,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import Arguments, is_tensor
+from triton_ops.base import require
 from triton_ops.compile_modes.step import Step
 from triton_ops.compile_modes.workload import Workload
-from triton_ops.evaluation.criteria import Difference, Precision
-from triton_ops.evaluation.expected import leaf_pairs
-from triton_ops.evaluation.golden import Answers, Referee
-from triton_ops.evaluation.standard import ExpectedResults, Standard
-from triton_ops.evaluation.subject import ArgumentSet
+from triton_ops.evaluation import (
+    Answers,
+    ArgumentSet,
+    Difference,
+    ExpectedResults,
+    Precision,
+    Referee,
+    Standard,
+    leaf_pairs,
+)
 from triton_ops.exceptions import TargetError
-from triton_ops.tolerance import Tolerance
+from triton_ops.values import Tolerance
 
 _VANISHED = 1e-4  # of the model's own gradient: what a gradient that is zero may be in float64
 _LOUDER = 16.0  # times the model's own rounding

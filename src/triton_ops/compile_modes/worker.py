@@ -12,17 +12,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import one_line, unpack
+from triton_ops.base import require
 from triton_ops.compile_modes.contender import Contender, status_of
+from triton_ops.compile_modes.inductor.logs import CompilerLog, read_log
 from triton_ops.compile_modes.questions import LOADING, Failed, Load, Reply, Visit
 from triton_ops.compile_modes.workload import Workload
+from triton_ops.device import make_ready, stay_on
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.hardware import make_ready, stay_on
-from triton_ops.inductor.logs import CompilerLog, read_log
-from triton_ops.processes.channel import ChildsEnd
-from triton_ops.processes.child import Leftovers, die_with, import_heavy
-from triton_ops.processes.worker_process import StepStarted
+from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, import_heavy
 
 _MOST_LINES = 20_000
 

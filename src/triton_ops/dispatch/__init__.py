@@ -1,1 +1,41 @@
-"""What runs when a kernel is called: the ladder from an explicit config to the default, and a cheap launch."""
+"""What runs when a kernel, an operation or a chooser is called, and why."""
+
+from triton_ops._faces import lazy_face
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from triton_ops.dispatch.chooser import Chooser as Chooser
+    from triton_ops.dispatch.chooser import choose as choose
+    from triton_ops.dispatch.decision import FALLBACK as FALLBACK
+    from triton_ops.dispatch.decision import RECORD as RECORD
+    from triton_ops.dispatch.decision import TUNED as TUNED
+    from triton_ops.dispatch.decision import Decision as Decision
+    from triton_ops.dispatch.decision import Found as Found
+    from triton_ops.dispatch.decision import origin_of as origin_of
+    from triton_ops.dispatch.decorator import autotune as autotune
+    from triton_ops.dispatch.implementation import Implementation as Implementation
+    from triton_ops.dispatch.installing import install as install
+    from triton_ops.dispatch.installing import uninstall as uninstall
+    from triton_ops.dispatch.ledger import LaunchedConfig as LaunchedConfig
+    from triton_ops.dispatch.ledger import launches as launches
+    from triton_ops.dispatch.ledger import read_report as read_report
+    from triton_ops.dispatch.operations import decided as decided
+    from triton_ops.dispatch.operations import told as told
+    from triton_ops.dispatch.operations import would_run as would_run
+    from triton_ops.dispatch.override import serve as serve
+    from triton_ops.dispatch.policy import DEFAULT as DEFAULT
+    from triton_ops.dispatch.policy import TUNE as TUNE
+    from triton_ops.dispatch.policy import capturing as capturing
+    from triton_ops.dispatch.policy import on_miss as on_miss
+    from triton_ops.dispatch.policy import policy_of as policy_of
+    from triton_ops.dispatch.policy import within as within
+    from triton_ops.dispatch.printed import PrintedTune as PrintedTune
+    from triton_ops.dispatch.printed import parse_printed as parse_printed
+    from triton_ops.dispatch.sources import ladder_of as ladder_of
+    from triton_ops.dispatch.sources import replaying as replaying
+    from triton_ops.dispatch.sources import use_lockfile as use_lockfile
+    from triton_ops.dispatch.torch_operators import Gradient as Gradient
+    from triton_ops.dispatch.torch_operators import compilable as compilable
+    from triton_ops.dispatch.tuner import tune_options as tune_options
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__spec__)

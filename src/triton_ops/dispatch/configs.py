@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops.backend.config_hooks import values_of
+from triton_ops.backend import values_of
+from triton_ops.base import require
 from triton_ops.exceptions import ConfigValueError
-from triton_ops.space import Config, Members, given_back
-from triton_ops.space.tunable import checked_value
-from triton_ops.trial import Trial
+from triton_ops.space import Config, Members, checked_value, given_back
+from triton_ops.values import Trial
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 

@@ -1,4 +1,8 @@
-"""How one call of a decorated kernel gets its config: the ladder first, then what the policy says about a miss."""
+"""How one call of a decorated kernel gets its config: the ladder first, then what the policy says about a miss.
+
+The key of such a call holds what decides the config: values of the key's arguments, dtypes, and classes of the rest. To
+make the call again takes more: shapes, numbers, and the grid, which was a function in the caller's code.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,22 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend import Operation, TritonKernel, is_tensor, names_of_addresses, taken_apart
-from triton_ops.backend.as_python import is_interpreted
-from triton_ops.backend.unwrap import unwrap
-from triton_ops.backend.written import written_only
-from triton_ops.cache import Key, NotedCall, Record
+from triton_ops.backend import (
+    Arguments,
+    Operation,
+    TritonKernel,
+    is_interpreted,
+    is_tensor,
+    kernel_and_space,
+    names_of_addresses,
+    unwrap,
+    written_only,
+)
 from triton_ops.dispatch.calls import CalledWith
 from triton_ops.dispatch.configs import from_triton
 from triton_ops.dispatch.decision import FALLBACK, TUNED, Decision, Found
-from triton_ops.dispatch.grids import grid_of_call
+from triton_ops.dispatch.grids import grid_of_call, grids_by_config
 from triton_ops.dispatch.ladder import Answer, Question, left_undecided
-from triton_ops.dispatch.noting import note_of
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import DEFAULT, ERROR, QUEUE, TUNE, capturing, policy_of, within
 from triton_ops.dispatch.ranks import meeting
@@ -33,14 +42,46 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UntunedError,
 )
-from triton_ops.history.misses import note_miss
-from triton_ops.history.recall import cache_folder, key_of
-from triton_ops.progress.events import Listener
+from triton_ops.records import NotedCall, Record, cache_folder, covers, key_of, note_miss
+from triton_ops.request import Effort, TuneRequest, device_of, make_request, spec_of
 from triton_ops.space import Config, ConfigSpace, as_space
-from triton_ops.task.effort import Effort, covers
-from triton_ops.task.request import TuneRequest, device_of, make_request
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import TuningResult
+from triton_ops.tuner import Listener
+from triton_ops.values import Key, TensorSpec, TuningResult, plain
+
+_MOST = 256  # configs of a space: more would make the list of misses, records and lockfiles long
+
+
+def note_of(given: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
+    """The note of a call, or in words why the call cannot be made again from plain values.
+
+    Args:
+        given: The call's arguments by name.
+        function: The kernel, with its heuristics.
+        grid: What stood in the brackets.
+        space: The configs that may be taken.
+
+    Cost: some microseconds for each config.
+    """
+    values = {name: spec_of(value) if is_tensor(value) else value for name, value in given.items()}
+    kinds = (TensorSpec, bool, int, float, str, type(None))
+    strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
+    if addressed := names_of_addresses(Arguments(keyword=given)):
+        return f"the addresses in {', '.join(addressed)} are of this process's memory"
+    if strange:
+        return f"{', '.join(strange)}, of which no value is noted"
+    if space.size.total > _MOST:
+        return f"there are {space.size.total} configs, and the grid is noted for {_MOST} at most"
+    table = grids_by_config(grid, function, given, space)
+    configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
+    grids = [found if isinstance(found, str) else list(found) for found in table.extents.values()]
+    return NotedCall(arguments={name: plain(value) for name, value in values.items()}, configs=configs, grids=grids)
+
+
+def _kind(value: Any) -> str:
+    """The class of a value, by the name that people know it by."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
 
 _WAIT_S = 30.0  # for another process of the job that looks a winner up
 _LONGEST_TUNE_S = 600.0  # of an effort without a limit
@@ -94,7 +135,7 @@ class KernelCall:
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
         given = self.options.space if self.configs is None else list(self.configs)
-        kernel, without_hooks = taken_apart(plain, given)
+        kernel, without_hooks = kernel_and_space(plain, given)
         return kernel, as_space(without_hooks)
 
     @property

@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_ops.backend.triton import LAUNCH_OPTIONS
-from triton_ops.backend.unwrap import unwrap
-from triton_ops.buckets import Mapper
-from triton_ops.buckets.rules import Rule
+from triton_ops.backend import LAUNCH_OPTIONS, unwrap
 from triton_ops.dispatch.configs import to_triton
 from triton_ops.dispatch.options import Options, mapper_of
 from triton_ops.dispatch.tuned import Tuned
 from triton_ops.exceptions import KernelTypeError, SettingsError, SpaceError, UnknownTunableError
+from triton_ops.request import Effort
 from triton_ops.space import as_space
-from triton_ops.task.effort import Effort
-from triton_ops.tolerance import Tolerance
+from triton_ops.values import Mapper, Rule, Tolerance
 
 _PRUNING = ("early_config_prune", "perf_model", "top_k")
 

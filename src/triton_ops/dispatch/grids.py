@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from triton_ops.backend.heuristics import computed, taken_apart
-from triton_ops.backend.unwrap import unwrap
+from triton_ops.backend import computed, taken_apart, unwrap
 from triton_ops.exceptions import FixedGridWarning, KernelTypeError
-from triton_ops.space import Config, ConfigSpace
-from triton_ops.space.tunable import checked_value
+from triton_ops.space import Config, ConfigSpace, checked_value
 
 _OURS = ("triton_ops", "triton")
 _AXES = 3

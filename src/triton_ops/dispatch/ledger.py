@@ -14,16 +14,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from triton_ops import _files, settings
-from triton_ops._hashing import canonical_json
+from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops._sealed import parsed
-from triton_ops._text import counted as number_of
-from triton_ops.backend.fast_launch import LaunchCount
+from triton_ops.backend import LaunchCount
+from triton_ops.base import Guard, canonical_json, parsed, read_named, write_named
+from triton_ops.base import counted as number_of
 from triton_ops.dispatch.decision import RUNGS, Decision
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.space import Config
-from triton_ops.space.config import config_from_json
+from triton_ops.space import Config, config_from_json
 
 KIND = "triton-ops report"
 SCHEMA_VERSION = 1
@@ -89,7 +87,7 @@ class _Counts:
         self._living: weakref.WeakKeyDictionary[LaunchCount, LaunchedConfig] = weakref.WeakKeyDictionary()
         self._ended: deque[tuple[LaunchedConfig, int]] = deque()
         self._rows: dict[tuple[Any, ...], LaunchedConfig] = {}
-        self._guard = _files.Guard()
+        self._guard = Guard()
 
     def add(self, decision: Decision) -> None:
         """Count a decision, unless it is counted."""
@@ -178,7 +176,7 @@ def read_report(path: str | os.PathLike[str]) -> list[LaunchedConfig]:
     """
     where = expanded(path)
     try:
-        content = parsed(_files.read_named(where))
+        content = parsed(read_named(where))
         if (content["kind"], content["schema_version"]) != (KIND, SCHEMA_VERSION):
             raise ValueError(f"it is {content['kind']!r}, version {content['schema_version']!r}")
         return msgspec.convert(content["launches"], list[LaunchedConfig], dec_hook=config_from_json)
@@ -229,6 +227,6 @@ def _tell(process: int) -> None:
         return
     path = where.replace("%p", str(process))
     try:
-        _files.write_named(expanded(path), canonical_json(report_json()) + "\n")
+        write_named(expanded(path), canonical_json(report_json()) + "\n")
     except (OSError, SettingsError) as error:
         _log.warning("the report of launches cannot be written to %s: %s", path, getattr(error, "strerror", error))

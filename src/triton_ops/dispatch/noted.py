@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.backend import Operation
-from triton_ops.cache import Key, NotedCall
 from triton_ops.dispatch.deciding import KernelCall
 from triton_ops.dispatch.grids import GridByConfig
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.tuned import Tuned
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.problem import from_plain
+from triton_ops.records import NotedCall
+from triton_ops.request import chosen_effort
 from triton_ops.space import ConfigSpace
-from triton_ops.task.effort import chosen_effort
-from triton_ops.tensors import TensorSpec
-from triton_ops.trial import TuningResult
+from triton_ops.values import Key, TensorSpec, TuningResult, from_plain
 
 _PASSED = ("seed", "isolate", "force", "transfer", "wait", "listener", "gate", "shared_cpus")
 

@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import Arguments, CompilesAtLaunch, Executable, MayCrash, Operation, is_tensor
-from triton_ops.cache import Lockfile, Record
+from triton_ops.base import require
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
 from triton_ops.dispatch.ladder import Ladder, Question, left_undecided
@@ -19,12 +18,10 @@ from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_o
 from triton_ops.dispatch.sources import ladder_of
 from triton_ops.dispatch.tuner import tune
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, UntunedError
-from triton_ops.history.misses import note_miss
-from triton_ops.history.recall import cache_folder, key_of
+from triton_ops.records import Lockfile, Record, cache_folder, key_of, note_miss
+from triton_ops.request import TuneRequest, make_request, spec_of
 from triton_ops.space import Config, ConfigSpace, members_named
-from triton_ops.task.request import TuneRequest, make_request, spec_of
-from triton_ops.tensors import ALIGNMENT_BYTES, check_memory, check_strided
-from triton_ops.trial import TuningResult
+from triton_ops.values import ALIGNMENT_BYTES, TuningResult, check_memory, check_strided
 
 _DYNAMO = "torch._dynamo"  # imported once something is compiled
 _MOST = 4_096  # problems of all operations

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.buckets import Mapper
-from triton_ops.buckets.rules import Rule
 from triton_ops.exceptions import KernelTypeError, SettingsError
-from triton_ops.task.effort import Effort, chosen_effort
-from triton_ops.tolerance import Tolerance, as_tolerance, callable_check
+from triton_ops.request import Effort, chosen_effort
+from triton_ops.values import Mapper, Rule, Tolerance, as_tolerance, callable_check
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 
 _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
 _knobs: Any = require("triton.knobs", "triton_ops.autotune")

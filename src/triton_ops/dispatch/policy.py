@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 
 from triton_ops import settings
-from triton_ops._optional import require
+from triton_ops.base import require
 from triton_ops.exceptions import SettingsError
 
 TUNE, DEFAULT, ERROR, QUEUE = settings.ON_MISS

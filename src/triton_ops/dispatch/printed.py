@@ -8,12 +8,11 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops._text import escaped
+from triton_ops.base import escaped, require
 from triton_ops.dispatch.configs import to_triton
 from triton_ops.exceptions import SettingsError
-from triton_ops.progress.events import Listener, RunPlan, RunProgress
-from triton_ops.trial import Trial, TuningResult
+from triton_ops.tuner import Listener, RunPlan, RunProgress
+from triton_ops.values import Trial, TuningResult
 
 
 class Printed:

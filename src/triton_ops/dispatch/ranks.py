@@ -16,8 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from triton_ops import settings
-from triton_ops._hashing import canonical_json
-from triton_ops._optional import require
+from triton_ops.base import canonical_json, require
 from triton_ops.dispatch.decision import Decision, Found
 from triton_ops.exceptions import SettingsError, SpaceError
 from triton_ops.space import Config

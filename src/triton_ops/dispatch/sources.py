@@ -10,14 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from triton_ops import settings
-from triton_ops._files import Guard
-from triton_ops.cache import FollowedLockfile, Lockfile, MemoryStore, Record, Store, read_lockfile
-from triton_ops.cache.store import RECORDS
+from triton_ops.base import Guard
 from triton_ops.dispatch.ladder import Ladder
 from triton_ops.dispatch.ledger import forget_decisions
 from triton_ops.dispatch.policy import DEFAULT, ERROR, confine
 from triton_ops.exceptions import CacheError, LockfileError, SettingsError
-from triton_ops.history.recall import cache_folder, may_have_records, store_in
+from triton_ops.records import (
+    RECORDS,
+    FollowedLockfile,
+    Lockfile,
+    MemoryStore,
+    Record,
+    Store,
+    cache_folder,
+    may_have_records,
+    read_lockfile,
+    store_in,
+)
 
 _log = logging.getLogger("triton_ops")
 _guard = Guard()  # a lockfile that is being written is waited for while it is held

@@ -29,15 +29,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from triton_ops._hashing import fingerprint
-from triton_ops._optional import require
-from triton_ops.buckets.rules import Rule
+from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.policy import ERROR, TUNE, policy_of
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.history.misses import note_miss
-from triton_ops.history.recall import cache_folder
-from triton_ops.tensors import is_fake
+from triton_ops.records import cache_folder, note_miss
+from triton_ops.values import Rule, is_fake
 
 _DROPPED = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # by Inductor; with the values that lose nothing
 _ONE, _MULTIPLE, _OTHER = 1, 16, 17  # one number of each class that Triton specialises integers on

@@ -7,24 +7,50 @@ others read, change and call.
 
 from __future__ import annotations
 
+import importlib
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from triton_ops.backend.as_python import is_interpreted
+from triton_ops.backend import is_interpreted
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.deciding import KernelCall
 from triton_ops.dispatch.decision import Decision
 from triton_ops.dispatch.launching import Launches
-from triton_ops.dispatch.named import by_name
 from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.own_loop import AUTOTUNER, Expected
 from triton_ops.dispatch.traced import Traced
 from triton_ops.dispatch.winners import Winners
 from triton_ops.exceptions import KernelTypeError
+
+
+def named(module: str, name: str) -> Any:
+    """The decorated kernel that stands under a name in a module, below heuristics around it; None if there is none."""
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    while found is not None and not hasattr(found, "configs"):
+        found = getattr(found, "fn", None)
+    return found
+
+
+def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
+    """What a pickle holds of a decorated kernel.
+
+    Raises:
+        PicklingError: The kernel is not what stands under its name in its module.
+    """
+    function = kernel.base_fn
+    if named(function.__module__, function.__qualname__) is not kernel:
+        raise pickle.PicklingError(
+            f"the decorated kernel {function.__module__}:{function.__qualname__} cannot be pickled: another object "
+            "stands under that name"
+        )
+    return named, (function.__module__, function.__qualname__)
 
 
 class Tuned(AUTOTUNER):  # type: ignore[misc]

@@ -8,12 +8,12 @@ import logging
 from functools import cache
 from typing import Any
 
-from triton_ops._files import ensure_folder
+from triton_ops.base import ensure_folder
 from triton_ops.exceptions import CacheError
-from triton_ops.history.recall import cache_folder
-from triton_ops.trial import TuningResult
+from triton_ops.records import cache_folder
+from triton_ops.values import TuningResult
 
-_TUNER = "triton_ops.runner.session"
+_TUNER = "triton_ops.tuner.session"
 
 _log = logging.getLogger("triton_ops")
 

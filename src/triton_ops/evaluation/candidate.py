@@ -10,26 +10,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line, trace_of
-from triton_ops.evaluation.criteria import Difference
-from triton_ops.evaluation.poison import poison
+from triton_ops.evaluation.judges import Difference
+from triton_ops.evaluation.poisoned import poison
 from triton_ops.evaluation.subject import SharedTimer, Subject, run_once
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
 from triton_ops.exceptions import CacheError
-from triton_ops.measure import (
+from triton_ops.processes import TerminatedError
+from triton_ops.space import Config, Members
+from triton_ops.timing import (
     CaptureError,
     EmptyCaptureError,
     Launch,
+    Pending,
     Sampler,
     ScreenPolicy,
     Timer,
     screen,
     screen_beside,
 )
-from triton_ops.measure.timer import Pending
-from triton_ops.processes.signals import TerminatedError
-from triton_ops.resources import Resources
-from triton_ops.space import Config, Members
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.values import Measurement, Resources, Status, Trial
 
 _log = logging.getLogger("triton_ops")
 

@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
+from triton_ops.device import Turns
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.isolated import Isolated, NotPortableError
 from triton_ops.evaluation.outcome import Outcome, with_further_processes
-from triton_ops.evaluation.station import Assignment
-from triton_ops.evaluation.turns import TakesTurns
+from triton_ops.evaluation.station import Assignment, TakesTurns
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.hardware import Turns
-from triton_ops.measure import RacePolicy
+from triton_ops.timing import RacePolicy
 
 _log = logging.getLogger("triton_ops")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import same_bytes
+from triton_ops.base import require
 
 _PIECE, _PIECE_ON_CPU = 1 << 24, 1 << 17  # elements; on a CPU as many as its cache holds in float64
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from triton_ops.evaluation.criteria import LITTLE, Difference, Precision
-from triton_ops.evaluation.expected import Manner, difference, expected
-from triton_ops.evaluation.parts import kept
+from triton_ops.evaluation.expected import Manner, difference, expected, kept
+from triton_ops.evaluation.judges import LITTLE, Difference, Precision
 from triton_ops.space import Config
 
 _FEWEST = 2  # that agree with one another, before what they are compared with is doubted

@@ -13,11 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.measure import INDIFFERENCE, Arm, Timer
-from triton_ops.measure.decision import EXCLUDED
-from triton_ops.measure.duel import DuelPolicy, duel
-from triton_ops.measure.stats import Interval
 from triton_ops.space import Config
+from triton_ops.timing import EXCLUDED, INDIFFERENCE, Arm, DuelPolicy, Interval, Timer, duel
 
 _CHECKPOINTS = (16, 32, 64, 128)
 _CHANCE = 0.003  # of a gain that is none, as with three standard errors: every noisy tune comes here

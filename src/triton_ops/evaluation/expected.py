@@ -7,20 +7,50 @@ the same, and the value where the type defines equality; `uncompared` names the 
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from types import NoneType
 from typing import Any, Protocol
 
-from triton_ops._optional import available, require
-from triton_ops.backend import is_tensor
-from triton_ops.evaluation.criteria import Difference, Precision
+from triton_ops.backend import Arguments, is_tensor, value_copy
+from triton_ops.base import available, require
 from triton_ops.evaluation.dense import dense, kind_of, same_bits_of
-from triton_ops.evaluation.judges import ByElement, Equal, Rounded
-from triton_ops.evaluation.parts import fields_of, has_fields
-from triton_ops.tolerance import Tolerance
+from triton_ops.evaluation.judges import ByElement, Difference, Equal, Precision, Rounded
+from triton_ops.values import Tolerance
+
+
+def as_list(result: Any) -> list[Any]:
+    """The results of a call as a list, also where the call returns a single one."""
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def kept(found: Any) -> Any:
+    """A copy of a result, without its gradient graph, which later launches and the caller's code cannot change."""
+    return rebuilt(found, lambda part: value_copy(Arguments((part,)).map(lambda tensor: tensor.detach()).positional[0]))
+
+
+def rebuilt(found: Any, change: Callable[[Any], Any]) -> Any:
+    """A result after a change; an instance of a dataclass is made anew around its fields after the change."""
+    if (parts := fields_of(found)) is None:
+        return change(found)
+    made = copy.copy(found)
+    for name, value in parts.items():
+        object.__setattr__(made, name, rebuilt(value, change))  # a frozen instance takes it in no other way
+    return made
+
+
+def has_fields(value: Any) -> bool:
+    """Whether a value is an instance of a dataclass."""
+    return is_dataclass(value) and not isinstance(value, type)
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """The values of a dataclass instance by name; None for anything else."""
+    return {each.name: getattr(value, each.name, None) for each in fields(value)} if has_fields(value) else None
+
 
 _CODES = ("int8", "uint8")
 _EXACT_INTEGERS = 2.0**24  # float32 holds every whole number up to here

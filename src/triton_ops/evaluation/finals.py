@@ -10,15 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import candidate_error, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
-from triton_ops.evaluation.criteria import Difference
 from triton_ops.evaluation.doubt import ArmFailedError, Pair, Resolved, resolve
+from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, fastest_screening, outcome_of, unraced
-from triton_ops.measure import Arm, Decision, RacePolicy, Sampler, gain, race
-from triton_ops.measure.decision import doubtful
-from triton_ops.measure.duel import LEAST_ROUNDS
+from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.task.effort import Effort
-from triton_ops.trial import Measurement, Status, Trial
+from triton_ops.timing import LEAST_ROUNDS, Arm, Decision, RacePolicy, Sampler, doubtful, gain, race
+from triton_ops.values import Measurement, Status, Trial
 
 _CHECKED = 12  # checked launches of a finalist: an error that shows in one launch of four stays unseen in 3 % of cases
 _CHECKED_S = 0.15  # for each finalist; no further repeat is started after this time

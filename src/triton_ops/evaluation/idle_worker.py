@@ -16,8 +16,7 @@ from typing import TypeAlias
 
 from triton_ops import settings
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.processes.idle import IDLE_S, IdleProcesses
-from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes import IDLE_S, IdleProcesses, WorkerDiedError, WorkerHungError, WorkerProcess
 
 _log = logging.getLogger("triton_ops")
 

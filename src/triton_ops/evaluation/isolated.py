@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import CompilesAhead, Kernel, MayCrash, pack, packed_allocator
+from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.candidate import COMPILE
 from triton_ops.evaluation.finals import FinalRequest, finalists
@@ -24,11 +25,9 @@ from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, Sta
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
 from triton_ops.evaluation.worker import Answer, Attempt, Setup, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.hardware import DeviceSpec
-from triton_ops.processes.bytecode import being_filled
-from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess, being_filled
 from triton_ops.space import Config
-from triton_ops.trial import Status, Trial
+from triton_ops.values import Status, Trial
 
 _log = logging.getLogger("triton_ops")
 

@@ -23,12 +23,11 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops.backend import Arguments, is_tensor, one_line
-from triton_ops.backend.containers import mapped, tensors_in
-from triton_ops.evaluation.criteria import UNITS
-from triton_ops.evaluation.parts import rebuilt
-from triton_ops.hardware.state import free_bytes_of
+from triton_ops.backend import Arguments, is_tensor, mapped, one_line, tensors_in
+from triton_ops.base import require
+from triton_ops.device import free_bytes_of
+from triton_ops.evaluation.expected import rebuilt
+from triton_ops.evaluation.judges import UNITS
 
 _MEMORY_SHARE = 0.5  # of the free memory: what wide copies of tensors that are there before may take
 _CASTS = ("float", "half", "bfloat16", "cfloat", "chalf")

@@ -6,15 +6,25 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from triton_ops.cache import ALONE
 from triton_ops.evaluation.doubt import Resolved
-from triton_ops.measure import INDIFFERENCE, Arm, Decision, Preference, decide, gain, gap
-from triton_ops.measure.decision import BEYOND_CHANCE, beats, relative_levels
-from triton_ops.measure.guard import GuardSummary
-from triton_ops.measure.stats import Interval, middle_mean
-from triton_ops.resources import Resources
+from triton_ops.records import ALONE
 from triton_ops.space import Config
-from triton_ops.trial import Trial
+from triton_ops.timing import (
+    BEYOND_CHANCE,
+    INDIFFERENCE,
+    Arm,
+    Decision,
+    GuardSummary,
+    Interval,
+    Preference,
+    beats,
+    decide,
+    gain,
+    gap,
+    middle_mean,
+    relative_levels,
+)
+from triton_ops.values import Resources, Trial
 
 _DIFFERENT = "an A/A comparison of one config with itself showed a difference"
 _NO_TIME = "the budget left no time to compare the fastest with the default"

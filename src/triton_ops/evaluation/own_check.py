@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from triton_ops.backend import one_line
-from triton_ops.evaluation.criteria import Difference
-from triton_ops.evaluation.parts import kept
+from triton_ops.evaluation.expected import kept
+from triton_ops.evaluation.judges import Difference
 from triton_ops.exceptions import TargetError
 
 Check = Callable[[Any, Any], Any]

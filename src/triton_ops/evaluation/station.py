@@ -6,32 +6,26 @@ Both kinds have the same methods, so the search does not know which kind it uses
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from triton_ops._optional import require
 from triton_ops.backend import Arguments, Kernel, one_line
+from triton_ops.base import require
+from triton_ops.device import DeviceSpec, Turns, current_device, device_lost, turn_key
 from triton_ops.evaluation.candidate import Evaluator
-from triton_ops.evaluation.cases import further_cases, odd_case
-from triton_ops.evaluation.criteria import Precision, reduction_length
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
+from triton_ops.evaluation.judges import Precision, reduction_length
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
-from triton_ops.evaluation.verify import Verifier
+from triton_ops.evaluation.verify import Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
-from triton_ops.hardware import DeviceSpec, current_device, turn_key
-from triton_ops.hardware.state import device_lost
-from triton_ops.measure.guard import guard_for
-from triton_ops.problem import Problem
+from triton_ops.request import CopiedArguments, Effort, GeneratedArguments, OwnedArguments, Task
 from triton_ops.space import Config, Members
-from triton_ops.task.effort import Effort
-from triton_ops.task.task import CopiedArguments, GeneratedArguments, OwnedArguments, Task
-from triton_ops.tolerance import Tolerance
-from triton_ops.trial import Status, Trial
-from triton_ops.work import Work
+from triton_ops.timing import guard_for
+from triton_ops.values import Problem, Status, Tolerance, Trial, Work
 
 RACE = "race"
 """The step that `tell` is called with for each round of the last comparison."""
@@ -287,3 +281,113 @@ def _made(given: Assignment, arguments: Callable[[], Arguments]) -> Arguments:
             f"the arguments of {given.problem} cannot be made on {given.device_name}: {one_line(error)}",
             hint="take a smaller problem",
         ) from error
+
+
+@runtime_checkable
+class TriesAtOnce(Protocol):
+    """Tries configs, several at a time; its methods are called by one thread."""
+
+    @property
+    def room(self) -> int:
+        """How many further configs could be begun now: for each device that tries, one to try and one to follow it."""
+
+    def begin(self, config: Config, best: Trial | None, program: str | None = None) -> None:
+        """Begin to try a config.
+
+        Args:
+            config: The config.
+            best: The best trial so far; the screening of a much slower config ends early.
+            program: Fingerprint of what was compiled; configs with equal ones are the same program. None if not known.
+        """
+
+    def take(self, ready: Callable[[], bool]) -> list[Trial]:
+        """The trials that have finished, in order; some config was begun and not taken.
+
+        This waits until there is one. The list is empty where there is room, and something that could be begun.
+
+        Args:
+            ready: Whether a further config could be begun.
+        """
+
+    def again(self, trials: Iterable[Trial]) -> list[Config]:
+        """The configs among finished trials that are to be tried once more before the last comparison, best first."""
+
+
+@runtime_checkable
+class KeepsEach(Protocol):
+    """What tries configs by itself, and can have each trial kept before it begins with the next one."""
+
+    def keep_with(self, keep: Callable[[Trial], None]) -> None:
+        """From now on call a function with each trial that is going to be taken, before the next one begins.
+
+        Args:
+            keep: The function, which is called in another thread.
+        """
+
+
+class OneAtATime:
+    """A station as what has room for one config.
+
+    Args:
+        station: The station; it tries the config when the trial is taken.
+    """
+
+    def __init__(self, station: TriesConfigs) -> None:
+        self._station = station
+        self._begun: tuple[Config, Trial | None] | None = None
+
+    @property
+    def room(self) -> int:
+        """1 if no config was begun."""
+        return int(self._begun is None)
+
+    def begin(self, config: Config, best: Trial | None, program: str | None = None) -> None:  # noqa: ARG002 - the role's
+        """Note the config."""
+        self._begun = config, best
+
+    def take(self, ready: Callable[[], bool]) -> list[Trial]:  # noqa: ARG002 - there is room for one alone
+        """Try the config that was begun."""
+        assert self._begun is not None
+        (config, best), self._begun = self._begun, None
+        return [self._station.attempt(config, best)]
+
+    def again(self, trials: Iterable[Trial]) -> list[Config]:  # noqa: ARG002 - the role's signature
+        """No config: all were tried by the station that compares the finalists."""
+        return []
+
+
+def at_once(station: TriesConfigs) -> TriesAtOnce:
+    """A station as what tries several configs at once: itself if it does, else with room for one."""
+    return station if isinstance(station, TriesAtOnce) else OneAtATime(station)
+
+
+class TakesTurns:
+    """A station whose trials and comparisons each take a turn on the device.
+
+    Args:
+        station: The station that measures.
+        turns: The turns of this tune.
+    """
+
+    def __init__(self, station: Station, turns: Turns) -> None:
+        self._station, self._turns = station, turns
+
+    @property
+    def facts(self) -> StationFacts:
+        """The facts of the station that measures; a note says how long others were waited for."""
+        found = self._station.facts
+        return replace(found, notes=(*found.notes, *self._turns.notes))
+
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
+        """Try `config` in a turn."""
+        with self._turns.turn(self._station.facts.turn_key):
+            return self._station.attempt(config, best)
+
+    def finals(self, final: FinalRequest) -> Outcome:
+        """Run the last comparison in one turn."""
+        with self._turns.turn(self._station.facts.turn_key):
+            return self._station.finals(final)
+
+    def close(self) -> None:
+        """Close the station that measures."""
+        self._station.close()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from triton_ops._optional import require
 from triton_ops.backend import (
     Arguments,
     Executable,
@@ -25,11 +24,11 @@ from triton_ops.backend import (
     private_copy,
     with_canaries,
 )
-from triton_ops.evaluation.poison import poison
-from triton_ops.hardware import DeviceSpec
-from triton_ops.hardware.state import free_bytes
-from triton_ops.measure import Launch, Timer, choose_timer, sets_needed, timer_of
+from triton_ops.base import require
+from triton_ops.device import DeviceSpec, free_bytes
+from triton_ops.evaluation.poisoned import poison
 from triton_ops.space import Config
+from triton_ops.timing import Launch, Timer, choose_timer, sets_needed, timer_of
 
 Choose: TypeAlias = Callable[..., Timer]
 """Chooses the timer; called as `choose_timer`, and other than `choose_timer` only in simulations."""

@@ -6,6 +6,14 @@ launch, with another pattern for each set; inputs and the memory around outputs 
 is the reference's, or else that of the default config. Inputs that the first config changes, without naming them as
 outputs, are its effects: they are restored before every launch, and compared. A candidate that changes any other input
 is wrong. So is a compiled kernel without atomics that gives other bits when it is launched again.
+
+A case is left out where the arguments are the caller's, since only the caller knows which values an index, a mask or a
+length may have; and where memory is short.
+
+Triton specialises code on whether an integer is 1 or a multiple of 16. An extent that is a multiple of 16 is therefore
+replaced by an odd multiple of 16, which no tile of 32 or more divides, and any other extent by an odd number. Both are
+small, so that a check costs little. An extent is kept where the operation refuses the new one, or where an integer that
+follows from it, such as the number of scales in a row, would be specialised otherwise, or a flag would be another one.
 """
 
 from __future__ import annotations
@@ -16,15 +24,18 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import Arguments, Executable, Kernel, nothing_compiled
-from triton_ops.evaluation.criteria import LITTLE, Difference
+from triton_ops.backend import Arguments, Executable, Kernel, Operation, nothing_compiled
+from triton_ops.device import DeviceSpec, free_bytes
 from triton_ops.evaluation.dissent import Dissent
-from triton_ops.evaluation.expected import Manner, difference, expected, same_bits
+from triton_ops.evaluation.expected import Manner, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
-from triton_ops.evaluation.parts import as_list, kept
+from triton_ops.evaluation.judges import LITTLE, Difference
 from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
 from triton_ops.evaluation.subject import ArgumentSet, Subject, synchronize
+from triton_ops.exceptions import TritonKernelError
+from triton_ops.request import GeneratedArguments
 from triton_ops.space import Config
+from triton_ops.values import Problem, Scalar, TensorSpec
 
 LAUNCH, ODD, BASELINE = "launch", "odd extents", "baseline"
 """Steps that `Verifier.tell` is called with."""
@@ -387,3 +398,129 @@ def _varying(found: Difference) -> str:
 
 def _and(names: Any) -> str:
     return " and ".join(names)
+
+
+_STEP = 16  # Triton specialises integers on being a multiple of this
+_MOST = (65, 127)  # steps: 1,040 is more than four of the widest common tiles, 256; 2,032 makes 16 groups of 128
+_ODD = 1031  # a prime
+
+
+def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> tuple[int, ...] | None:
+    """`shape` with as many odd extents as the operation takes, one after another; None if it takes none."""
+    kinds = _kinds(operation, shape, dtype)
+    if kinds is None:
+        return None
+    found = shape
+    for axis, extent in enumerate(shape):
+        tried = ((*found[:axis], odd, *found[axis + 1 :]) for odd in _odd(extent) if odd != extent)
+        found = next((wanted for wanted in tried if _kinds(operation, wanted, dtype) == kinds), found)
+    return None if found == shape else found
+
+
+def _odd(extent: int) -> tuple[int, ...]:
+    """What may stand for an extent, the smallest first."""
+    if extent <= _STEP:
+        return (extent,)
+    if extent % _STEP:
+        return (min(extent, _ODD),)
+    return tuple(_STEP * (steps - 1 + steps % 2) for most in _MOST if (steps := min(extent // _STEP, most)))
+
+
+def _kinds(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> tuple[object, ...] | None:
+    """How Triton specialises the values of a problem; None if the operation refuses the shape."""
+    try:
+        problem = operation.problem(shape, dtype)
+    except (TritonKernelError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError):
+        return None  # an operation may refuse a shape by any of these errors
+    return tuple(_kind(value) for _, value in problem.arguments)
+
+
+def _kind(value: object) -> object:
+    """What code is compiled for of a value: of an integer its alignment; a flag or a name is a constant of its own."""
+    if isinstance(value, (bool, str)):
+        return value
+    return (value == 1, value % _STEP == 0) if isinstance(value, int) else None
+
+
+_COPIES_OF_A_SET = 5  # the arguments, the copies that restore them, and golden results, of up to thrice the bytes
+_MEMORY_SHARE = 0.25  # of the free memory: a further set of data may take so much
+
+
+def further_cases(first: ArgumentSet, source: object, device: DeviceSpec, device_name: str) -> list[Case]:
+    """Cases of the tuned shape with other data: a second draw, without outliers, and whole numbers.
+
+    An error that shows without outliers may fade beside them, and the other way round.
+
+    Without a second draw, the first data serves again, with outputs that hold another poison.
+
+    Args:
+        first: The arguments of the tuned problem.
+        source: What made them.
+        device: The device that they are on.
+        device_name: Its torch name.
+    """
+    if not isinstance(source, GeneratedArguments):
+        return [Case(first, 1)]
+    outputs = source.operation.kernel.outputs
+    needed = _COPIES_OF_A_SET * _bytes_of(first.arguments)
+    if needed > _MEMORY_SHARE * free_bytes(device, device_name):
+        return [Case(first, 1)]
+    even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
+    cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
+    whole = _of_whole_numbers(source.problem)
+    if whole is not None and needed <= _MEMORY_SHARE * free_bytes(device, device_name):
+        made = replace(source, problem=whole, seed=source.seed + 2)()
+        cases.append(Case(ArgumentSet(made, outputs), 0, "on whole numbers, ", whole=True))
+    return cases
+
+
+def _bytes_of(arguments: Arguments) -> int:
+    return sum(tensor.untyped_storage().nbytes() for tensor in arguments.tensors())
+
+
+def _of_whole_numbers(problem: Problem) -> Problem | None:
+    """The problem with floats drawn from -1, 0 and 1 where they were uniform; None if no input is a uniform float.
+
+    Sums of their products are whole, and so small that tensor cores of every precision add them without rounding.
+    """
+    changed = [(name, _whole(given)) for name, given in problem.arguments]
+    if all(new is old for (_, new), (_, old) in zip(changed, problem.arguments, strict=True)):
+        return None
+    return replace(problem, arguments=tuple(changed))
+
+
+def _even(given: TensorSpec | Scalar) -> TensorSpec | Scalar:
+    outliers = isinstance(given, TensorSpec) and given.fill == "outliers"
+    return replace(given, fill="uniform") if isinstance(given, TensorSpec) and outliers else given
+
+
+def _whole(given: TensorSpec | Scalar) -> TensorSpec | Scalar:
+    if isinstance(given, TensorSpec) and given.fill in ("uniform", "outliers") and "float" in given.dtype:
+        return replace(given, fill="whole")
+    return given
+
+
+def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
+    """The case of odd extents, for configs that the operation's space holds there; None where there is no such problem.
+
+    Only problems that an operation makes from a shape have one.
+
+    Args:
+        source: What made the arguments of the tuned problem.
+        shape: The extents of the tuned problem.
+        dtype: Its dtype, as asked for.
+    """
+    if shape is None or not isinstance(source, GeneratedArguments):
+        return None
+    operation: Operation = source.operation
+    odd = ragged_shape(operation, shape, dtype)
+    if odd is None:
+        return None
+    try:
+        problem = operation.problem(odd, dtype)
+        space = operation.space_for(problem)
+        made = ArgumentSet(replace(source, problem=problem)(), operation.kernel.outputs)
+    except Exception:  # noqa: BLE001 - the operation refuses the shape only when it makes its space or arguments
+        return None
+    label = f"at {'x'.join(map(str, odd))}, "
+    return Case(made, 0, label, holds=lambda config: space.why_not(config) is None)

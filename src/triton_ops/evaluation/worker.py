@@ -15,21 +15,27 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops.backend import one_line, take_allocator, unpack, warm_up
-from triton_ops.backend.users_code import is_installed
+from triton_ops.backend import is_installed, one_line, take_allocator, unpack, warm_up
+from triton_ops.base import require
+from triton_ops.device import make_ready, stay_on
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.process_state import ProcessState
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.hardware import make_ready, stay_on
-from triton_ops.processes.channel import ChildsEnd
-from triton_ops.processes.child import Leftovers, Surroundings, die_with, expendable, import_heavy, strays
-from triton_ops.processes.worker_process import StepStarted
+from triton_ops.processes import (
+    ChildsEnd,
+    Leftovers,
+    StepStarted,
+    Surroundings,
+    die_with,
+    expendable,
+    import_heavy,
+    strays,
+)
 from triton_ops.space import Config
-from triton_ops.trial import Trial
+from triton_ops.values import Trial
 
 
 @dataclass(frozen=True, kw_only=True)

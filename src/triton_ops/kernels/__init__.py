@@ -14,9 +14,33 @@ import importlib
 from pathlib import Path
 from typing import cast
 
+from triton_ops._faces import lazy_face
 from triton_ops.backend import Operation
-from triton_ops.cache import share_lockfile
 from triton_ops.exceptions import TargetError
+from triton_ops.records import share_lockfile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from triton_ops.kernels.attention import flash_attention as flash_attention
+    from triton_ops.kernels.attention import flash_attention_with_lse as flash_attention_with_lse
+    from triton_ops.kernels.choice import tuning as tuning
+    from triton_ops.kernels.choosers import chooser as chooser
+    from triton_ops.kernels.fp8_format import FP8Format as FP8Format
+    from triton_ops.kernels.fp8_gemm.module import FP8Linear as FP8Linear
+    from triton_ops.kernels.fp8_quantize import quantize_fp8 as quantize_fp8
+    from triton_ops.kernels.fp8_quantize import (
+        quantize_fp8_with_overflow_handling as quantize_fp8_with_overflow_handling,
+    )
+    from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8 as dequantize_fp8
+    from triton_ops.kernels.gated_mlp import fused_gated_mlp as fused_gated_mlp
+    from triton_ops.kernels.gated_mlp.module import FusedGatedMLP as FusedGatedMLP
+    from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
+    from triton_ops.kernels.rmsnorm_rope.module import FusedRMSNormRoPE as FusedRMSNormRoPE
+    from triton_ops.kernels.validation import validate_eps as validate_eps
+    from triton_ops.kernels.validation import validate_head_dim as validate_head_dim
+    from triton_ops.kernels.validation import validate_positive_dimensions as validate_positive_dimensions
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__spec__)
 
 _MODULES = {
     "attention": "attention",

@@ -11,8 +11,8 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import Arguments, CompilesAtLaunch, is_tensor, with_scratch
+from triton_ops.base import require
 from triton_ops.exceptions import (
     ConfigValueError,
     DeviceError,
@@ -23,7 +23,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config
-from triton_ops.tensors import contiguous_stride, is_fake
+from triton_ops.values import contiguous_stride, is_fake
 
 _UNITS_UNKNOWN = 132
 _POWERS_OF_TWO = (

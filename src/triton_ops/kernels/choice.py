@@ -15,15 +15,24 @@ from dataclasses import replace
 from typing import Any
 
 from triton_ops.backend import Operation
-from triton_ops.dispatch import ledger
-from triton_ops.dispatch.decision import FALLBACK, RECORD, Decision, Found
-from triton_ops.dispatch.operations import decided, told
-from triton_ops.dispatch.policy import DEFAULT, TUNE, policy_of, within
-from triton_ops.dispatch.sources import ladder_of
-from triton_ops.dispatch.tuner import tune_options
+from triton_ops.dispatch import (
+    DEFAULT,
+    FALLBACK,
+    RECORD,
+    TUNE,
+    Decision,
+    Found,
+    decided,
+    ladder_of,
+    ledger,
+    policy_of,
+    told,
+    tune_options,
+    within,
+)
 from triton_ops.exceptions import SettingsError, TritonKernelError, UnknownTunableError, UntunedError
-from triton_ops.history.recall import cache_folder, recall
 from triton_ops.kernels.call import checked_config
+from triton_ops.records import cache_folder, recall
 from triton_ops.space import Config
 
 _log = logging.getLogger("triton_ops")

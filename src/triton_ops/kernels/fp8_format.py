@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from triton_ops._optional import require
+from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 
 _LARGEST_SCALE = 3.4028234663852886e38  # of float32: the scale of values below 1.3e-36

@@ -1,6 +1,8 @@
 """Pieces that the kernels in Gluon share: names that differ between Triton's versions, and the order of tiles."""
 
-from triton_ops._optional import require
+from __future__ import annotations
+
+from triton_ops.base import require
 
 gluon = require("triton.experimental.gluon", "forms in Gluon")
 gl = require("triton.experimental.gluon.language", "forms in Gluon")

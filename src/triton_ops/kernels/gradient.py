@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
-from triton_ops._optional import require
+from triton_ops.base import require
 
 Forward: TypeAlias = Callable[[bool], tuple[Any, Sequence[Any]]]
 """Runs the kernel; told whether a gradient will be asked for. Returns the result, and the tensors to keep for it.

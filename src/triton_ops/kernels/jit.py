@@ -1,6 +1,8 @@
 """Pieces of Triton code that several of the shipped kernels share."""
 
-from triton_ops._optional import require
+from __future__ import annotations
+
+from triton_ops.base import require
 
 triton = require("triton", "the shipped kernels")
 tl = require("triton.language", "the shipped kernels")

@@ -8,7 +8,7 @@ from typing import Any
 from triton_ops.exceptions import ConfigValueError, ShapeMismatchError
 from triton_ops.kernels.call import multiprocessors
 from triton_ops.space import Constraint
-from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 
 LOADS = ("pointers", "device", "host")
 """How tiles come: from pointers, or by tensor descriptors, which each program or the host makes."""

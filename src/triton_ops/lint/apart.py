@@ -7,18 +7,73 @@ is imported, and so are kernels when their module is. Such kernels have no types
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops.backend import pack
-from triton_ops.backend.offline import compiler_environment
+from triton_ops.backend import compiler_environment, pack
+from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
-from triton_ops.processes.child import Surroundings
-from triton_ops.processes.idle import IdleProcesses
-from triton_ops.processes.worker_process import WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.processes import (
+    IdleProcesses,
+    Leftovers,
+    Surroundings,
+    WorkerDiedError,
+    WorkerHungError,
+    WorkerProcess,
+    command,
+    die_with,
+    end_family,
+    environment,
+    new_mark,
+)
+
+
+def asked(
+    module: str, request: Any, changes: Mapping[str, str], limit_s: float | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """What the `main` of a module answered in a process of its own, which has ended with all that it has started.
+
+    Args:
+        module: Full name of the module; its `main` begins with `question`.
+        request: What it is asked.
+        changes: Changes of the environment, by name.
+        limit_s: Seconds after which the process is ended; None waits for as long as it takes.
+
+    Raises:
+        DeviceError: No process can be started here.
+        subprocess.TimeoutExpired: The limit has passed.
+    """
+    mark = new_mark()
+    words = command(module, os.getpid(), leftovers=Leftovers(mark))
+    try:
+        return subprocess.run(
+            words, input=pickle.dumps(request), capture_output=True, env=environment(changes, mark), timeout=limit_s,
+            check=False, start_new_session=True,
+        )  # fmt: skip
+    finally:
+        end_family(mark)
+
+
+def question() -> tuple[Any, int]:
+    """In the process that is asked: the request, and where `answer` writes to; what user code prints goes to stderr."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    die_with(int(sys.argv[2]), Leftovers.own())
+    return pickle.load(sys.stdin.buffer), kept
+
+
+def answer(where: int, content: bytes) -> None:
+    """Write the whole answer."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(where, left) :]
+
 
 LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rule
 _WHOLE_S = 3600.0

@@ -8,16 +8,14 @@ import resource
 import sys
 
 from triton_ops import settings
-from triton_ops._optional import require
 from triton_ops.backend import one_line, unpack
+from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
 from triton_ops.lint.apart import Request
 from triton_ops.lint.engine import lint_here
 from triton_ops.lint.findings import LintReport
 from triton_ops.lint.steps import STEPS
-from triton_ops.processes.channel import ChildsEnd
-from triton_ops.processes.child import Leftovers, die_with, expendable, import_heavy
-from triton_ops.processes.worker_process import StepStarted
+from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, expendable, import_heavy
 
 _MOST_BYTES = 4 << 30  # of memory that is written, for all that a file computes
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from triton_ops.backend.offline import Built
-from triton_ops.backend.typed_front_end import binary_of
+from triton_ops.backend import Built, binary_of
 from triton_ops.lint.kernel import KernelReading, Variant
 
 OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")

@@ -2,36 +2,139 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
+import io
 import os
+import re
 import sys
+import tokenize
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from triton_ops import settings
-from triton_ops._optional import require
-from triton_ops.backend import HasOperation, Operation
-from triton_ops.backend.errors import one_line
+from triton_ops.backend import HasOperation, Operation, one_line
+from triton_ops.base import require
+from triton_ops.device import Target, named_target, spec_named, target_of
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.hardware import Target, named_target, spec_named, target_of
 from triton_ops.lint.apart import is_interpreted, lint_apart, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, together
-from triton_ops.lint.kernel import COMPILED_FOR, READ_FOR, KernelReading
-from triton_ops.lint.operations import launched_as
+from triton_ops.lint.kernel import COMPILED_FOR, READ_FOR, KernelReading, launched_as
 from triton_ops.lint.rules.base import Rule
 from triton_ops.lint.rules.catalogue import RULES, rule_named
 from triton_ops.lint.run.record import RunRecord
 from triton_ops.lint.run.trial import run_watched
 from triton_ops.lint.source.functions import innermost, kernel_function
-from triton_ops.lint.source.island import Island, island_of, parsed_file, used_names
+from triton_ops.lint.source.island import Island, island_of, parsed_file, source_text, used_names
 from triton_ops.lint.source.kernels import Defined, defined_kernels, tuned_with
 from triton_ops.lint.source.launches import launches
 from triton_ops.lint.steps import STEPS, LostStepError
-from triton_ops.lint.suppress import answered, bad_comments
+
+BAD = "bad-suppression"
+_COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comment:
+    """A comment that answers findings.
+
+    Attributes:
+        line: The line that it stands on.
+        rules: The rules that it names.
+        reason: Why.
+        first: First line that it speaks for.
+        last: Last line that it speaks for.
+    """
+
+    line: int
+    rules: tuple[str, ...]
+    reason: str
+    first: int
+    last: int
+
+
+@lru_cache(maxsize=256)
+def comments(text: str) -> tuple[Comment, ...]:
+    """The comments of a file's text; none if it is no Python."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+        tree = ast.parse(text)
+    except (tokenize.TokenError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    spans = sorted(
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and not hasattr(node, "body")
+    )
+    found = []
+    for token in tokens:
+        if token.type == tokenize.COMMENT and (said := _COMMENT.search(token.string)) is not None:
+            alone = not token.line[: token.start[1]].strip()
+            first, last = _span(spans, token.start[0], alone)
+            names = tuple(name.strip() for name in (said[1] or "").split(",") if name.strip())
+            found.append(
+                Comment(line=token.start[0], rules=names, reason=said[2].strip(" -:—"), first=first, last=last)
+            )
+    return tuple(found)
+
+
+def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> tuple[int, int]:
+    """The lines of the statement that a comment stands in or above."""
+    at = line + 1 if alone and not any(first <= line <= last for first, last in spans) else line
+    return next(((first, last) for first, last in spans if first <= at <= last), (at, at))
+
+
+def answered(findings: Iterable[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
+    """Findings that are left, and those that a comment answers, with its reason."""
+    left: list[Finding] = []
+    answers: list[tuple[Finding, str]] = []
+    for finding in findings:
+        reason = next(
+            (one.reason for one in _of_file(finding.file) if finding.rule in one.rules and one.reason
+             and one.first <= finding.line <= one.last), None,
+        )  # fmt: skip
+        if reason is None:
+            left.append(finding)
+        else:
+            answers.append((finding, reason))
+    return left, answers
+
+
+def bad_comments(file: str) -> list[Finding]:
+    """Comments of a file that name no rule, an unknown one, or no reason."""
+    found = []
+    for one in _of_file(file):
+        unknown = [name for name in one.rules if rule_named(name) is None]
+        what = "names no rule" if not one.rules else f"names {', '.join(unknown)}, which is no rule" if unknown else (
+            "gives no reason" if not one.reason else ""
+        )  # fmt: skip
+        if what:
+            found.append(
+                Finding(
+                    rule=BAD,
+                    kernel="",
+                    file=file,
+                    line=one.line,
+                    symptom="a finding is hidden without an answer",
+                    evidence=f"the comment {what}",
+                    fix="write # triton-ops: ignore[RULE] reason",
+                    level="source",
+                )
+            )
+    return found
+
+
+def _of_file(file: str) -> tuple[Comment, ...]:
+    try:
+        return comments(source_text(Path(file)))
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return ()
+
 
 _INTERPRETED = "its module sets TRITON_INTERPRET before it makes the kernel, which its file alone does not show"
 _FORMS = "name a file, a folder, package.module:kernel, path/file.py:kernel, a shipped kernel, or an Operation"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
+from triton_ops.lint.engine import BAD
 from triton_ops.lint.findings import Finding, LintReport
 from triton_ops.lint.rules.base import Rule
 from triton_ops.lint.rules.catalogue import RULES
-from triton_ops.lint.suppress import BAD
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

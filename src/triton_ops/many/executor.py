@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from triton_ops.compile_pool.shared_cpus import SharedCpus
-from triton_ops.evaluation.idle_worker import Needs
-from triton_ops.progress.events import Listener
-from triton_ops.runner.gate import Gate
-from triton_ops.trial import TuningResult
+from triton_ops.compilation import SharedCpus
+from triton_ops.evaluation import Needs, idle_worker
+from triton_ops.processes import start_thread
+from triton_ops.request import GRACE_S
+from triton_ops.tuner import Gate, Leave, Listener, Prepared
+from triton_ops.values import TuningResult
 
 
 class ExecutorLostError(Exception):
@@ -108,3 +115,179 @@ class TellsReady(Protocol):
         Args:
             call: The function.
         """
+
+
+_log = logging.getLogger("triton_ops")
+
+_HELD_S = 0.3  # the thread of a job that is prepared leaves the interpreter so long to that which has just been let in
+_LOOK_S = 0.1  # between two looks whether a job that waits for its former thread is to end
+_dropped: weakref.WeakValueDictionary[str, threading.Thread] = weakref.WeakValueDictionary()
+"""The threads of jobs that were prepared on one device and dropped there, since another device took them, by name."""
+
+
+class OpensLater:
+    """The gate of one job: closed while the job is prepared, open when the device is its own, or locked for good.
+
+    Args:
+        ready: Is called when enough of the job is prepared, and when all is, which its argument tells; in any thread.
+    """
+
+    def __init__(self, ready: Callable[[bool], None] = lambda _: None) -> None:
+        self._changed, self._ready = threading.Condition(), ready
+        self._leave: Leave | None = None
+        self._ended = False
+
+    def wait(self, prepared: Prepared | None = None) -> Leave:
+        """Wait until the job is let in, which may be before enough is prepared.
+
+        Args:
+            prepared: Tells when enough is prepared; None says that all is.
+
+        Raises:
+            KeyboardInterrupt: The job is to end.
+        """
+        if prepared is None:
+            self._ready(True)
+        else:
+            prepared.enough.add_done_callback(lambda _: self._ready(False))
+            prepared.whole.add_done_callback(lambda _: self._ready(True))
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None)
+            self.check()
+            assert self._leave is not None
+            return self._leave
+
+    def hold(self, seconds: float) -> None:
+        """Wait for so many seconds, or until the job is let in or is to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._leave is not None, timeout=seconds)
+
+    def check(self) -> None:
+        """Do nothing, as long as the job may go on.
+
+        Raises:
+            KeyboardInterrupt: The job is to end.
+        """
+        if self._ended:
+            raise KeyboardInterrupt
+
+    def let_in(self, limit_s: float | None) -> None:
+        """Let the job have the device, for at most so many seconds."""
+        with self._changed:
+            self._leave = Leave(time.monotonic(), limit_s, overlaps=True)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Have the job end."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+class _Tune:
+    """One job in its thread, which begins once the job's former thread has ended: both would tune the same problem."""
+
+    def __init__(
+        self, job: Job, tuned: Callable[[OpensLater], TuningResult], ready: Ready, held_s: float = 0.0
+    ) -> None:
+        self.job, self.gate = job, OpensLater(partial(ready, job.name))
+        self._ready, self._held_s = ready, held_s
+        self.future: Future[TuningResult] = Future()
+        self._tuned, self._before, self._begins = tuned, _dropped.get(job.name), False
+        run = partial(copy_context().run, self._run)  # what the caller has set for launches holds for these too
+        self.thread = threading.Thread(target=run, name=f"triton-ops {job.label}", daemon=True)
+        start_thread(self.thread)
+
+    def drop(self) -> None:
+        """Have it end; whoever begins the job again waits for that, or for the thread that this one waits for."""
+        self.gate.end()
+        if self._begins:
+            _dropped[self.job.name] = self.thread
+
+    def _run(self) -> None:
+        try:
+            while self._before is not None and self._before.is_alive():
+                self._before.join(_LOOK_S)
+                self.gate.check()
+            self.gate.hold(self._held_s)
+            self._begins = True
+            self.gate.check()  # a drop until here has left the former thread in its place
+            result = self._tuned(self.gate)
+        except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+        self._ready(self.job.name, True)  # whatever it was waited for comes no more
+
+
+class LocalExecutor:
+    """Measures jobs on a device of this machine, in worker processes or in this process, as `tune` does.
+
+    Args:
+        shared_cpus: The CPUs that compile, shared with the other executors of this process.
+        device: Torch's name of the device; None measures each job on its own.
+        listener_of: Makes the listener of a job.
+    """
+
+    def __init__(self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
+        self._shared_cpus, self._device, self._listener_of = shared_cpus, device, listener_of
+        self._ahead: dict[str, _Tune] = {}
+        self._now: _Tune | None = None
+        self._dropped: list[_Tune] = []
+        self._ready: Ready = lambda *_: None
+
+    def tell_ready(self, call: Ready) -> None:
+        """From now on have a function called with the name of each job, once enough or all of it is prepared."""
+        self._ready = call
+
+    def prepare(self, jobs: Sequence[Job]) -> None:
+        """Compile for jobs; what was prepared before for others is dropped."""
+        names = [job.name for job in jobs]
+        self._dropped = [each for each in self._dropped if each.thread.is_alive()]
+        for name in [name for name in self._ahead if name not in names]:
+            self._ahead[name].drop()
+            self._dropped.append(self._ahead.pop(name))
+        if jobs and self._now is None:
+            self._start_worker(jobs[0])
+        for job in jobs:
+            if job.name not in self._ahead:
+                self._ahead[job.name] = self._begun(job, held_s=_HELD_S if self._now is not None else 0.0)
+
+    def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
+        """Tune a job when the one before has ended."""
+        prepared = self._ahead.pop(job.name, None)
+        if prepared is None:
+            self._start_worker(job)
+        self._now = prepared or self._begun(job)
+        self._now.gate.let_in(limit_s)
+        return self._now.future
+
+    def close(self) -> None:
+        """End all jobs after the step that each is at, for which this waits some seconds."""
+        tunes = [each for each in (self._now, *self._ahead.values(), *self._dropped) if each is not None]
+        for each in tunes:
+            each.gate.end()
+        until = time.monotonic() + GRACE_S
+        for each in tunes:
+            each.thread.join(max(0.0, until - time.monotonic()))
+            if each.thread.is_alive():
+                _log.warning("%s does not end: it is left behind", each.job.label)
+        self._now, self._ahead, self._dropped = None, {}, []
+
+    def _begun(self, job: Job, held_s: float = 0.0) -> _Tune:
+        listener = self._listener_of(job)
+        return _Tune(
+            job,
+            lambda gate: job.tune(
+                Place(device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener)
+            ),
+            self._ready,
+            held_s,
+        )
+
+    def _start_worker(self, job: Job) -> None:
+        """Start the worker of a job that is measured soon, so that it imports while the first configs compile."""
+        if job.worker is not None:
+            needs = job.worker if self._device is None else (job.worker[0], self._device)
+            if not idle_worker.waits(needs):
+                idle_worker.start(needs)

@@ -29,9 +29,7 @@ from types import ModuleType
 
 import platformdirs
 
-from triton_ops._cpus import usable_cpus
-from triton_ops._files import private_folder, writable
-from triton_ops._hashing import fingerprint
+from triton_ops.base import fingerprint, private_folder, usable_cpus, writable
 
 _HEAVY = "torch"  # the only dependency so large that a folder of bytecode saves time
 _MOST_HELPERS = 8  # so many compile torch's modules in a quarter of a second, before a child imports them

@@ -3,33 +3,239 @@
 The child imports this package and its heavy dependencies with the standard library first on the search path, and only
 then takes over the surroundings of its parent: a file `json.py` of the user's, next to the one that holds a kernel,
 must not be imported in place of the standard library's.
+
+Linux ends a child that asks for it together with the thread that started it, not with the process. A tune in a thread
+of the user's, or of a run of many problems, would take the process that it leaves to the next tune with it.
+
+In a program that has closed its standard streams, as a daemon does, new files get the numbers 0, 1 and 2. A child would
+lose them to its own standard streams, and what this program prints would be written into them.
+
+A process that this package starts has a mark in its environment, which its children, and theirs, inherit. Whoever ends
+the process ends all that have its mark, and their children. What has emptied its environment and left its parent is a
+child of the process that was started here (`child.py`), as long as that lives. All of this needs Linux's `/proc`, of
+the namespace that this process is in; elsewhere only the process group ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import json
 import os
+import queue
 import resource
 import signal
+import socket
 import sys
 import sysconfig
+import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 from triton_ops import settings
-from triton_ops._files import code_folder, make_temporary, remove_temporary
-from triton_ops._optional import require
+from triton_ops.base import code_folder, make_temporary, remove_temporary, require
+from triton_ops.base import proc as _proc
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.bytecode import folder
-from triton_ops.processes.descriptors import close_all
-from triton_ops.processes.family import end_family, members
+
+Made = TypeVar("Made")
+
+_guard = threading.Lock()
+_calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] | None = None
+
+
+def started_to_last(start: Callable[[], Made]) -> Made:
+    """What `start` returns, called in a thread that does not end before this process; what it raises is raised here.
+
+    Args:
+        start: Starts a child process. In the main thread it is called at once.
+
+    Raises:
+        RuntimeError: The thread cannot be started.
+    """
+    if threading.current_thread() is threading.main_thread():
+        return start()
+    made: Future[Made] = Future()
+    _asked().put((made, start))
+    return made.result()
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        DeviceError: The system has no thread left.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise _no_thread(error) from error
+
+
+class Threads(ThreadPoolExecutor):
+    """An executor whose `submit` raises `DeviceError` where the system has no thread left."""
+
+    def submit(self, fn: Callable[..., Made], /, *args: Any, **kwargs: Any) -> Future[Made]:
+        """As of the class above."""
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError as error:
+            if "new thread" not in str(error):  # it is shut down
+                raise
+            raise _no_thread(error) from error
+
+
+def _no_thread(error: RuntimeError) -> DeviceError:
+    hint = "end other processes, or raise their limit: ulimit -u"
+    return DeviceError(f"no thread can be started: {error}", hint=hint)
+
+
+def _asked() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
+    global _calls
+    with _guard:
+        if _calls is None:
+            calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+            threading.Thread(target=_serve, args=(calls,), name="triton-ops starter", daemon=True).start()
+            _calls = calls  # only where the thread is there that serves it
+        return _calls
+
+
+def _serve(calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> None:
+    while True:
+        made, start = calls.get()
+        try:
+            made.set_result(start())
+        except BaseException as error:  # noqa: BLE001 - the thread that asked raises it
+            made.set_exception(error)
+        del made, start  # nothing is held while the thread waits
+
+
+def _forget() -> None:
+    """In a forked child, where the thread is not."""
+    global _guard, _calls
+    _guard, _calls = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+_FIRST = 3
+_MOST = 65_536
+
+
+def pipe() -> tuple[int, int]:
+    """A pipe: a descriptor to read from, and one to write to."""
+    read, write = _moved(*os.pipe())
+    return read, write
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Two sockets that are connected with each other."""
+    ours, theirs = socket.socketpair()
+    one, other = _moved(ours.detach(), theirs.detach())
+    return socket.socket(fileno=one), socket.socket(fileno=other)
+
+
+def file_without_a_name() -> IO[bytes]:
+    """A temporary file that is gone when it is closed."""
+    with tempfile.TemporaryFile() as file:
+        return os.fdopen(_other(file.fileno()), "w+b")
+
+
+def file_in_memory() -> int:
+    """The descriptor of an empty file in memory without a name; -1 where the system has none."""
+    try:
+        return _moved(os.memfd_create("triton_ops"))[0]
+    except (AttributeError, OSError):
+        return -1
+
+
+def close_all() -> None:
+    """Close all descriptors of this process; where none are listed, those up to a number that programs hardly reach."""
+    for descriptor in _proc.own_descriptors() or range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST)):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _moved(*descriptors: int) -> list[int]:
+    """Descriptors for the same files in place of these, none of which is a standard stream's."""
+    moved: list[int] = []
+    try:
+        moved.extend(map(_other, descriptors))
+    except OSError:
+        for descriptor in moved:
+            os.close(descriptor)
+        raise
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return moved
+
+
+def _other(descriptor: int) -> int:
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST)
+
+
+_MOST_S = 2.0  # waited for processes that were killed to be gone
+_LOOK_S = 0.005
+
+
+def new_mark() -> str:
+    """A mark that no other process has."""
+    return os.urandom(8).hex()
+
+
+def end_family(mark: str) -> None:
+    """Kill all processes with a mark and their children, but not this process, until there is none.
+
+    Cost: 10 µs for each process of this user, twice.
+    """
+    until = time.monotonic() + _MOST_S
+    while (found := members(mark)) and time.monotonic() < until:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_S)
+
+
+def members(mark: str) -> set[int]:
+    """The processes with a mark and their children, without this one and without those that have ended."""
+    processes, sought = _own_processes(), mark.encode()
+    found = further = {pid for pid in processes if sought in _proc.environment(pid)} - {os.getpid()}
+    if found:
+        parents = {pid: _proc.parent(pid) for pid in processes}
+        while further:
+            further = {pid for pid, parent in parents.items() if parent in further} - found - {os.getpid()}
+            found |= further
+    return {pid for pid in found if not _proc.ended(pid)}
+
+
+def _own_processes() -> list[int]:
+    if not _proc.is_own():
+        return []
+    me = os.geteuid()
+    try:
+        with os.scandir(_proc.PLACE) as entries:
+            return [int(entry.name) for entry in entries if entry.name.isdigit() and _belongs_to(entry, me)]
+    except OSError:
+        return []
+
+
+def _belongs_to(entry: os.DirEntry[str], user: int) -> bool:
+    try:
+        return entry.stat().st_uid == user
+    except OSError:
+        return False
+
 
 OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that people and systems send: a process that dies of one has not crashed."""

@@ -19,14 +19,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from triton_ops._files import TemporaryFolder
+from triton_ops.base import TemporaryFolder
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes.awake_clock import AwakeClock
 from triton_ops.processes.channel import Channel, GarbledError
-from triton_ops.processes.child import OUTSIDE, Leftovers, command, environment
-from triton_ops.processes.descriptors import file_in_memory, pipe
-from triton_ops.processes.family import end_family, new_mark
-from triton_ops.processes.starter import started_to_last
+from triton_ops.processes.child import (
+    OUTSIDE,
+    Leftovers,
+    command,
+    end_family,
+    environment,
+    file_in_memory,
+    new_mark,
+    pipe,
+    started_to_last,
+)
 
 _LINES = 20  # of a worker's output that are kept
 _NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -8,7 +8,7 @@ from math import expm1
 from statistics import quantiles
 from typing import Literal, TypeAlias
 
-from triton_ops.ranking.rank_correlation import spearman
+from triton_ops.cost_model import spearman
 from triton_ops.report.facts import Report
 from triton_ops.report.words import headline
 from triton_ops.space import Config

@@ -9,17 +9,42 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from triton_ops.cache import Record
+from triton_ops.device import Placed, Roofline
 from triton_ops.exceptions import RecordingError
-from triton_ops.hardware.roofline import Placed, Roofline
-from triton_ops.history.run_log import Finalist, Origin, Preview, Resumed, Run, Tried
-from triton_ops.landscape.sensitivity import Sensitivity, sensitivity
-from triton_ops.measure.decision import gap
-from triton_ops.measure.stats import Interval, middle_mean
-from triton_ops.replay.recording import recording_of
-from triton_ops.report.paste import paste_lines
-from triton_ops.space import Config
-from triton_ops.trial import Status, Trial, totals
+from triton_ops.lab import Sensitivity, recording_of, sensitivity
+from triton_ops.records import Finalist, Preview, Record, Resumed, Run, TrialOrigin, Tried, dumps, lock_of
+from triton_ops.ship import OPTIONS
+from triton_ops.space import Config, source_of
+from triton_ops.timing import Interval, gap, middle_mean
+from triton_ops.values import Status, Trial, totals
+
+
+def paste_lines(config: Config, record: Record | None) -> dict[str, str]:
+    """Texts to paste, by where they go; the lockfile only where the run left a record that a lockfile takes."""
+    call = _config_call(config.plain)
+    found = {
+        "triton.Config": call,
+        "decorator": f"@triton_ops.autotune(configs=[{call}])",
+        "plain values": _source(dict(config.plain)),
+    }
+    if record is not None:
+        lock, left = lock_of([record])
+        if not left:
+            found["lockfile"] = dumps(lock)
+    return found
+
+
+def _config_call(config: Mapping[str, Any]) -> str:
+    """The call that makes the `triton.Config`; options at their place after the tunables, and none that is null."""
+    tunables = {name: value for name, value in config.items() if name not in OPTIONS}
+    options = [f"{name}={config[name]!r}" for name in OPTIONS if config.get(name) is not None]
+    return f"triton.Config({', '.join([_source(tunables), *options])})"
+
+
+def _source(values: Mapping[str, Any]) -> str:
+    """Values as Python's source, with members of an `Enum` and dtypes in place of the names that a config has."""
+    return f"{{{', '.join(f'{name!r}: {source_of(value)}' for name, value in values.items())}}}"
+
 
 DROPPED_BY = {
     Status.CONSTRAINT: "a constraint of the space",
@@ -127,7 +152,7 @@ class Report:
     @cached_property
     def default(self) -> Trial | None:
         """The trial of the config that others are compared with; None if none was tried as the default."""
-        tried = (event for event in self.run.events if isinstance(event, Tried) and event.origin is Origin.DEFAULT)
+        tried = (event for event in self.run.events if isinstance(event, Tried) and event.origin is TrialOrigin.DEFAULT)
         first = next(tried, None)
         config = self.record.default if self.record is not None else None if first is None else first.trial.config
         return None if config is None else self.run.trials.get(config)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triton_ops.report.facts import Report
 from triton_ops.space import Config
-from triton_ops.trial import Trial
+from triton_ops.values import Trial
 
 FAILED = "failed"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from triton_ops._text import gain_text
-from triton_ops.hardware.roofline_words import reached, roof_rows
-from triton_ops.measure.stats import Interval
+from triton_ops.base import gain_text
+from triton_ops.device import reached, roof_rows
 from triton_ops.report.facts import Contender, Report, Row
 from triton_ops.report.shapes import ProblemRow
-from triton_ops.trial import Trial
+from triton_ops.timing import Interval
+from triton_ops.values import Trial
 
 
 def ms_text(trial: Trial) -> str:

@@ -22,21 +22,64 @@ enumerated beyond 30,000 configs: `open_configs.py` holds a sample that grows ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.search.base import SMALL, Prior
-from triton_ops.search.compiler_columns import CompilerColumns, wasteful
-from triton_ops.search.encoding import Encoder, Floats
-from triton_ops.search.gains import ExpectedGains, GainEstimator
-from triton_ops.search.neighbours import neighbours
+from triton_ops.search.columns import CompilerColumns, Encoder, Floats, wasteful
+from triton_ops.search.gains import ExpectedGains, GainEstimator, Priors
+from triton_ops.search.neighbouring import neighbours
 from triton_ops.search.open_configs import OpenConfigs
-from triton_ops.search.priors import Priors
-from triton_ops.search.spread import farthest, middle
+from triton_ops.search.roles import SMALL, Prior
+from triton_ops.search.sampling import draws, farthest, middle
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Compiled, Trial
+from triton_ops.values import Compiled, Trial
+
+
+def up_to(count: int, following: Callable[[], Config | None]) -> list[Config]:
+    """The next `count` configs of `following`, or fewer if `following` returns None before."""
+    return list(islice(iter(following, None), count))
+
+
+class Remaining:
+    """The configs of a space that were not taken yet.
+
+    Args:
+        space: The space.
+        rng: Draws the random configs.
+    """
+
+    def __init__(self, space: ConfigSpace, rng: random.Random) -> None:
+        self._names = set(space.tunables)
+        self._draws = draws(space, rng)
+        self._taken: set[Config] = set()
+
+    def __contains__(self, config: Config) -> bool:
+        return config not in self._taken
+
+    def take(self, config: Config) -> Config:
+        """Mark `config` as taken and return it."""
+        self._taken.add(config)
+        return config
+
+    def told(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The trials of this space among `trials`; their configs are marked as taken."""
+        mine = [trial for trial in trials if set(trial.config) == self._names]
+        self._taken.update(trial.config for trial in mine)
+        return mine
+
+    def first(self, configs: Iterable[Config]) -> Config | None:
+        """Take the first of `configs` that is not taken yet; None if all are taken."""
+        found = next((config for config in configs if config in self), None)
+        return None if found is None else self.take(found)
+
+    def any(self) -> Config | None:
+        """Take a random config; None when all are taken, which ends a search."""
+        return self.first(self._draws)
+
 
 _START = 7  # configs spread over the space before the surrogate is used
 _START_COMPILED = 4  # the same with compiled configs, whose figures tell much of the rest

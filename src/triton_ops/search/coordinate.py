@@ -16,9 +16,9 @@ from itertools import chain, combinations, product
 from typing import Any
 
 from triton_ops.exceptions import SettingsError
-from triton_ops.search.remaining import Remaining, up_to
+from triton_ops.search.auto import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace, Value
-from triton_ops.trial import Trial
+from triton_ops.values import Trial
 
 _STARTS = 4  # random configs, from the best of which a walk starts
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from triton_ops.search.encoding import Floats
-from triton_ops.trial import Measurement, Trial
+from triton_ops.search.columns import Floats
+from triton_ops.values import Measurement, Trial
 
 _LEARNED = 400  # most trials that are learned: more would take seconds
 _SLOW = 0.3  # factor on differences above the median

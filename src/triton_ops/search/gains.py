@@ -1,22 +1,174 @@
-"""The expected gain of each config, from the surrogate, the priors and the compile times together."""
+"""The expected gain of each config, from the surrogate, the priors and the compile times together.
+
+Each prior is one column of expected log time. A search's expectation of a config is a weighted sum of the columns, plus
+the surrogate's expectation of the rest. The weights start at an even share each, that of a record of another place at
+less where the model of this problem orders the configs differently, and follow the measurements by a Bayesian linear
+regression: a prior that orders the measured configs wrongly soon has no weight.
+
+A failed trial costs as much as another and brings nothing, so an expected gain counts by the chance that there is one.
+Failures mostly have a cause that follows the tunables, such as memory, so that a surrogate of "ran" (1) and "failed"
+(0) knows after a few of them where the rest is. Far from all trials the chance is the share of those that ran.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.search.chance import Chance
-from triton_ops.search.compiler_columns import CompilerColumns
-from triton_ops.search.correlation import ByDistance, ByTunables, Correlation
-from triton_ops.search.encoding import Encoder, Floats
+from triton_ops.search.columns import CompilerColumns, Encoder, Floats
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.open_configs import OpenConfigs
-from triton_ops.search.priors import Priors
-from triton_ops.search.surrogate import Surrogate, expected_improvement
+from triton_ops.search.roles import LearnsPreviews, Prior
+from triton_ops.search.surrogate import ByDistance, ByTunables, Correlation, Surrogate, expected_improvement
 from triton_ops.space import Config
-from triton_ops.trial import Status, Trial
+from triton_ops.values import Compiled, Status, Trial
+
+_DOUBT = 0.5  # standard deviation of a weight before any measurement; its expectation is its share
+_ROUGHNESS = 0.25  # standard deviation of log time around a good prior
+_CANNOT_RUN = 3.0  # standard deviations above the average for a config that a prior expects not to run
+_RECORDS = 0.5  # weight of a record that agrees with this problem's priors, in weights of one of these
+_LARGEST_WEIGHT = 1.5  # most that one prior may weigh
+_STALE = 1.25  # priors are asked anew after so many times the trials
+
+
+class Priors:
+    """The columns of several priors; without priors every sum is 0.
+
+    Args:
+        priors: Prior knowledge of this problem, such as a model of it.
+        records: Prior knowledge from other places.
+        typical: Configs of the space; their average stands for a config that a prior does not know.
+
+    Attributes:
+        own: The number of columns of this problem, which are the first columns.
+        edition: A number that rises after each quarter more trials, when the priors' costs may have changed.
+        compiled: Configs whose costs may have changed since because they were compiled, in that order.
+    """
+
+    def __init__(self, priors: Sequence[Prior], records: Sequence[Prior], typical: Sequence[Config]) -> None:
+        self._all = (*priors, *records)
+        self.own = len(priors)
+        self._told, self._next_edition = 0, 1.0
+        self.edition = 0
+        self.compiled: list[Config] = []
+        logs = self._logs(typical)
+        logs[np.isinf(logs)] = math.nan
+        known = np.maximum((~np.isnan(logs)).sum(axis=0), 1)
+        self._centre = np.nansum(logs, axis=0) / known
+        off = np.nan_to_num(logs - self._centre)
+        self._scale = np.maximum(np.sqrt((off**2).sum(axis=0) / known), 1e-9)
+        self._trust = self._trusted(off / self._scale)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def leading(self) -> int:
+        """The number of priors, from the first on, that choose the first configs: this problem's, else all."""
+        return self.own or len(self._all)
+
+    def columns(self, configs: Sequence[Config]) -> Floats:
+        """Expected log time by each prior less its average; 0 for an unknown config, high for an expected failure.
+
+        Returns:
+            Shape (number of configs, number of priors).
+        """
+        off = self._logs(configs) - self._centre
+        found: Floats = np.nan_to_num(np.where(np.isposinf(off), _CANNOT_RUN * self._scale, off))
+        return found
+
+    def features(self, columns: Floats) -> Floats:
+        """The columns in units of their spread over the space, for the surrogate."""
+        found: Floats = np.clip(columns / (4 * self._scale), -1.0, 1.0)  # a range of about 1, as the tunables' columns
+        return found
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Pass finished trials on to all priors."""
+        for prior in self._all:
+            prior.tell(trials)
+        self._told += len(trials)
+        if self._told >= self._next_edition:
+            self._next_edition = self._told * _STALE + 1
+            self.edition += 1
+
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Pass the compiler's results on to the priors that learn from them."""
+        for prior in self._all:
+            if isinstance(prior, LearnsPreviews):
+                prior.take_previews(found)
+        self.compiled += [one.config for one in found]
+
+    def weights(self, columns: Floats, values: Floats) -> Floats:
+        """The weight of each column, 0 to 1.5, by the columns and the values of the measured configs."""
+        count = columns.shape[1]
+        share = self._trust[:count] / max(float(self._trust[:count].sum()), 1e-9)
+        if count == 0 or len(values) < 2:
+            return share
+        centred = columns - columns.mean(axis=0)
+        precision = centred.T @ centred / _ROUGHNESS**2 + np.eye(count) / _DOUBT**2
+        rest = values - values.mean() - centred @ share
+        found: Floats = np.clip(
+            share + np.linalg.solve(precision, centred.T @ rest / _ROUGHNESS**2), 0.0, _LARGEST_WEIGHT
+        )
+        return found
+
+    def _trusted(self, columns: Floats) -> Floats:
+        """How much each prior counts at first: 1, and a record of another place by its agreement with this problem's.
+
+        The agreement is the square of the correlation with the mean of this problem's priors. Where a model tells how
+        this problem differs from the other, a record that is of no such place does not delay the search.
+        """
+        found = np.ones(len(self._all))
+        if self.own and len(self._all) > self.own and len(columns):
+            model = columns[:, : self.own].mean(axis=1)
+            records = columns[:, self.own :]
+            alike = records.T @ model / np.maximum(np.linalg.norm(records, axis=0) * np.linalg.norm(model), 1e-9)
+            found[self.own :] = _RECORDS * np.clip(alike, 0.0, 1.0) ** 2
+        return found
+
+    def _logs(self, configs: Sequence[Config]) -> Floats:
+        """The logarithms of the priors' scores; shape (number of configs, number of priors)."""
+        costs = [[_log(score) for score in prior.score(configs)] for prior in self._all] if configs else []
+        return np.array(costs, dtype=float).reshape(len(self._all), len(configs)).T
+
+
+def _log(score: float) -> float:
+    return math.log(score) if score > 0 else math.nan
+
+
+_LEAST = 0.02  # least chance, because the surrogate is sometimes too sure
+
+
+class Chance:
+    """The chance of each config to run; 1 until one config has failed and another has run.
+
+    Args:
+        correlation: How alike the chances of two rows are expected to be.
+    """
+
+    def __init__(self, correlation: Correlation) -> None:
+        self._correlation = correlation
+        self._surrogate: Surrogate | None = None
+        self.known = False
+
+    def learn(self, rows: Floats, ran: Sequence[bool]) -> None:
+        """Learn which rows ran, in place of all before."""
+        failed = len(ran) - sum(ran)
+        self.known = 0 < failed < len(ran)
+        if self.known:
+            self._surrogate = self._surrogate or Surrogate(self._correlation)
+            self._surrogate.learn(rows, np.array(ran, dtype=float), np.zeros(len(ran)))
+
+    def of(self, rows: Floats) -> Floats:
+        """The chance of each row, from 0.02 to 1."""
+        if not self.known or self._surrogate is None:
+            return np.ones(len(rows))
+        found: Floats = np.clip(self._surrogate.predict(rows)[0], _LEAST, 1.0)
+        return found
+
 
 _PATIENCE = 4.0  # a config that compiles for more than so many times the usual seconds needs a larger gain
 _FAST_S = 1.0  # shorter compile times count as this

@@ -10,9 +10,9 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from triton_ops.search.remaining import Remaining, up_to
+from triton_ops.search.auto import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Trial
+from triton_ops.values import Trial
 
 _AMONG = 100  # configs compared for each proposal
 

@@ -14,11 +14,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.search.encoding import Encoder, Floats
-from triton_ops.search.neighbours import neighbours
-from triton_ops.search.random_search import draws
-from triton_ops.space import Config, ConfigSpace
-from triton_ops.space.whole import all_configs
+from triton_ops.search.columns import Encoder, Floats
+from triton_ops.search.neighbouring import neighbours
+from triton_ops.search.sampling import draws
+from triton_ops.space import Config, ConfigSpace, all_configs
 
 _WHOLE = 30_000  # most valid configs of a space that is held whole: about 30 MB, and 0.5 s to encode
 _SAMPLE = 2_000  # random configs that are added to the sample at a time

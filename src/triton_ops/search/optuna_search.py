@@ -12,10 +12,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops.search.remaining import Remaining, up_to
+from triton_ops.base import require
+from triton_ops.search.auto import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Trial
+from triton_ops.values import Trial
 
 _TRIES = 20  # proposals in a row that may be invalid or known
 _PURPOSE = "the search `optuna`"

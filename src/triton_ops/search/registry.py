@@ -8,20 +8,20 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
-from triton_ops._optional import preload
+from triton_ops.base import preload
 from triton_ops.exceptions import SettingsError
-from triton_ops.search.base import SMALL, Prior, Searcher
+from triton_ops.search.roles import SMALL, Prior, Searcher
 from triton_ops.space import ConfigSpace
-from triton_ops.trial import Trial
+from triton_ops.values import Trial
 
 SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
-    "random": ("random_search", "random_search"),
-    "exhaustive": ("exhaustive", "exhaustive_search"),
+    "random": ("sampling", "random_search"),
+    "exhaustive": ("sampling", "exhaustive_search"),
     "latin": ("latin", "LatinSearch"),
-    "local": ("local", "LocalSearch"),
-    "evolution": ("evolution", "EvolutionSearch"),
-    "annealing": ("annealing", "AnnealingSearch"),
+    "local": ("walks", "LocalSearch"),
+    "evolution": ("walks", "EvolutionSearch"),
+    "annealing": ("walks", "AnnealingSearch"),
     "coordinate": ("coordinate", "CoordinateDescent"),
     "coordinate-all": ("coordinate", "in_all_directions"),
     "optuna": ("optuna_search", "OptunaSearch"),

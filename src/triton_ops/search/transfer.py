@@ -12,12 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from triton_ops.search.correlation import ByDistance
-from triton_ops.search.encoding import Encoder, Floats
+from triton_ops.search.columns import Encoder, Floats
 from triton_ops.search.evidence import most_telling, noise_of, values_of
-from triton_ops.search.surrogate import Surrogate
+from triton_ops.search.surrogate import ByDistance, Surrogate
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.trial import Trial
+from triton_ops.values import Trial
 
 _FAR = 8.0  # at this distance, ratios are taken to the power 1/e
 _FEWEST = 3  # ok trials that the surrogate needs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from triton_ops._hashing import canonical_json
+from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.space.members import Members, given_back
 from triton_ops.space.tunable import DEEPEST, Value, checked_value

@@ -14,7 +14,7 @@ from enum import Enum
 from inspect import getattr_static
 from typing import Any, TypeAlias
 
-from triton_ops._hashing import canonical_json
+from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigValueError
 
 Member: TypeAlias = "Any"

@@ -8,24 +8,70 @@ nothing until its configs are asked for, and that no config is valid is found ou
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from triton_ops._hashing import canonical_json, fingerprint
+from triton_ops.base import canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config
 from triton_ops.space.constraint import Constraint
-from triton_ops.space.groups import Completions, Found, Group, groups_of
-from triton_ops.space.listed import flat_configs, values_of_config
 from triton_ops.space.members import Members, members_among, named_shortly, values_of_members
 from triton_ops.space.tunable import Tunable, as_tunable
-from triton_ops.space.walk import Asks, TooManyAsks, Walk
+from triton_ops.space.walk import Asks, Completions, Found, Group, TooManyAsks, Walk, groups_of
+
+_TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
+
+
+def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
+    """Mappings and `triton.Config` objects as configs with the same names.
+
+    Raises:
+        SpaceError: A config is neither, or has a `pre_hook`, which a stored config cannot have.
+    """
+    triton_configs = [config for config in configs if not isinstance(config, Mapping)]
+    optional = [
+        name
+        for name in ("num_ctas", "maxnreg", "ir_override")
+        if any(_option(config, name) != _TRITON_OPTIONS[name] for config in triton_configs)
+    ]
+    for config in configs:
+        yield (Config(config) if isinstance(config, Mapping) else _flat(config, ["num_warps", "num_stages", *optional]))
+
+
+def values_of_config(config: Any) -> Mapping[str, Any]:
+    """The values of a mapping or of a `triton.Config`, as they were given."""
+    found: Mapping[str, Any] = config if isinstance(config, Mapping) else config.kwargs
+    return found
+
+
+def _flat(config: Any, options: list[str]) -> Config:
+    if not isinstance(getattr(config, "kwargs", None), Mapping):
+        raise SpaceError(f"{config!r} is neither a mapping nor a triton.Config", hint="give a list of either")
+    if getattr(config, "pre_hook", None) is not None:
+        raise SpaceError(
+            f"triton.Config ({config}) has a pre_hook, which a stored configuration cannot hold",
+            hint="give the list itself as the space, or the hook to the kernel: TritonKernel(..., pre_hook=...)",
+        )
+    own = {name: value for name, value in _brought(config).items() if name not in _TRITON_OPTIONS}
+    return Config({**own, **{name: _option(config, name) for name in options}})
+
+
+def _brought(config: Any) -> Mapping[str, Any]:
+    """What a config brings to a launch, which a class of the caller's may give in its own way."""
+    found: Mapping[str, Any] = config.all_kwargs() if hasattr(config, "all_kwargs") else getattr(config, "kwargs", {})
+    return found
+
+
+def _option(config: Any, name: str) -> Any:
+    return _brought(config).get(name, getattr(config, name, None))
+
 
 _ESTIMATE_SAMPLES = 4_000  # gives a standard error of the valid share below 0.8 %
 _REJECTION_TRIES = 100
@@ -394,3 +440,47 @@ def _plain_text(given: Mapping[str, Any]) -> str | None:
     if all(type(values) in (list, tuple) and _PLAIN.issuperset(map(type, values)) for values in given.values()):
         return repr(given)
     return None
+
+
+_MOST_ASKS = 1_000_000  # of the constraints of all groups together: at most about two seconds
+
+
+def all_configs(space: ConfigSpace, most: int) -> list[Config] | None:
+    """Every valid config, in the order of enumeration; None if there are more than `most`, or finding them takes long.
+
+    Each group of tunables that constraints join is walked by itself, once: the cost goes by what the constraints leave
+    of the groups, and not by the combinations of all values.
+
+    Cost: at most a million asks of constraints, two seconds; for most spaces some hundredths of a second.
+
+    Raises:
+        ConstraintError: A predicate raised.
+    """
+    if space.size.valid > most:
+        return None
+    if space.listed is not None:
+        return list(space)
+    if not all(constraint.kept_by({}) for constraint in space.constraints if not constraint.names):
+        return []
+    rows = _rows_of_groups(groups_of(space.tunables, space.constraints), most)
+    if rows is None or math.prod(map(len, rows)) > most:
+        return None
+    places = {name: {repr(value): at for at, value in enumerate(it.values)} for name, it in space.tunables.items()}
+
+    def place(values: Mapping[str, Any]) -> tuple[int, ...]:
+        return tuple(known[repr(values[name])] for name, known in places.items())  # the text tells True from 1
+
+    joined = ({name: value for row in found for name, value in row.items()} for found in itertools.product(*rows))
+    return [Config({name: values[name] for name in places}) for values in sorted(joined, key=place)]
+
+
+def _rows_of_groups(groups: tuple[Group, ...], most: int) -> list[list[dict[str, Any]]] | None:
+    """The rows of each group; None if one has more than `most`, or if they cannot be found in time."""
+    asks, found = Asks(_MOST_ASKS), []
+    try:
+        for group in groups:
+            walk = Walk(group.names, group.joined, group.domains, asks=asks)
+            found.append(list(itertools.islice(walk.rows(), most + 1)))
+    except TooManyAsks:
+        return None
+    return None if all(found) and any(len(rows) > most for rows in found) else found

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any, TypeAlias, cast
 
-from triton_ops._hashing import canonical_json
+from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigValueError, EmptySpaceError
 from triton_ops.space.members import is_member, member_name, members_among
 

@@ -4,6 +4,10 @@ A constraint is asked as soon as all but one of its tunables have a value, for e
 A value of the first tunable that goes with no value of the last is therefore refused before the tunables between them
 are chosen. A search that asks predicates more often than its limit allows ends with `TooManyAsks`, so that it always
 ends.
+
+The valid configs of a space are the product of the valid rows of its groups. Whether there is any, which is first, how
+many there are and how to draw one is therefore asked of each group by itself, in its own few combinations, and never of
+the product of all tunables.
 """
 
 from __future__ import annotations
@@ -12,10 +16,13 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from triton_ops.space.constraint import Constraint
-from triton_ops.space.tunable import Value
+from triton_ops.space.tunable import Tunable, Value
 
 Domains: TypeAlias = Mapping[str, Sequence[Value]]  # the values that each tunable may still take, in order
 
@@ -183,3 +190,173 @@ def narrowed_by_projections(
 def _keeps(constraint: Constraint, axes: Sequence[Sequence[Value]], row: tuple[int, ...]) -> bool:
     chosen = (values[at] for values, at in zip(axes, row, strict=True))
     return constraint.kept_by(dict(zip(constraint.names, chosen, strict=True)))
+
+
+_FIRST_ASKS = 20_000  # asks of the first search for a row, which ends much sooner in nearly every space
+_LONGER_ASKS = 200_000  # asks of each further search: about 0.3 s
+_RESTARTS = 5  # searches from random beginnings, after those in order
+_PREFIX_ASKS = 20_000  # asks of a search whether some values can be completed; beyond, they count as if they could
+_MOST_PREFIXES = 100_000  # prefixes whose answer is remembered: about 30 MB
+_DRAWS = 100  # of whole rows by chance, before a walk looks for one
+_DRAW_ASKS = 100_000  # asks of that walk
+COUNT_LIMIT = 50_000  # combinations of a group that are counted in any case, and asks for those of a larger: 0.1 s
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search for a row of a group came to.
+
+    Attributes:
+        row: The row; None if there is none, or none was found.
+        sure: Whether there is none if `row` is None; otherwise the search ended before it knew.
+        refusing: Where `row` is None, the constraints that refused all that was asked.
+    """
+
+    row: Mapping[str, Value] | None
+    sure: bool = True
+    refusing: tuple[Constraint, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tunables that constraints join, or one tunable that none joins to another.
+
+    Attributes:
+        names: The tunables, in the order of the space.
+        constraints: All constraints over them.
+        given: All values of each tunable.
+    """
+
+    names: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
+    given: Domains
+
+    @cached_property
+    def domains(self) -> Domains:
+        """The values that no constraint over one tunable refuses."""
+        return narrowed_alone(self.constraints, self.given)
+
+    @property
+    def joined(self) -> tuple[Constraint, ...]:
+        """The constraints over two or more tunables."""
+        return tuple(constraint for constraint in self.constraints if len(constraint.names) > 1)
+
+    @cached_property
+    def count(self) -> int | None:
+        """The number of rows; None if counting them would take long."""
+        total = math.prod(len(self.domains[name]) for name in self.names)
+        if not self.joined:
+            return total
+        try:
+            asks = Asks(None if total <= COUNT_LIMIT else COUNT_LIMIT)
+            return sum(1 for _ in Walk(self.names, self.joined, self.domains, asks=asks).rows())
+        except TooManyAsks:
+            return None
+
+    @cached_property
+    def first(self) -> Found:
+        """The first row in the order of the tunables' values; another one where that cannot be found in time.
+
+        Cost: at most 1,220,000 asks of predicates beside those of single constraints, in about two seconds.
+        """
+        found = self._search(_FIRST_ASKS, self.domains)
+        if found.sure:
+            return found
+        domains, refusing = narrowed_by_projections(self.joined, self.domains)
+        if refusing is not None:
+            return Found(None, refusing=(refusing,))
+        found = self._search(_LONGER_ASKS, domains)
+        return found if found.sure else self._search_by_chance(domains, random.Random(0))
+
+    def draw(self, rng: random.Random) -> Mapping[str, Value] | None:
+        """A random row; None if there is none, or none was found.
+
+        The row is uniform if it is found by chance soon; otherwise a walk takes random values one by one.
+        """
+        if not all(self.domains.values()):
+            return None
+        for _ in range(_DRAWS):
+            row = {name: rng.choice(self.domains[name]) for name in self.names}
+            if all(constraint.kept_by(row) for constraint in self.joined):
+                return row
+        return self._search(_DRAW_ASKS, self.domains, rng=rng).row or self.first.row
+
+    def can_complete(self, chosen: Mapping[str, Value]) -> bool:
+        """Whether some row begins with `chosen`, the values of the group's first tunables.
+
+        True may be wrong where the answer takes long; False never is.
+        """
+        found = self._search(_PREFIX_ASKS, self.domains, chosen)
+        return found.row is not None or not found.sure
+
+    def _search_by_chance(self, domains: Domains, rng: random.Random) -> Found:
+        """A row by walks that take random values, and after the first also the tunables in random order."""
+        names = list(self.names)
+        for _ in range(_RESTARTS):
+            found = self._search(_LONGER_ASKS, domains, rng=rng, names=names)
+            if found.sure:
+                return found
+            rng.shuffle(names)
+        return found
+
+    def _search(
+        self,
+        most_asks: int,
+        domains: Domains,
+        chosen: Mapping[str, Value] | None = None,
+        *,
+        rng: random.Random | None = None,
+        names: Sequence[str] = (),
+    ) -> Found:
+        """The first row of a walk that begins with `chosen`."""
+        walk = Walk(names or self.names, self.joined, domains, asks=Asks(most_asks), rng=rng)
+        try:
+            return Found(next(walk.rows(chosen), None), refusing=self.constraints)
+        except TooManyAsks:
+            return Found(None, sure=False, refusing=self.constraints)
+
+
+class Completions:
+    """Whether the values chosen so far, over all groups, can be completed in the group of the one chosen last.
+
+    It is asked only after a tunable whose group goes on later than at the next tunable: a walk finds out the rest by
+    itself. Answers are remembered.
+    """
+
+    def __init__(self, names: Sequence[str], groups: Sequence[Group]) -> None:
+        self._prefixes: dict[str, tuple[Group, tuple[str, ...]]] = {}
+        self._known: dict[tuple[str, str], bool] = {}
+        following = dict(pairwise(names))
+        for group in groups:
+            for at, name in enumerate(group.names[:-1], 1):
+                if following[name] != group.names[at]:
+                    self._prefixes[name] = (group, group.names[:at])
+
+    def __call__(self, name: str, chosen: Mapping[str, Value]) -> bool:
+        """Whether the group of `name`, which was chosen last, has a row with the values chosen so far."""
+        if name not in self._prefixes:
+            return True
+        group, names = self._prefixes[name]
+        prefix = {known: chosen[known] for known in names}
+        key = (name, repr(list(prefix.values())))  # the text tells True from 1
+        if key not in self._known:
+            if len(self._known) >= _MOST_PREFIXES:
+                self._known.clear()
+            self._known[key] = group.can_complete(prefix)
+        return self._known[key]
+
+
+def groups_of(tunables: Mapping[str, Tunable], constraints: Sequence[Constraint]) -> tuple[Group, ...]:
+    """The groups of a space's tunables, in the order of their first tunables."""
+    joined = {name: {name} for name in tunables}
+    for constraint in constraints:
+        together = set().union(*(joined[name] for name in constraint.names))
+        joined.update(dict.fromkeys(together, together))
+    found = {id(together): together for together in joined.values()}
+    return tuple(_group(tunables, constraints, together) for together in found.values())
+
+
+def _group(tunables: Mapping[str, Tunable], constraints: Sequence[Constraint], together: set[str]) -> Group:
+    names = tuple(name for name in tunables if name in together)
+    own = tuple(constraint for constraint in constraints if together.intersection(constraint.names))
+    return Group(names, own, {name: tunables[name].values for name in names})

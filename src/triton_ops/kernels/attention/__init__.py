@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.base import require
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.backward import gradient
 from triton_ops.kernels.attention.contract import AttentionExtents, check_config, validate_attention_inputs
@@ -18,12 +19,12 @@ from triton_ops.kernels.attention.problems import DTYPES, PROBLEMS, arguments, w
 from triton_ops.kernels.attention.reference import attention_reference
 from triton_ops.kernels.attention.space import NEEDED, OPTIONAL, config_space, default_config
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gradient import differentiable
-from triton_ops.tensors import dtype_name
+from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
     import torch
+
 
 __all__ = ["flash_attention", "flash_attention_with_lse", "operation"]
 

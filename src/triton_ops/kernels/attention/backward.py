@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.base import require
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.backward_kernel import dkv_kernel, dq_kernel, inner_kernel
 from triton_ops.kernels.attention.float32_tiles import are_summed
@@ -17,7 +17,7 @@ from triton_ops.kernels.attention.reference import attention_backward_reference
 from triton_ops.kernels.attention.space import GRADIENT_TUNABLES, gradient_default, gradient_space
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.tiles import padded
-from triton_ops.tensors import dtype_name
+from triton_ops.values import dtype_name
 
 _ROWS = 32  # rows of a program that multiplies the result with its gradient
 

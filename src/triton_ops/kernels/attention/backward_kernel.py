@@ -5,7 +5,9 @@ walks for a tile of keys along the rows of all queries that share them, and make
 there are no locks and no atomics. Rows are pairs of a position and a head, as in the forward pass.
 """
 
-from triton_ops._optional import require
+from __future__ import annotations
+
+from triton_ops.base import require
 from triton_ops.kernels.attention.kernel import rows_of, tile_at
 from triton_ops.kernels.jit import widened
 

@@ -11,10 +11,11 @@ from triton_ops.kernels.attention.problems import DTYPES
 from triton_ops.kernels.attention.space import ROLES_NEED, WITH_ROLES
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, check_reach, describable
-from triton_ops.tensors import TensorSpec, contiguous_stride, dtype_name
+from triton_ops.values import TensorSpec, contiguous_stride, dtype_name
 
 if TYPE_CHECKING:
     import torch
+
 
 LARGEST_HEAD = 256
 LARGEST_SCALE = 2.0**126  # log2(e) times it is a number of float32

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from triton_ops.problem import Problem
 from triton_ops.space import Config, Constraint, PowerOfTwo, Tunable
+from triton_ops.values import Problem
 
 GRADIENT_SIDES: dict[str, Tunable] = {name: PowerOfTwo(16, 128) for name in ("Q_ROWS", "Q_KEYS", "K_KEYS", "K_ROWS")}
 _MOST_TERMS, _MOST_GRADIENT_TERMS = 1024, 512

@@ -8,7 +8,9 @@ walk has two loops: keys that all rows see, and keys at the end, some of which a
 Exponentials are of base 2, and the factor log2(e) is part of the scale.
 """
 
-from triton_ops._optional import require
+from __future__ import annotations
+
+from triton_ops.base import require
 from triton_ops.kernels.jit import described, tile_of, widened
 from triton_ops.kernels.tiles import padded
 

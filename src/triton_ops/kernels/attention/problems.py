@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from triton_ops.cost_model import AttentionTiles
+from triton_ops.device import Machine
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.hardware import Machine
-from triton_ops.problem import Problem
-from triton_ops.ranking.attention import AttentionTiles
-from triton_ops.tensors import TensorSpec
-from triton_ops.work import TilePlan, Work
+from triton_ops.values import Problem, TensorSpec, TilePlan, Work
 
 DTYPES = ("bfloat16", "float16", "float32")
 MASKS = {1: "full", 2: "causal"}

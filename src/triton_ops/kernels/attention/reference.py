@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 
 _SCORES = 2**26  # scores that are held at once
 

@@ -16,9 +16,8 @@ from triton_ops.kernels.attention.float32_tiles import (
     tile,
 )
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
-from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
-from triton_ops.tensors import ITEM_BYTES
+from triton_ops.values import ITEM_BYTES, Problem
 
 NEEDED = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
 OPTIONAL = ("GROUP_HEADS", "SPLITS", "DESCRIPTORS", "WARP_SPECIALIZE")

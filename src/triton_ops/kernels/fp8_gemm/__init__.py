@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops._optional import require
 from triton_ops.backend import FormsKernel, Operation, TritonKernel
+from triton_ops.base import require
+from triton_ops.dispatch import compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.fp8_gemm.contract import checked_scales, validate_fp8_gemm_inputs
 from triton_ops.kernels.fp8_gemm.forms import gluon_form
 from triton_ops.kernels.fp8_gemm.kernel import fp8_gemm_kernel, grid, host_descriptors
@@ -33,12 +33,12 @@ from triton_ops.kernels.fp8_gemm.space import (
 )
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.tiles import check_loads
-from triton_ops.problem import Problem
-from triton_ops.task.request import spec_of
-from triton_ops.tensors import TensorSpec
+from triton_ops.request import spec_of
+from triton_ops.values import Problem, TensorSpec
 
 if TYPE_CHECKING:
     import torch
+
 
 __all__ = ["fp8_gemm", "operation"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format
@@ -14,6 +14,7 @@ from triton_ops.kernels.jit import INTERPRETED
 
 if TYPE_CHECKING:
     import torch
+
 
 _FLOATS = ("bfloat16", "float16", "float32")
 

@@ -11,11 +11,13 @@ With APART the lower half's group begins each tile when the upper's matrix instr
 together could share these units evenly, end together, and then add up together while the units are idle.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import matrix_descriptor
+from triton_ops.base import require
 from triton_ops.kernels.gluon_parts import copy_in, copy_out, corner, together
 from triton_ops.kernels.tiles import programs_for
 

@@ -16,11 +16,13 @@ Triton's own promotion (`max_num_imprecise_acc`) adds up a sum before it has wai
 and the assembler then has every matrix instruction wait for the one before (3.6). So whole steps are added up here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import matrix_descriptor
+from triton_ops.base import require
 from triton_ops.kernels.jit import described, multiplicand, put, tile_of
 from triton_ops.kernels.tiles import programs_for
 

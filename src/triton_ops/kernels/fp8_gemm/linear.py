@@ -15,16 +15,15 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
 from typing import Any
 
-from triton_ops._optional import require
-from triton_ops.dispatch.policy import capturing
+from triton_ops.base import require
+from triton_ops.dispatch import Gradient, capturing, compilable
 from triton_ops.kernels import call
-from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.fp8_gemm import fp8_gemm
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.fp8_quantize.problems import DTYPES
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.tensors import is_fake
+from triton_ops.values import is_fake
 
 
 @cache

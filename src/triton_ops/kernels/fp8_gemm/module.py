@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from triton_ops._optional import base_class, require
+from triton_ops.base import base_class, require
 from triton_ops.kernels.fp8_gemm.linear import forget, fp8_linear
 from triton_ops.kernels.validation import validate_positive_dimensions
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.tiles import check_reach
-from triton_ops.problem import Problem
-from triton_ops.ranking.gemm import GemmTiles
-from triton_ops.ranking.products import ProductTiles
-from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
-from triton_ops.work import Work
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, Work
 
 OUTPUT_DTYPES = ("bfloat16", "float16", "float32")
 SCALINGS = {1: "tensor", 2: "row", 3: "block", 4: "tensor"}

@@ -16,9 +16,8 @@ from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_gemm.forms import gluon_form
 from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
-from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
-from triton_ops.tensors import ITEM_BYTES, TensorSpec
+from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
 
 NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
 OPTIONAL = (

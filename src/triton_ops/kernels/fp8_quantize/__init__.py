@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops._optional import require
 from triton_ops.backend import Operation, TritonKernel
+from triton_ops.base import require
+from triton_ops.dispatch import compilable
 from triton_ops.exceptions import NumericalOverflowError, SettingsError, ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize.contract import check_granularity, validate_fp8_quantize_inputs
 from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescaled
@@ -18,10 +18,11 @@ from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, la
 from triton_ops.kernels.fp8_quantize.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.fp8_quantize.reference import fp8_quantize_reference
 from triton_ops.kernels.fp8_quantize.space import TUNABLES, config_space, default_config
-from triton_ops.tensors import is_fake
+from triton_ops.values import is_fake
 
 if TYPE_CHECKING:
     import torch
+
 
 __all__ = ["dequantize_fp8", "operation", "quantize_fp8", "quantize_fp8_with_overflow_handling"]
 

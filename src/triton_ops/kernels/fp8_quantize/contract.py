@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
 from triton_ops.kernels import call
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize.problems import DTYPES
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.tensors import dtype_name
+from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
     import torch
+
 
 GRANULARITIES = ("tensor", "row", "block", "tile")
 _LEAST_CAPABILITY = (8, 9)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops._optional import require
 from triton_ops.backend import Operation, TritonKernel
+from triton_ops.base import require
+from triton_ops.dispatch import compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize.contract import check_float8_device, check_output_dtype, scale_groups
 from triton_ops.kernels.fp8_quantize.kernel import fp8_rescale_kernel, rescale_grid
@@ -26,6 +26,7 @@ from triton_ops.kernels.jit import INTERPRETED
 
 if TYPE_CHECKING:
     import torch
+
 
 _KERNEL = TritonKernel(fp8_rescale_kernel, rescale_grid, outputs=("out",))
 operation = Operation(

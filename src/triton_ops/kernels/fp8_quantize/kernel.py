@@ -4,7 +4,9 @@ A quantised value is x * scale, rounded to the nearest E4M3, ties to even. What 
 NaN and infinity become NaN, which is all that E4M3 has for them, and count for no scale.
 """
 
-from triton_ops._optional import require
+from __future__ import annotations
+
+from triton_ops.base import require
 from triton_ops.kernels.jit import INTERPRETED, from_e4m3, to_e4m3
 
 triton = require("triton", "the fp8_quantize kernel")

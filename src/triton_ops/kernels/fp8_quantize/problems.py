@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from triton_ops.cost_model import RowTiles
 from triton_ops.kernels.fp8_format import FP8Format
-from triton_ops.problem import Problem
-from triton_ops.ranking.rows import RowTiles
-from triton_ops.tensors import TensorSpec
-from triton_ops.work import Work
+from triton_ops.values import Problem, TensorSpec, Work
 
 DTYPES = ("bfloat16", "float16", "float32")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 from triton_ops.kernels.fp8_format import FP8Format
 
 

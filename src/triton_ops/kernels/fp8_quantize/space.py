@@ -7,8 +7,8 @@ neighbours with one scale is a row.
 from __future__ import annotations
 
 from triton_ops.kernels import rows
-from triton_ops.problem import Problem
 from triton_ops.space import Config, ConfigSpace
+from triton_ops.values import Problem
 
 TUNABLES = rows.TUNABLES
 _CHUNK = 1024

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from triton_ops._optional import require
 from triton_ops.backend import Operation, TritonKernel
+from triton_ops.base import require
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gated_mlp.backward import gradient
 from triton_ops.kernels.gated_mlp.contract import check_own_config, validate_gated_mlp_inputs
 from triton_ops.kernels.gated_mlp.kernel import distance, gated_mlp_kernel, grid, host_descriptors
@@ -19,10 +19,11 @@ from triton_ops.kernels.gated_mlp.reference import gated_mlp_reference
 from triton_ops.kernels.gated_mlp.space import NEEDED, OPTIONAL, config_space, default_config
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.space import Config
-from triton_ops.tensors import dtype_name
+from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
     import torch
+
 
 __all__ = ["fused_gated_mlp", "operation"]
 

@@ -11,7 +11,7 @@ from triton_ops.kernels.gated_mlp.problems import ACTIVATIONS, DTYPES
 from triton_ops.kernels.gated_mlp.space import LOADS
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.tiles import check_loads, describable
-from triton_ops.tensors import ALIGNMENT_BYTES, TensorSpec, contiguous_stride, dtype_name
+from triton_ops.values import ALIGNMENT_BYTES, TensorSpec, contiguous_stride, dtype_name
 
 if TYPE_CHECKING:
     import torch

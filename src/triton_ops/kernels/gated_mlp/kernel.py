@@ -11,15 +11,17 @@ instruction of twice the columns makes both products. Only so does a program tha
 writes the one before: with two products in that loop ptxas has every matrix instruction wait for the one before (12.8).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import matrix_descriptor
+from triton_ops.base import require
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels.jit import activated, put, tile_of, widened
 from triton_ops.kernels.tiles import programs_for
-from triton_ops.tensors import ALIGNMENT_BYTES
+from triton_ops.values import ALIGNMENT_BYTES
 
 triton = require("triton", "the gated_mlp kernel")
 tl = require("triton.language", "the gated_mlp kernel")

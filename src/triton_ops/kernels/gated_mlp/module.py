@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from triton_ops._optional import base_class, require
+from triton_ops.base import base_class, require
 from triton_ops.kernels.call import check_activation
 from triton_ops.kernels.gated_mlp import fused_gated_mlp
 from triton_ops.kernels.gated_mlp.problems import ACTIVATIONS

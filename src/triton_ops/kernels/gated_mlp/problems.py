@@ -7,14 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.hardware import Machine
+from triton_ops.cost_model import ElementTiles, GemmTiles, ProductTiles
+from triton_ops.device import Machine
 from triton_ops.kernels.tiles import check_reach
-from triton_ops.problem import Problem
-from triton_ops.ranking.gemm import GemmTiles
-from triton_ops.ranking.products import ProductTiles
-from triton_ops.ranking.rows import ElementTiles
-from triton_ops.tensors import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
-from triton_ops.work import TilePlan, Work, tile_side
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Problem, TensorSpec, TilePlan, Work, tile_side
 
 DTYPES = ("bfloat16", "float16", "float32")
 ACTIVATIONS = ("silu", "gelu")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 
 
 def gated_mlp_reference(x: Any, gate_weight: Any, up_weight: Any, out: Any, *, ACTIVATION: str, **_given: Any) -> Any:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, suits, widest
-from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
-from triton_ops.tensors import ITEM_BYTES
+from triton_ops.values import ITEM_BYTES, Problem
 
 NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
 OPTIONAL = ("GROUP_SIZE_M", "LOADS", "JOINED", "PROGRAMS", "HALVES")

@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
+from triton_ops.dispatch import compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.grouped_matmul.contract import validate_grouped_matmul_inputs
 from triton_ops.kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
 from triton_ops.kernels.grouped_matmul.problems import DTYPES, PROBLEMS, arguments, extents, work
 from triton_ops.kernels.grouped_matmul.reference import grouped_matmul_reference
 from triton_ops.kernels.grouped_matmul.space import NEEDED, OPTIONAL, config_space, default_config, takes_descriptors
 from triton_ops.kernels.tiles import check_loads
-from triton_ops.tensors import TensorSpec, dtype_name
+from triton_ops.values import TensorSpec, dtype_name
 
 if TYPE_CHECKING:
     import torch
+
 
 __all__ = ["grouped_matmul", "operation"]
 

@@ -8,10 +8,11 @@ from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.grouped_matmul.problems import DTYPES
 from triton_ops.kernels.jit import INTERPRETED
-from triton_ops.tensors import dtype_name
+from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
     import torch
+
 
 _WHOLE = ("int32", "int64")
 

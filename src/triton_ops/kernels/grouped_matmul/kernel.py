@@ -5,7 +5,9 @@ tiles of all groups, which it counts once, in registers. Loads are of pointers, 
 or of tensor descriptors, which Hopper's TMA copies.
 """
 
-from triton_ops._optional import require
+from __future__ import annotations
+
+from triton_ops.base import require
 from triton_ops.kernels.jit import described, tile_of, widened
 from triton_ops.kernels.tiles import programs_for
 

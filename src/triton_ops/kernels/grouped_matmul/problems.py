@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from triton_ops.cost_model import GemmTiles
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels.tiles import check_reach, padded
-from triton_ops.problem import Problem
-from triton_ops.ranking.gemm import GemmTiles
-from triton_ops.tensors import TensorSpec
-from triton_ops.work import Work
+from triton_ops.values import Problem, TensorSpec, Work
 
 DTYPES = ("bfloat16", "float16", "float32")
 LAYOUTS = {1: "[group, K, N]", 2: "[group, N, K]"}

@@ -9,9 +9,8 @@ from functools import lru_cache
 
 from triton_ops.kernels.grouped_matmul.problems import LARGEST_STEP
 from triton_ops.kernels.tiles import describable, fitting, padded
-from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
-from triton_ops.tensors import ITEM_BYTES, TensorSpec
+from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
 
 NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
 OPTIONAL = ("GROUP_SIZE_M", "DESCRIPTORS", "PROGRAMS")

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.layer_norm.backward import gradient
@@ -22,6 +22,7 @@ from triton_ops.kernels.validation import validate_eps
 
 if TYPE_CHECKING:
     import torch
+
 
 __all__ = ["layer_norm", "operation"]
 

@@ -10,7 +10,9 @@ three. A last launch sums what programs have left. No program waits for another 
 equal launches of one config give equal bits on one device.
 """
 
-from triton_ops._optional import require
+from __future__ import annotations
+
+from triton_ops.base import require
 from triton_ops.kernels.jit import widened
 
 triton = require("triton", "the layer_norm kernel")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 
 
 def layer_norm_reference(x: Any, weight: Any, bias: Any, out: Any, *, eps: float, **_extents: int) -> Any:

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from triton_ops.kernels import rows
 from triton_ops.kernels.column_sums import SUM_COLUMNS
-from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
+from triton_ops.values import Problem
 
 OPTIONAL: dict[str, Tunable] = {"EVICT": Choice(["none", "loads", "all"]), "SPREAD": Flag()}
 """The tunables that a config may leave out: it then evicts nothing, and does not spread the weights."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from triton_ops._optional import require
 from triton_ops.backend import Operation, StagedKernel, TritonKernel
+from triton_ops.base import require
+from triton_ops.dispatch import compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import compilable
 from triton_ops.kernels.matmul.contract import check_config, validate_matmul_inputs
 from triton_ops.kernels.matmul.kernel import (
     CHUNK,
@@ -25,10 +25,11 @@ from triton_ops.kernels.matmul.kernel import (
 from triton_ops.kernels.matmul.problems import OUTPUT_DTYPES, PROBLEMS, arguments, extents, work
 from triton_ops.kernels.matmul.reference import matmul_reference
 from triton_ops.kernels.matmul.space import NEEDED, OPTIONAL, config_space, default_config, plain_space
-from triton_ops.tensors import dtype_name
+from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
     import torch
+
 
 __all__ = ["matmul", "operation", "plain"]
 

@@ -11,7 +11,7 @@ from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul.problems import ACTIVATIONS, BIAS_DTYPES, OUTPUT_DTYPES
 from triton_ops.kernels.matmul.space import ALGORITHMS, takes_descriptors
 from triton_ops.kernels.tiles import check_loads
-from triton_ops.tensors import TensorSpec, dtype_name
+from triton_ops.values import TensorSpec, dtype_name
 
 if TYPE_CHECKING:
     import torch

@@ -17,11 +17,13 @@ transposed product is computed, whose rows are the columns of B: matrix instruct
 multiple of 8 columns.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import matrix_descriptor
+from triton_ops.base import require
 from triton_ops.kernels.jit import activated, described, put, tile_of
 from triton_ops.kernels.tiles import programs_for
 

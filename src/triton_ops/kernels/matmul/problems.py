@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from triton_ops.cost_model import GemmTiles, ProductTiles
 from triton_ops.kernels.tiles import check_reach
-from triton_ops.problem import Problem
-from triton_ops.ranking.gemm import GemmTiles
-from triton_ops.ranking.products import ProductTiles
-from triton_ops.tensors import TensorSpec
-from triton_ops.work import Work
+from triton_ops.values import Problem, TensorSpec, Work
 
 OUTPUT_DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float8_e4m3fn": "bfloat16"}
 """The dtype of the product by the dtype of the inputs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 
 
 def matmul_reference(a: Any, b: Any, c: Any, bias: Any = None, ACTIVATION: str = "none", **_extents: Any) -> Any:

@@ -12,9 +12,8 @@ from math import ceil
 from typing import Any
 
 from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
-from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
-from triton_ops.tensors import ITEM_BYTES, TensorSpec
+from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
 
 ALGORITHMS = ("tiles", "persistent", "split_k", "stream_k")
 PLAIN: dict[str, Tunable] = {

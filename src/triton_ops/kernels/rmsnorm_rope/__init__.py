@@ -7,26 +7,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.rmsnorm_rope.backward import gradient
 from triton_ops.kernels.rmsnorm_rope.contract import check_halves_equal, validate_rmsnorm_rope_inputs
 from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_kernel
-from triton_ops.kernels.rmsnorm_rope.problems import (
-    DEFAULT_EPS,
-    DTYPES,
-    PROBLEMS,
-    arguments,
-    work,
-)
+from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_reference
 from triton_ops.kernels.rmsnorm_rope.space import TUNABLES, config_space, default_config
-from triton_ops.tensors import dtype_name
+from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
     import torch
+
 
 __all__ = ["fused_rmsnorm_rope", "operation"]
 

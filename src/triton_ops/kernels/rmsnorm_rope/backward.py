@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from triton_ops._optional import require
 from triton_ops.backend import LauncherKernel, Operation
+from triton_ops.base import require
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.column_sums import add_up

@@ -9,7 +9,9 @@ a block holds a whole row, else in a row of memory of their own. Another launch 
 another and nothing is added atomically, so that equal launches of one config give equal bits on one device.
 """
 
-from triton_ops._optional import require
+from __future__ import annotations
+
+from triton_ops.base import require
 from triton_ops.kernels.jit import widened
 
 triton = require("triton", "the rmsnorm_rope kernel")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
+from triton_ops.cost_model import RowTiles
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.problem import Problem
-from triton_ops.ranking.rows import RowTiles
-from triton_ops.tensors import TensorSpec
-from triton_ops.work import Work
+from triton_ops.values import Problem, TensorSpec, Work
 
 DTYPES = ("bfloat16", "float16", "float32")
 DEFAULT_EPS = 1e-6

@@ -10,9 +10,8 @@ import math
 from functools import lru_cache
 
 from triton_ops.kernels.column_sums import SUM_COLUMNS
-from triton_ops.problem import Problem
 from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
-from triton_ops.tensors import ITEM_BYTES
+from triton_ops.values import ITEM_BYTES, Problem
 
 TUNABLES: dict[str, Tunable] = {
     "BLOCK_SIZE": PowerOfTwo(64, 8192),

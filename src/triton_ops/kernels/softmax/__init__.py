@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from triton_ops.backend import Operation, TritonKernel
+from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.compiled import Gradient, compilable
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.softmax.backward import gradient
@@ -20,6 +20,7 @@ from triton_ops.kernels.softmax.space import TUNABLES, config_space, default_con
 
 if TYPE_CHECKING:
     import torch
+
 
 __all__ = ["operation", "softmax"]
 

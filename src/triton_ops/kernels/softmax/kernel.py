@@ -9,7 +9,9 @@ programs together are more than that holds. SPLIT programs may share such a row,
 multiprocessors without work else. Sums are added in a fixed order, so that equal launches give equal bits.
 """
 
-from triton_ops._optional import require
+from __future__ import annotations
+
+from triton_ops.base import require
 from triton_ops.kernels.jit import widened
 
 triton = require("triton", "the softmax kernel")

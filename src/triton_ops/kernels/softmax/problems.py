@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-from triton_ops.problem import Problem
-from triton_ops.ranking.rows import RowTiles
-from triton_ops.tensors import TensorSpec
-from triton_ops.work import Tile, Work
+from triton_ops.cost_model import RowTiles
+from triton_ops.values import Problem, TensorSpec, Tile, Work
 
 DTYPES = ("bfloat16", "float16", "float32")
 

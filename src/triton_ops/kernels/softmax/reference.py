@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 
 
 def softmax_reference(x: Any, out: Any, **_extents: int) -> Any:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels import rows
-from triton_ops.problem import Problem
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
+from triton_ops.values import Problem
 
 TUNABLES = rows.TUNABLES
 GRADIENT_TUNABLES: dict[str, Tunable] = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
+from triton_ops.kernel_ir import Block, Place, Type
 from triton_ops.lint.meaning.terms import Term, Terms
-from triton_ops.ttir.locations import Place
-from triton_ops.ttir.syntax import Block, Type
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from triton_ops.kernel_ir import Operation, Place, Standing, Type
 from triton_ops.lint.meaning.facts import Facts, Value
 from triton_ops.lint.meaning.terms import Term, Terms
-from triton_ops.ttir.locations import Place
-from triton_ops.ttir.scope import Standing
-from triton_ops.ttir.syntax import Operation, Type
 
 
 @dataclass(frozen=True, kw_only=True)

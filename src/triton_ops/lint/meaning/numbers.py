@@ -12,10 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.lint.meaning.elements import COMPARE, TWO, NotComputedError, Numbers, applied
+from triton_ops.kernel_ir import Block
 from triton_ops.lint.meaning.facts import Carried, Facts
-from triton_ops.lint.meaning.terms import AND, AT_LEAST_ZERO, NOT, OR, SUM, ZERO, Term, Terms, inner_terms
-from triton_ops.ttir.syntax import Block
+from triton_ops.lint.meaning.terms import (
+    AND,
+    AT_LEAST_ZERO,
+    COMPARE,
+    NOT,
+    OR,
+    SUM,
+    TWO,
+    ZERO,
+    NotComputedError,
+    Numbers,
+    Term,
+    Terms,
+    applied,
+    inner_terms,
+)
 
 DRAWS = 64
 SMALL_ARGUMENTS = np.arange(DRAWS) % 2 == 1

@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from triton_ops.lint.meaning.facts import Carried, Facts, Loop, Value
-from triton_ops.lint.meaning.here import Here
-from triton_ops.lint.meaning.operations import HANDLERS, unknown
-from triton_ops.lint.meaning.terms import Term, Terms, inner_terms
-from triton_ops.ttir.locations import frames, places
-from triton_ops.ttir.scope import UntoldError
-from triton_ops.ttir.syntax import (
+from triton_ops.kernel_ir import (
     Block,
     Operation,
     Type,
     UnreadableError,
+    UntoldError,
+    Walk,
+    frames,
     jump_targets,
     parsed_module,
+    places,
+    yielded,
 )
-from triton_ops.ttir.walk import Walk, yielded
+from triton_ops.lint.meaning.facts import Carried, Facts, Loop, Value
+from triton_ops.lint.meaning.here import Here
+from triton_ops.lint.meaning.operations import HANDLERS, unknown
+from triton_ops.lint.meaning.terms import Term, Terms, inner_terms
 
 _MOST_OPERATIONS = 60_000
 _MOST_TERMS = 30_000  # most kernels have two thousand; an unrolled search doubles them with each step

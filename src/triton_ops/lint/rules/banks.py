@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.analysis.shared_accesses import SharedAccess, Traffic, traffic
-from triton_ops.backend.errors import one_line
+from triton_ops.backend import one_line
+from triton_ops.kernel_ir import Place, SharedAccess, Traffic, traffic
 from triton_ops.lint.compiled import compiled, known_configs, shown
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.facts import Access
 from triton_ops.lint.meaning.terms import constant
 from triton_ops.lint.rules.base import Rule, Said, once
 from triton_ops.lint.rules.indices import indices
-from triton_ops.ttir.locations import Place
 
 _WAYS = 2  # steps for each that would do, from which a line is told
 _GLOBAL_BYTES = 32

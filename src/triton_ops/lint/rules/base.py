@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from triton_ops.kernel_ir import Place
 from triton_ops.lint.findings import Finding, Undecided
 from triton_ops.lint.kernel import KernelReading
 from triton_ops.lint.meaning.facts import Met
-from triton_ops.ttir.locations import Place
 
 Said: TypeAlias = "Finding | Undecided"
 

@@ -15,10 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.elements import NotComputedError, Numbers
 from triton_ops.lint.meaning.facts import Carried, Facts, Met, Product, Reduction
 from triton_ops.lint.meaning.numbers import DRAWS, SMALL_ARGUMENTS, Draw, carried_by_loops, combined
-from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, INDEX, Term, Terms, conditions, inner_terms, parts, said
+from triton_ops.lint.meaning.terms import (
+    AT_LEAST_ZERO,
+    INDEX,
+    NotComputedError,
+    Numbers,
+    Term,
+    Terms,
+    conditions,
+    inner_terms,
+    parts,
+    said,
+)
 from triton_ops.lint.rules.base import Rule, Said, once
 
 _WITH_DATA = 0

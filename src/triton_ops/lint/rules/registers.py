@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
-from triton_ops.analysis.tiers import resources_of
-from triton_ops.backend.errors import one_line
+from triton_ops.backend import one_line
+from triton_ops.compilation import resources_of
 from triton_ops.lint.compiled import compiled, known_configs, shown
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.rules.base import Rule, Said

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from triton_ops.kernel_ir import Place
 from triton_ops.lint.findings import Finding, Undecided
 from triton_ops.lint.kernel import KernelReading
 from triton_ops.lint.rules.base import Rule, Said
 from triton_ops.lint.rules.programs import OVERLAPS as OVERLAPS_IN_TTIR
 from triton_ops.lint.run.record import CONFLICT, OUTSIDE, UNWRITTEN
-from triton_ops.ttir.locations import Place
 
 
 def _seen(kind: str) -> Callable[[Rule, KernelReading], Iterator[Said]]:

@@ -10,7 +10,7 @@ from triton_ops.lint.meaning.facts import Access
 from triton_ops.lint.meaning.terms import constant, parts
 from triton_ops.lint.rules.base import Rule, Said, once
 from triton_ops.lint.rules.indices import Index, arguments_in, bounds, indices, loop_of, root_name
-from triton_ops.lint.source.axes import AxisOf, extents_of, rank_of, stride_of, tensor_of
+from triton_ops.lint.source.launches import AxisOf, extents_of, rank_of, stride_of, tensor_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import gcd, prod
 
-from triton_ops.analysis.features import widths_by_line
-from triton_ops.backend.errors import one_line
+from triton_ops.backend import one_line
+from triton_ops.kernel_ir import widths_by_line
 from triton_ops.lint.compiled import compiled, known_configs, shown
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.facts import Access

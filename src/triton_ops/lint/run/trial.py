@@ -6,13 +6,12 @@ import json
 import subprocess
 from typing import Any
 
-from triton_ops.backend import pack
-from triton_ops.backend.offline import compiler_environment
+from triton_ops.backend import compiler_environment, pack
 from triton_ops.exceptions import DeviceError, KernelTypeError
-from triton_ops.lint.question import asked
+from triton_ops.lint.apart import asked
 from triton_ops.lint.run.child import PATIENCE, Request
 from triton_ops.lint.run.record import RunRecord, Seen
-from triton_ops.processes.child import Surroundings
+from triton_ops.processes import Surroundings
 
 LIMIT_S = 5.0
 _BEGIN_S = 60.0  # for the imports of torch and Triton on a machine that is busy, and the module of the kernels

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from triton_ops.backend.jit_function import is_jit_function
+from triton_ops.backend import is_jit_function
 
 _MOST_LAYERS = 16
 

@@ -18,9 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from triton_ops._files import read_named
-from triton_ops._optional import require
-from triton_ops.backend.errors import one_line
+from triton_ops.backend import one_line
+from triton_ops.base import read_named, require
 from triton_ops.exceptions import TargetError
 from triton_ops.lint.steps import STEPS, LostStepError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend.jit_function import is_jit_function
+from triton_ops.backend import is_jit_function
 from triton_ops.lint.source.functions import KernelFunction, dotted, innermost, kernel_function, layers
 from triton_ops.lint.source.island import Island, bound_names, used_names
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops._optional import require
+from triton_ops.base import require
 from triton_ops.lint.source.functions import KernelFunction, last_name
 from triton_ops.lint.source.launches import Launch
 from triton_ops.lint.source.usage import Uses, uses_of

@@ -1,0 +1,276 @@
+"""Kernels as Triton has compiled them: how they are loaded, what they take, and what failed.
+
+Facts used, from Triton 3.6 to 3.9: `CompiledKernel._init_handles()` loads the binary and raises `OutOfResources`
+without launching; `n_spills` counts 4-byte registers; a failing ptxas prints its whole input to stdout.
+
+Triton's launchers are Python objects. Each call of one defines functions that would allocate scratch, looks at sizes
+that never change, and then calls a C function with some constants added: about a microsecond of a launch. A launcher
+that needs no scratch adds the same constants each time, so it is asked once, with marks in place of arguments.
+
+Facts used, from Triton 3.6 to 3.9: a launcher keeps its C function as the attribute `launch`, is called with the grid,
+the stream, the function, four things of the launch and the kernel's arguments, and hands on the latter either one by
+one or, from 3.7 on, in one tuple at the end. `global_scratch_size` and `profile_scratch_size` say what it allocates;
+`gsan_enabled` says that it does more.
+
+Triton asks the allocator that was given to `triton.set_allocator`, and fails where there is none. Here a launch finds
+one that takes torch's memory; the user's own, where one is set, is asked instead.
+
+Facts used, from Triton 3.6 to 3.9: `triton.runtime._allocation._allocator` is a `ContextVar` whose value is a
+`NullAllocator` until one is set; the launch asks it in the context that launches. A thread begins with an empty context
+up to Python 3.13, so that threads of this package that launch for a caller are given a copy of the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import importlib
+import io
+import logging
+import re
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from triton_ops.backend.assembler import suspicion
+from triton_ops.backend.errors import CandidateError, candidate_error, not_of_the_config
+from triton_ops.backend.portable import pack, unpack
+from triton_ops.base import fingerprint, require
+from triton_ops.exceptions import CacheError, KernelTypeError, TargetError
+from triton_ops.values import Resources, Status
+
+_GRID = (1, 1, 1)
+_LEAD = 5  # arguments of the C function that come first: the grid, the stream and the function
+_NEEDS = ("global_scratch_size", "profile_scratch_size")
+
+
+@dataclass(frozen=True)
+class DirectLaunch:
+    """How to launch one compiled kernel without its launcher.
+
+    Attributes:
+        function: The C function.
+        between: What comes after the grid, the stream and the function, and before the kernel's arguments.
+        packed: Whether the kernel's arguments are one tuple.
+    """
+
+    function: Callable[..., Any]
+    between: tuple[Any, ...]
+    packed: bool
+
+
+def direct_launch(launcher: Any, packed_metadata: Any) -> DirectLaunch | None:
+    """How a launcher calls its C function, without hooks and launch metadata; None unless that is always the same.
+
+    Args:
+        launcher: The launcher of a compiled kernel, `CompiledKernel.run`.
+        packed_metadata: That kernel's `packed_metadata`.
+    """
+    state = getattr(launcher, "__dict__", {})
+    function = state.get("launch")
+    if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
+        return None
+    calls = [_recorded(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object()))]
+    found = [None if call is None else _between(*call) for call in calls]
+    if found[0] is None or found[0] != found[1]:
+        return None
+    return DirectLaunch(function, *found[0])
+
+
+def _recorded(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
+    """What a call with `marks` as the kernel's arguments hands to the C function; None if it does something else."""
+    made: list[tuple[Any, ...]] = []
+    asked = copy.copy(launcher)
+    asked.launch = lambda *handed: made.append(handed)
+    stream, kernel = object(), object()
+    try:
+        asked(*_GRID, stream, kernel, packed_metadata, None, None, None, *marks)
+    except (TypeError, AttributeError):
+        return None
+    if len(made) != 1 or made[0][:_LEAD] != (*_GRID, stream, kernel):
+        return None
+    return made[0][_LEAD:], marks
+
+
+def _between(handed: tuple[Any, ...], marks: tuple[object, ...]) -> tuple[tuple[Any, ...], bool] | None:
+    """What stands before the marks, and whether they are one tuple; None where they do not come last."""
+    if handed and handed[-1] == marks:
+        return handed[:-1], True
+    if handed[-len(marks) :] == marks:
+        return handed[: -len(marks)], False
+    return None
+
+
+_log = logging.getLogger("triton_ops")
+_MODULE = "triton.runtime._allocation"
+
+
+def with_scratch(launch: Callable[[], Any]) -> Callable[[], Any]:
+    """`launch` with an allocator, for the time of the call, if none is set then."""
+    variable = _variable()
+
+    def launched() -> Any:
+        if _is_set(variable):
+            return launch()
+        token = variable.set(_from_torch)
+        try:
+            return launch()
+        finally:
+            variable.reset(token)
+
+    return launched
+
+
+def packed_allocator() -> bytes | None:
+    """The user's allocator as bytes for another process; None if there is none, or it exists in this process only."""
+    if _MODULE not in sys.modules or not _is_set(_variable()):
+        return None
+    try:
+        return pack(_variable().get()).content
+    except (KernelTypeError, TargetError):  # the default allocator serves as well
+        return None
+
+
+def take_allocator(packed: bytes) -> None:
+    """Make the user's allocator that of this context; torch's memory is taken where it cannot be made again."""
+    try:
+        require("triton", "launching kernels").set_allocator(unpack(packed))
+    except KernelTypeError as error:
+        _log.warning("kernels are given torch's memory, and not that of the allocator that was set: %s", error.message)
+
+
+@lru_cache(maxsize=1)
+def _variable() -> Any:
+    return importlib.import_module(_MODULE)._allocator
+
+
+def _is_set(variable: Any) -> bool:
+    return type(variable.get()).__name__ != "NullAllocator"
+
+
+def _from_torch(size: int, _alignment: int, _stream: int | None) -> Any:
+    """Memory of the current device; torch's allocator aligns it to 512 bytes, and Triton asks for 128 at most."""
+    torch = require("torch", "memory that a kernel asks for")
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+_SPILL_UNIT_BYTES = 4
+_TF32 = {"ptx": re.compile(r"\.tf32\b"), "ttir": re.compile(r"inputPrecision = tf32")}
+_ATOMICS = {
+    "ptx": re.compile(r"\b(?:atom|red|multimem\.red|cp\.reduce\.async\.bulk)\."), "ttir": re.compile(r"tt\.\w*atomic"),
+}  # fmt: skip
+
+
+def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+    """Triton's compiled kernels from `make`, loaded on the device.
+
+    Raises:
+        CandidateError: `compile` if the compiler refused one, `resources` if the device cannot hold one.
+        CacheError: The compiler cannot write its files, as on a full disk.
+    """
+    said = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
+    try:
+        with contextlib.redirect_stdout(said):
+            made = make()
+            for compiled in made:
+                compiled._init_handles()
+    except Exception as error:
+        raise compile_error(error) from error
+    return made
+
+
+@contextlib.contextmanager
+def nothing_compiled() -> Iterator[None]:
+    """Have Triton compile nothing for this thread meanwhile: a kernel without a binary in this process fails.
+
+    Triton asks its `jit_cache_hook` before it compiles, and lets the compilation be where that says so; the launch that
+    asked for it then launches nothing. Other threads compile what they want, and the hook that was there is asked for
+    them. The hook is given back by the last thread that leaves, unless somebody has set another one meanwhile.
+    """
+    knobs = sys.modules.get("triton.knobs")
+    if knobs is None:
+        yield
+        return
+    with _Refusal.lock:
+        hook = knobs.runtime.jit_cache_hook
+        if not isinstance(hook, _Refusal):
+            hook = knobs.runtime.jit_cache_hook = _Refusal(hook)
+        hook.threads[threading.get_ident()] += 1
+    try:
+        yield
+    finally:
+        with _Refusal.lock:
+            hook.threads -= Counter((threading.get_ident(),))
+            if not hook.threads and knobs.runtime.jit_cache_hook is hook:
+                knobs.runtime.jit_cache_hook = hook.before
+
+
+class _Refusal:
+    """Says of some threads that they shall not compile, and for all others what the hook before it says."""
+
+    lock = threading.Lock()
+
+    def __init__(self, before: Callable[..., Any] | None) -> None:
+        self.before = before
+        self.threads: Counter[int] = Counter()  # how many blocks each of them is in
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if self.threads[threading.get_ident()]:
+            return True
+        return None if self.before is None else self.before(*given, **named)
+
+
+def resources_of(made: Sequence[Any]) -> Resources:
+    """The resources of loaded kernels that one config launches: of each kind the most that one of them takes."""
+    binaries = [compiled.asm.get("cubin") or compiled.asm.get("hsaco") for compiled in made]
+    digests = [hashlib.sha256(binary).hexdigest()[:32] for binary in binaries if binary]
+    spills = most(getattr(compiled, "n_spills", None) for compiled in made)
+    return Resources(
+        registers=most(getattr(compiled, "n_regs", None) for compiled in made),
+        spill_bytes=None if spills is None else spills * _SPILL_UNIT_BYTES,
+        shared_bytes=most(getattr(compiled.metadata, "shared", None) for compiled in made),
+        binary=one_of(digests) if len(digests) == len(made) else None,
+    )
+
+
+def traits_of(made: Sequence[Any]) -> dict[str, Any]:
+    """What `Executable` says of code: `tf32`, `atomics`, `compilation` and `suspect`."""
+    hashes = [getattr(compiled, "hash", None) for compiled in made]
+    return {
+        "tf32": _in_one(made, _TF32), "atomics": _in_one(made, _ATOMICS), "suspect": lambda: suspicion(made),
+        "compilation": None if None in hashes else fingerprint(hashes),
+    }  # fmt: skip
+
+
+def _in_one(made: Sequence[Any], words: Mapping[str, re.Pattern[str]]) -> bool | None:
+    found = [_in_code(compiled, words) for compiled in made]
+    return True if True in found else (None if None in found else False)
+
+
+def _in_code(compiled: Any, words: Mapping[str, re.Pattern[str]]) -> bool | None:
+    """Whether some instruction is in the compiled code; None where no form of the code is known to tell."""
+    for form, word in words.items():
+        if isinstance(text := compiled.asm.get(form), str):
+            return word.search(text) is not None
+    return None
+
+
+def most(numbers: Iterable[int | None]) -> int | None:
+    """The largest of the numbers that are known; None if none is."""
+    return max((number for number in numbers if number is not None), default=None)
+
+
+def one_of(digests: Sequence[str]) -> str | None:
+    """The fingerprint of several binaries together; of a single one its own."""
+    return fingerprint(list(digests)) if len(digests) > 1 else next(iter(digests), None)
+
+
+def compile_error(error: Exception) -> CandidateError | CacheError:
+    """What Triton raised while it compiled, as the config's failure, or as that of its disk cache."""
+    cache = importlib.import_module("triton.knobs").cache.dir
+    return not_of_the_config(error, str(cache)) or candidate_error(error, Status.COMPILE)

@@ -1,0 +1,254 @@
+"""An operation: everything a tune needs to know of one computation, under one name.
+
+The kernel says how a config becomes a launch, the space what may be tried, the problem builder which arguments a
+shape means, the reference what the right result is, and the work what the device must at least do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from triton_ops.backend.config_hooks import kernel_and_space
+from triton_ops.backend.function_kernel import FunctionKernel, as_kernel
+from triton_ops.backend.roles import Arguments, Kernel
+from triton_ops.backend.signatures import parameters_of
+from triton_ops.exceptions import KernelTypeError, ShapeMismatchError, UnsupportedDtypeError
+from triton_ops.space import ConfigSpace, as_space
+from triton_ops.values import (
+    Problem,
+    TensorSpec,
+    Tolerance,
+    Work,
+    as_tolerance,
+    callable_check,
+    callable_reference,
+    dtype_name,
+)
+
+_TENSORS_SHOWN = 4
+ArgumentSpecs = Mapping[str, "TensorSpec | bool | int | float | str | None"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One tunable computation.
+
+    Attributes:
+        name: Short and stable, such as `matmul`: the command line's TARGET and part of every record.
+        kernel: How a config becomes a launch; a callable becomes a `FunctionKernel`.
+        space: What may be tried: a `ConfigSpace` or what one is made of, as for `tune`; or a function of the problem
+            that returns it.
+        arguments: From extents (its positional parameters, whose names explain `--shape`) and a `dtype` keyword to the
+            kernel's arguments, by name, in calling order. Its defaults are the problem of a call that names none.
+        reference: Called with the same arguments by name; returns the right result, or the outputs in order.
+        work: The least the problem makes the device do.
+        dtypes: Dtypes it takes; the first is the default. Empty if `arguments` takes no dtype.
+        problems: Named shapes with their dtype, used by tests, benchmarks and tuning alike.
+        tolerance: How far results may be from the right one: a number or a `Tolerance`, as for `tune`.
+        check: The own comparison of results, `check(result, expected)`, in place of the rule; as for `tune`.
+        device: Where it runs: `cuda` (any GPU), `cpu`, or `any`, a GPU where there is one. That of a compiled Triton
+            kernel is `cuda`.
+    """
+
+    name: str
+    kernel: Kernel
+    space: ConfigSpace | Callable[[Problem], ConfigSpace]
+    arguments: Callable[..., ArgumentSpecs]
+    _: KW_ONLY
+    reference: Callable[..., Any] | None = None
+    work: Callable[[Problem], Work] | None = None
+    dtypes: tuple[str, ...] = ()
+    problems: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    device: Literal["cuda", "cpu", "any"] = "any"
+    tolerance: float | Tolerance | None = None
+    check: Callable[[Any, Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kernel", as_kernel(self.kernel))
+        if self.tolerance is not None:
+            object.__setattr__(self, "tolerance", as_tolerance(self.tolerance))
+        callable_check(self.check)
+        callable_reference(self.reference)
+        object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))
+        if isinstance(self.space, ConfigSpace) or not callable(self.space):
+            kernel, space = kernel_and_space(self.kernel, self.space)
+            object.__setattr__(self, "kernel", kernel)
+            object.__setattr__(self, "space", as_space(space))
+        if self.device == "any" and getattr(self.kernel, "interpreted", None) is False:
+            object.__setattr__(self, "device", "cuda")  # else a machine without a GPU tells it of each config
+        if not callable(self.arguments):
+            raise KernelTypeError(f"arguments is {self.arguments!r}; it must be a function from extents to specs")
+        try:
+            parameters_of(self.arguments)
+        except ValueError as error:  # such as `dict`
+            raise KernelTypeError(
+                f"arguments is {self.arguments!r}, whose parameters cannot be seen", hint="wrap it in a function"
+            ) from error
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the kernel with the winner of these arguments' problem, or with the default config if none is known.
+
+        Returns:
+            What the kernel returns; outputs that are arguments are written.
+
+        Raises:
+            UntunedError: No winner is known, and `on_miss` says that this is an error.
+
+        Cost: the first call of a problem reads one file, and compiles.
+        """
+        return _calls().called(self, args, kwargs)
+
+    @property
+    def extents(self) -> tuple[str, ...]:
+        """The names of a shape's extents, in order."""
+        parameters = parameters_of(self.arguments).values()
+        return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "dtype")
+
+    def problem(self, shape: tuple[int, ...] | None = None, dtype: str | None = None) -> Problem:
+        """The problem that `shape` and `dtype` name; None takes the defaults.
+
+        Raises:
+            ShapeMismatchError: Wrong number of extents, one below 1, or a shape that the kernel cannot take.
+            UnsupportedDtypeError: A dtype that the operation does not take.
+        """
+        extents = self._checked_shape(shape)
+        keywords = self._checked_dtype(dtype)
+        specs = self.arguments(*extents, **keywords)
+        said = "x".join(map(str, extents)) or _described(specs)
+        return Problem(self.name, tuple(specs.items()), " ".join([said, *keywords.values()]).strip())
+
+    def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+        """`shape` with the defaults for what it leaves out.
+
+        Raises:
+            ShapeMismatchError: As `problem`.
+        """
+        return self._checked_shape(shape)
+
+    def space_for(self, problem: Problem) -> ConfigSpace:
+        """What may be tried on this problem."""
+        return self.space if isinstance(self.space, ConfigSpace) else as_space(self.space(problem))
+
+    def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
+        """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""
+        values = {
+            name: given.create_tensor(device, seed + position) if isinstance(given, TensorSpec) else given
+            for position, (name, given) in enumerate(problem.arguments)
+        }
+        return Arguments(keyword=values)
+
+    def _checked_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+        names = self.extents
+        parameters = parameters_of(self.arguments)
+        needed = sum(parameters[name].default is inspect.Parameter.empty for name in names)
+        if shape is None:
+            if needed:
+                raise ShapeMismatchError(
+                    f"{self.name} needs a shape: {'x'.join(names)}",
+                    names,
+                    None,
+                    hint=f"add --shape {'x'.join(names)}",
+                )
+            return tuple(parameters[name].default for name in names)
+        said = "x".join(map(str, shape))
+        if not needed <= len(shape) <= len(names):
+            count = str(len(names)) if needed == len(names) else f"{needed} to {len(names)}"
+            raise ShapeMismatchError(
+                f"{self.name} takes {count} extents, {'x'.join(names) or 'none'}; {said} has {len(shape)}",
+                names,
+                shape,
+                hint=f"write --shape as {'x'.join(names)}",
+            )
+        if any(extent < 1 for extent in shape):
+            raise ShapeMismatchError(f"shape {said} of {self.name} has an extent below 1", "1 or more", shape)
+        rest = tuple(parameters[name].default for name in names[len(shape) :])
+        return (*shape, *rest)
+
+    def _checked_dtype(self, dtype: str | None) -> dict[str, str]:
+        if not self.dtypes:
+            if dtype is not None:
+                raise UnsupportedDtypeError(f"{self.name} has no choice of dtype", dtype, [], hint="leave --dtype out")
+            return {}
+        name = dtype_name(dtype) if dtype is not None else self.dtypes[0]
+        if name not in self.dtypes:
+            raise UnsupportedDtypeError(
+                f"{self.name} does not take {name}; it takes {', '.join(self.dtypes)}",
+                name,
+                list(self.dtypes),
+                hint="use one of these",
+            )
+        return {"dtype": name}
+
+
+@runtime_checkable
+class HasOperation(Protocol):
+    """An object, such as a decorated kernel, that knows all of its operation, the grid included."""
+
+    @property
+    def operation(self) -> Operation:
+        """Kernel, space, reference and name."""
+
+
+@lru_cache(maxsize=1)
+def _calls() -> ModuleType:
+    """What decides about calls: it looks into records, and so stands above everything that an operation is made of."""
+    return importlib.import_module("triton_ops.dispatch.operations")
+
+
+def _described(specs: ArgumentSpecs) -> str:
+    """The tensors of a problem without extents, in short; nothing for no arguments at all."""
+    tensors = [str(spec) for spec in specs.values() if isinstance(spec, TensorSpec)]
+    more = ", …" if len(tensors) > _TENSORS_SHOWN else ""
+    return ", ".join(tensors[:_TENSORS_SHOWN]) + more or ("default shape" if specs else "")
+
+
+def operation(
+    *,
+    space: Any,
+    arguments: Callable[..., ArgumentSpecs],
+    name: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    work: Callable[[Problem], Work] | None = None,
+    dtypes: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
+    device: Literal["cuda", "cpu", "any"] = "any",
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
+) -> Callable[[Callable[..., Any]], Operation]:
+    """Decorator that makes an `Operation` of a Python function.
+
+    Args:
+        space: What may be tried, as of an `Operation`; its values reach the function as keywords.
+        arguments: From extents and a `dtype` keyword to the function's arguments, by name, as of an `Operation`.
+        name: Its name in records; None takes the function's.
+        reference: Called with the same arguments by name; returns the right result. None compares with the default's.
+        work: From the problem to the least that it makes the device do.
+        dtypes: The dtypes it takes; the first is the default. Empty if `arguments` takes no dtype.
+        outputs: Names of the arguments that the function writes; empty if it returns its result.
+        device: Where it runs: `cuda`, `cpu`, or `any`, a GPU where there is one.
+        tolerance: As for `tune`.
+        check: As for `tune`.
+
+    Returns:
+        A decorator, which returns the operation. It is called as the function is, and runs the winner of the problem.
+
+    Raises:
+        KernelTypeError: What is decorated is not callable.
+        SpaceError: The space is not well defined.
+    """
+
+    def make(function: Callable[..., Any]) -> Operation:
+        kernel = FunctionKernel(function, outputs=outputs)
+        return Operation(
+            name or kernel.name, kernel, space, arguments,
+            reference=reference, work=work, dtypes=dtypes, problems={}, device=device,
+            tolerance=tolerance, check=check,
+        )  # fmt: skip
+
+    return make

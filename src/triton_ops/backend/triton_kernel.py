@@ -1,0 +1,385 @@
+"""Kernels written in Triton: how a config of a JIT function is compiled and launched.
+
+Facts used, from Triton 3.6 to 3.9: `JITFunction.arg_names` and `.params`; `.warmup(…, grid=…)` compiles with the real
+specialisation of the arguments and does not launch; a kernel whose `global_scratch_size` is not 0
+asks the allocator when it is launched; a `triton.Config` tells its values in `all_kwargs()`, and its `pre_hook` is
+called with all arguments and values by name; a decorator has what is below it in `fn`, an `Autotuner` its configs in
+`configs`, `Heuristics` its functions in `values`, and `run` calls the `run` below with what it added. Under
+`TRITON_INTERPRET=1` a kernel is an `InterpretedFunction` and nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
+
+from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of, with_scratch
+from triton_ops.backend.config_hooks import both_hooks, given_to_hook, hook_of, overrides_of, values_of, with_hook_run
+from triton_ops.backend.containers import tensors_in
+from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
+from triton_ops.backend.host_arguments import check_no_arrays
+from triton_ops.backend.identity import triton_identity
+from triton_ops.backend.interpreted import is_interpreted, launcher_of
+from triton_ops.backend.portable import settled
+from triton_ops.backend.roles import Arguments, Executable, PreparedCall
+from triton_ops.backend.signatures import defaults_of, heuristics, is_gluon, layers, placed, unfilled, without_autotune
+from triton_ops.backend.unwrapping import unwrap
+from triton_ops.base import fingerprint
+from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
+from triton_ops.space import Config
+from triton_ops.values import Resources
+
+# By the form of the code that tells best: what the assembler is given, else Triton's own.
+Grid = Callable[[Mapping[str, Any]], tuple[int, ...]]
+
+_PLAIN = (bool, int, float, str, bytes, type(None))  # whose text is the same in every process
+# Options of the CUDA and HIP backends of Triton 3.6 to 3.9. Triton itself accepts some misspelled ones in silence.
+LAUNCH_OPTIONS = frozenset({
+    "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "ptx_options", "launch_cooperative_grid",
+    "launch_pdl", "ir_override", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "allow_flush_denorm", "schedule_hint",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """A `@triton.jit` function with its grid.
+
+    Attributes:
+        function: The JIT function itself, below any `@triton.autotune`; it may have `@triton.heuristics`. Of heuristics
+            above an `@triton.autotune`, the heuristics on the function below are taken: the space has the configs'
+            place, and `reset_to_zero` and `restore_value` are the decorator's unless they are given.
+        grid: From the arguments and the config's values, by name, to the launch grid, as Triton's grid functions.
+            It must be a function: a grid that does not follow a tuned block size launches the wrong number of programs.
+        outputs: Names of the arguments that the kernel writes.
+        label: Its name in records; None takes `module:function`.
+        descriptors: For each parameter that takes a tensor descriptor made on the host, its block shape: extents and
+            names of parameters, or a function of what the grid is given. The argument is the tensor itself, and each
+            config makes its own descriptor of it. The block shape of a descriptor among the arguments stays as it is,
+            unless `pre_hook` changes it.
+        made: From what the grid is given to further arguments of the launch, such as descriptors of transposed
+            matrices. A parameter that it fills for some configs only has a default.
+        pre_hook: Called with arguments and config by name before every launch, as a `triton.Config`'s is, `grid` (this
+            kernel's) and `warmup` among them; what it does is not timed. A space of `triton.Config`s brings its own,
+            which are called first.
+        reset_to_zero: Names of the arguments that are filled with zeros before every launch; that is not timed.
+        restore_value: Names of the arguments that the kernel changes in place. Naming them is not needed: every input
+            that a launch changes is restored before the next.
+        overrides: Files that the configs name as `ir_override`; their content is part of the identity.
+        grid_of_call: Whether the grid is that of one call, which is no part of what the kernel is.
+
+    Raises:
+        KernelTypeError: `function` is no JIT function, `grid` is not callable, or a name is no parameter.
+    """
+
+    function: Any
+    grid: Grid
+    outputs: tuple[str, ...] = ()
+    label: str | None = None
+    _: KW_ONLY
+    descriptors: Mapping[str, BlockRule] = field(default_factory=dict, hash=False)
+    made: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    pre_hook: Callable[[dict[str, Any]], Any] | None = None
+    reset_to_zero: tuple[str, ...] = ()
+    restore_value: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    grid_of_call: bool = False
+
+    def __post_init__(self) -> None:
+        if hasattr(self.function, "configs"):
+            raise KernelTypeError(
+                f"{self.name} is already wrapped by @triton.autotune",
+                hint="give the function below it: kernel.fn, or leave the decorator out",
+            )
+        self._take_from_belowheuristics()
+        if not (hasattr(self.function, "arg_names") and hasattr(self.function, "run")):
+            raise KernelTypeError(f"{self.function!r} is no Triton kernel", hint="decorate it with @triton.jit")
+        if not callable(self.grid):
+            raise KernelTypeError(
+                f"the grid of {self.name} is {self.grid!r}; it must be a function of the config",
+                hint='write lambda meta: (triton.cdiv(n, meta["BLOCK"]),)',
+            )
+        named = {"to be an output": self.outputs, "to be described": self.descriptors}
+        named |= {"to be reset to zero": self.reset_to_zero, "to be restored": self.restore_value}
+        for what, names in named.items():
+            if strange := [name for name in names if name not in self.function.arg_names]:
+                raise KernelTypeError(f"{self.name} has no parameter {', '.join(strange)} {what}")
+        if both := [name for name in self.restore_value if name in self.outputs]:
+            raise KernelTypeError(
+                f"{', '.join(both)} of {self.name} is an output and is restored; outputs hold nothing before a launch",
+                hint="leave it out of the outputs",
+            )
+
+    def _take_from_belowheuristics(self) -> None:
+        """Take every `@triton.autotune` below heuristics out of the function, and keep what it says of arguments."""
+        for tuner in [layer for layer in layers(self.function) if hasattr(layer, "configs")]:
+            if getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False):
+                raise KernelTypeError(
+                    f"the @triton.autotune of {self.name} has a hook of its own",
+                    hint="give TritonKernel the function with its heuristics alone, and the hook as pre_hook",
+                )
+            for name in ("reset_to_zero", "restore_value"):
+                object.__setattr__(self, name, getattr(self, name) or tuple(getattr(tuner, name, ())))
+        object.__setattr__(self, "function", without_autotune(self.function))
+
+    @property
+    def name(self) -> str:
+        """`module:function`, unless labelled."""
+        inner = unwrap(self.function)
+        return self.label or f"{inner.__module__}:{inner.__name__}"
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
+        return is_interpreted(self.function)
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """Fingerprints of the kernel and of its grid with all they refer to, and what compiles it."""
+        parts = {
+            "reset": self.reset_to_zero,
+            "pre_hook": self.pre_hook,
+            "descriptors": dict(self.descriptors),
+            "made": self.made,
+        }
+        found = {name: part for name, part in parts.items() if part}
+        return triton_identity(
+            self.function,
+            None if self.grid_of_call else self.grid,
+            interpreted=self.interpreted,
+            parts=found,
+            files=self.overrides,
+        )
+
+    @property
+    def cache_key(self) -> str:
+        """What Triton calls the source with all that it calls; the names of compiled binaries are made from it."""
+        return str(settled(layers(self.function)[-1]).cache_key)
+
+    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
+        """Raise unless tunables and arguments together are what the kernel takes.
+
+        Raises:
+            ConfigCollisionError: A tunable is an argument as well.
+            UnknownTunableError: A tunable is neither a parameter nor a launch option.
+            KernelTypeError: A parameter without a default gets no value.
+            ShapeMismatchError: An argument cannot be described by a tensor descriptor as it is to be.
+            DeviceError: The tensors are on a CPU, or are arrays of NumPy, where only an interpreted kernel runs.
+        """
+        names = list(tunables)
+        self._check_names(names, {*arguments.keyword, *self.parameter_names[: len(arguments.positional)]})
+        values = self.by_name(arguments)
+        known = tunables if isinstance(tunables, Mapping) else names
+        if missing := unfilled(self.function, known, values, self.made):
+            raise KernelTypeError(
+                f"{self.name} needs a value for {', '.join(missing)}",
+                hint="pass it as an argument, or add it to the config space",
+            )
+        check_declared(self.name, self.descriptors, values)
+        check_in_kernel(self.name, layers(self.function)[-1], values)
+        if not self.interpreted:
+            check_no_arrays(self.name, values)
+        places = {tensor.device.type for tensor in arguments.tensors()}
+        if places == {"cpu"} and not self.interpreted:
+            raise DeviceError(
+                f"{self.name} is a Triton kernel, which runs on a GPU, and the tensors are on a CPU",
+                "cuda",
+                "cpu",
+                hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
+            )
+
+    def _check_names(self, names: list[str], given: set[str]) -> None:
+        """Raise unless every tunable is the kernel's, and nothing gets two values."""
+        order = self.parameter_names
+        if clash := [name for name in names if name in given]:
+            raise ConfigCollisionError(
+                f"{', '.join(map(repr, clash))} is both a tunable and an argument of {self.name}",
+                hint="leave it out of the arguments, or out of the space",
+            )
+        if unknown := [name for name in names if name not in order and name not in LAUNCH_OPTIONS]:
+            raise UnknownTunableError(
+                f"{self.name} has no parameter {', '.join(map(repr, unknown))}; tunable are "
+                f"{', '.join(name for name in order if name not in given)} and the launch options "
+                f"{', '.join(sorted(LAUNCH_OPTIONS))}",
+                hint="correct the tunable's name",
+            )
+        computed = heuristics(self.function)
+        if clash := [name for name in (*given, *names) if name in computed]:
+            raise ConfigCollisionError(
+                f"{', '.join(map(repr, clash))} is computed by the @triton.heuristics of {self.name}",
+                hint="leave it out of the arguments and the space, or take it out of the heuristics",
+            )
+
+    @property
+    def parameter_names(self) -> list[str]:
+        """The JIT function's parameters in calling order."""
+        return list(self.function.arg_names)
+
+    @property
+    def process_imports(self) -> tuple[str, ...]:
+        """Triton first: it readies itself while torch is imported."""
+        return ("triton", "torch")
+
+    @property
+    def compiled_ahead(self) -> TritonKernel | None:
+        """This kernel; None if it is interpreted."""
+        return None if self.interpreted else self
+
+    @property
+    def compile_imports(self) -> str:
+        """Torch where code of the user's, heuristics or a hook, may ask a tensor anything when a config is compiled."""
+        return "torch" if len(layers(self.function)) > 1 or self.pre_hook is not None else ""
+
+    @property
+    def without_grid(self) -> TritonKernel:
+        """The same kernel for processes that only compile, where the grid cannot go."""
+        return replace(self, grid=_no_grid)
+
+    @property
+    def parsed(self) -> Any:
+        """The JIT function whose text the free rules read."""
+        return self.function
+
+    def with_configs(self, configs: Iterable[Any]) -> TritonKernel:
+        """This kernel with what a list of `triton.Config`s brings: their `pre_hook`s, and the files they override.
+
+        As in Triton, a config's hook is called before the kernel's own.
+        """
+        listed = list(configs)
+        hook = both_hooks(hook_of(listed), self.pre_hook)
+        return replace(self, pre_hook=hook, overrides=overrides_of(map(values_of, listed)))
+
+    def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
+        """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched.
+
+        Raises:
+            Exception: Whatever Triton raises.
+        """
+        given, _ = self._taken(config, arguments)
+        settled(layers(self.function)[-1])
+        grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
+        args, named = placed(self.function, given.positional, {**given.keyword, **config})
+        compiled = self.function.warmup(*args, grid=grid, **named)
+        return [compiled.result() if hasattr(compiled, "result") else compiled]
+
+    def compile(self, config: Config, arguments: Arguments) -> Executable:
+        """Compile for these arguments' types and alignment, and load the binary; nothing is launched.
+
+        Cost: 0.1 to a few seconds for a new binary, about a millisecond from Triton's disk cache.
+
+        Raises:
+            CandidateError: `compile` if the compiler refused it, `resources` if the device cannot hold it.
+            CacheError: The compiler cannot write its files, as on a full disk.
+        """
+        if self.interpreted:
+            return self.executable(config)
+        start = time.perf_counter()
+        (compiled,) = loaded(lambda: self.lowered(config, arguments))
+        took_s, found = time.perf_counter() - start, resources_of([compiled])
+        made = self.executable(config, scratch=bool(getattr(compiled.metadata, "global_scratch_size", 1)))
+        key = self.program_key(config, arguments, found)
+        return replace(made, resources=found, compile_s=took_s, key=key, **traits_of([compiled]))
+
+    def executable(self, config: Config, scratch: bool = True) -> Executable:
+        """A config that Triton itself compiles at its first launch with arguments of a kind.
+
+        Args:
+            config: Tunables and launch options.
+            scratch: Whether launches may ask for memory.
+        """
+
+        def bind(given: Arguments) -> Callable[[], Any]:
+            grid = functools.partial(self._grid, config, given)
+            taken, writes = self._taken(config, given)
+            args, named = placed(self.function, taken.positional, {**taken.keyword, **config})
+            run: Callable[[], Any] = functools.partial(
+                launcher_of(self.function), *args, grid=grid, warmup=False, **named
+            )
+            prepare = self._preparation(config, taken, writes)
+            run = _without_result(with_scratch(run) if scratch else run)
+            return run if prepare is None else PreparedCall(run, prepare)
+
+        return Executable(config=config, bind=bind, outputs=self.outputs)
+
+    def _taken(self, config: Config, given: Arguments) -> tuple[Arguments, bool]:
+        """The arguments as a launch takes them, with their own descriptors, and whether the hook writes tensors."""
+        if not (self.descriptors or self.pre_hook or self.made):
+            return given, False
+        values = self.by_name(given)
+        if self.made is not None:
+            values |= self.made({**self.defaults, **values, **config})
+        meta, gluon = {**values, **config}, is_gluon(self.function)
+        for name, rule in self.descriptors.items():
+            if name in values:
+                values[name] = descriptor(values[name], rule, meta, gluon=gluon)
+        taken = Arguments(keyword=values)
+        if self.pre_hook is None:
+            return taken, False
+        return with_hook_run(self.pre_hook, taken, self.grid, config)
+
+    def _preparation(self, config: Config, taken: Arguments, writes: bool) -> Callable[[], None] | None:
+        """What must be done before every launch; None if nothing."""
+        zeroed = list(tensors_in(self.by_name(taken).get(name) for name in self.reset_to_zero))
+        hook = self.pre_hook if writes else None
+        if not zeroed and hook is None:
+            return None
+
+        def prepare() -> None:
+            if hook is not None:
+                hook(given_to_hook(taken.keyword, self.grid, config))
+            for tensor in zeroed:
+                tensor.zero_()
+
+        return prepare
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The values of parameters that need not be given, by name."""
+        return defaults_of(self.function)
+
+    def by_name(self, given: Arguments) -> dict[str, Any]:
+        """The arguments of a call by name."""
+        return {**dict(zip(self.function.arg_names, given.positional, strict=False)), **given.keyword}
+
+    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+        """Names all that a launch of a compiled config is: machine code, shared memory, grid and plain arguments.
+
+        Args:
+            config: What was compiled.
+            arguments: Of the launch; tensors may be stand-ins without memory.
+            made: What the compiler made of it.
+
+        Returns:
+            None if the machine code is not known, the grid function raises, heuristics compute a plain argument, or a
+            hook may do anything before the launch.
+        """
+        plain = {param.name for param in layers(self.function)[-1].params if not param.is_constexpr}
+        if made is None or made.binary is None or plain.intersection(heuristics(self.function)) or self.pre_hook:
+            return None
+        try:
+            grid = [int(extent) for extent in self._grid(config, arguments, self.defaults)]
+            taken, _ = self._taken(config, arguments)
+        except Exception:  # noqa: BLE001 - the user's own functions; their launch will say why
+            return None
+        told = sorted((name, repr(value)) for name, value in config.items() if name in plain)
+        blocks = sorted((name, taken.keyword[name].block_shape) for name in self.descriptors)
+        return fingerprint([made.binary, made.shared_bytes, grid, told, *blocks])
+
+    def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
+        # Triton has bound `meta`: it also has defaults, and values that heuristics compute.
+        return self.grid({**meta, **self.by_name(arguments), **config})
+
+
+def _without_result(launch: Callable[[], Any]) -> Callable[[], None]:
+    """The launch; the compiled kernel that Triton returns is no result of the computation."""
+
+    def launched() -> None:
+        launch()
+
+    return launched
+
+
+def _no_grid(_meta: Mapping[str, Any]) -> tuple[int, ...]:
+    raise LookupError("the grid is not known here")

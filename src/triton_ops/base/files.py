@@ -1,0 +1,382 @@
+"""How a file in a folder of this package is opened, and which files are not.
+
+The rule: what lies in a folder is believed if only those whom the folder's owner has admitted could have put it there.
+
+- In a folder that everybody may write, such as one of mode 1777, a file or subfolder must belong to this user, to root,
+  or to the folder's owner. In any other folder the owner or the owner's group has placed it, and its owner does not
+  matter.
+- In a folder that its group or everybody may write, no link is followed. Nothing is ever written through a link, nor,
+  in such a folder, to a file that has a second name.
+- Only regular files are opened. A FIFO, a device or a socket is refused before it is opened, and could not block.
+
+All refusals are `OSError` with the reason in `strerror`, so that they count as a file that cannot be read or written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from triton_ops._paths import expanded
+from triton_ops.base.folders import left_behind
+from triton_ops.exceptions import CacheError
+
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_ALWAYS = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
+    stat.S_IFREG: "a file",
+}
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+    """The descriptor of a regular file that the rule of this module lets this process open.
+
+    Args:
+        path: The file. Its folder is judged as it stands; see `folder_within` for a folder below another.
+        flags: As for `os.open`. With `O_CREAT` a missing file is made.
+        mode: Permissions of a file that is made, less the umask.
+
+    Raises:
+        OSError: The file cannot be opened, or the rule refuses it.
+    """
+    folder = os.stat(os.path.dirname(path) or ".")  # noqa: PTH116, PTH120 - the way of every record that is read
+    writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
+    follow = not writes and not folder.st_mode & _OTHERS
+    try:
+        _judge(os.stat(path, follow_symlinks=follow), folder, writes)  # noqa: PTH116
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    descriptor = os.open(path, flags | _ALWAYS | (0 if follow else os.O_NOFOLLOW), mode)
+    try:
+        _judge(os.fstat(descriptor), folder, writes)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def folder_within(root: Path, path: Path) -> Path:
+    """`path`, a folder below `root`, after every folder between the two was judged by the rule of this module.
+
+    A folder that does not exist yet is no objection. `root` itself is believed: somebody has chosen it.
+
+    Raises:
+        OSError: A part of the way is a link that another user could have placed, is no folder, or belongs to a user who
+            is not expected there.
+    """
+    above, way = os.stat(root), root  # noqa: PTH116 - beside the other calls of `os`
+    for name in path.relative_to(root).parts:
+        way /= name
+        try:
+            found = os.stat(way, follow_symlinks=not above.st_mode & _OTHERS)  # noqa: PTH116
+        except FileNotFoundError:
+            return path
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, f"it is {kind_of(found)}, not a folder", str(way))
+        _judge_owner(found, above, str(way))
+        above = found
+    return path
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether a path leads to a folder; False too where that cannot be told, for which `Path.is_dir` raises."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path leads to a regular file; False too where that cannot be told, for which `Path.is_file` raises."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def kind_of(found: os.stat_result) -> str:
+    """The kind of a file in words, such as `a FIFO`."""
+    return _KINDS.get(stat.S_IFMT(found.st_mode), "of a kind without a name")
+
+
+def may_be_anyones(found: os.stat_result) -> bool:
+    """Whether another user than this one and root may open a file, or owns it."""
+    return bool(found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)) or found.st_uid not in (os.geteuid(), 0)
+
+
+def written_by_others(folder: os.stat_result) -> bool:
+    """Whether the group of a folder, or everybody, may write the folder."""
+    return bool(folder.st_mode & _OTHERS)
+
+
+def _judge(found: os.stat_result, folder: os.stat_result, writes: bool) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, f"it is {kind_of(found)}, not a regular file")
+    _judge_owner(found, folder)
+    if writes and found.st_nlink > 1 and folder.st_mode & _OTHERS:
+        raise PermissionError(errno.EPERM, f"it has {found.st_nlink} names in a folder that others may write")
+
+
+def _judge_owner(found: os.stat_result, folder: os.stat_result, name: str | None = None) -> None:
+    if folder.st_mode & stat.S_IWOTH and found.st_uid not in (os.geteuid(), 0, folder.st_uid):
+        reason = f"it belongs to user {found.st_uid}, in a folder that everybody may write"
+        raise PermissionError(errno.EPERM, reason, name)
+
+
+LONGEST_LINE_BYTES = 4 << 20  # a trial's line has about 1 KB, a head's with 10,000 listed configs about 1 MB
+LARGEST_LOG_BYTES = 1 << 30  # an exhaustive run of 10^6 configs
+_LAST_BYTES = 64 << 10
+
+
+def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        OSError: The file cannot be read, is larger than `limit_bytes`, or is refused by the rule of `opening`.
+    """
+    descriptor = open_regular(path)
+    try:
+        return read_all(descriptor, limit_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def read_all(descriptor: int, limit_bytes: int) -> bytes:
+    """What can be read from a descriptor until its end.
+
+    Raises:
+        OSError: It cannot be read, or there are more than `limit_bytes`.
+    """
+    size = os.fstat(descriptor).st_size
+    parts, left = [], limit_bytes + 1 if size <= limit_bytes else 0
+    while left > 0 and (part := os.read(descriptor, min(left, max(size + 1, 1 << 16)))):
+        parts.append(part)
+        left -= len(part)
+    if left <= 0:
+        raise OSError(errno.EFBIG, f"it is larger than {limit_bytes} bytes, the most that is read")
+    return b"".join(parts)
+
+
+def holds(path: str, content: bytes) -> bool:
+    """Whether a file has exactly this content, which was read and judged before.
+
+    Cost: about 10 µs, since the file is opened without being asked what it is. What is no regular file has other
+    content, and blocks nothing.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.read(descriptor, len(content) + 1) == content
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def whole_lines(path: Path, limit_bytes: int = LARGEST_LOG_BYTES) -> Iterator[bytes]:
+    """The lines of a file that end in a line break, without it; none if the file is missing.
+
+    A last line without a line break was torn by a killed writer, and is left out. Of a line that is longer than any
+    writer's only the beginning is given, so that it is no line of any kind.
+
+    Raises:
+        OSError: The file cannot be read, is larger than `limit_bytes`, or is refused by the rule of `opening`.
+    """
+    try:
+        descriptor = open_regular(path)
+    except FileNotFoundError:
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_size > limit_bytes:
+            raise OSError(errno.EFBIG, f"it is larger than {limit_bytes} bytes, the most that is read")
+        while line := file.readline(LONGEST_LINE_BYTES):
+            ended = line.endswith(b"\n")
+            rest = line
+            while rest and not rest.endswith(b"\n"):
+                rest = file.readline(LONGEST_LINE_BYTES)
+            if rest and line != b"\n":
+                yield line[:-1] if ended else line
+
+
+def last_line(path: Path) -> bytes:
+    """The last line of a file that ends in a line break, read from the end; empty if there is none.
+
+    Raises:
+        OSError: The file cannot be read, or is refused by the rule of `opening`.
+    """
+    with contextlib.suppress(FileNotFoundError), os.fdopen(open_regular(path), "rb") as file:
+        size, wanted = file.seek(0, os.SEEK_END), _LAST_BYTES
+        while True:
+            file.seek(max(size - wanted, 0))
+            lines = file.read(wanted).split(b"\n")[:-1]
+            whole = lines if wanted >= size else lines[1:]
+            if any(whole) or wanted >= min(size, LONGEST_LINE_BYTES):
+                return next((line for line in reversed(whole) if line), b"")
+            wanted *= 8
+    return b""
+
+
+_skipped = False
+
+
+def skip_syncs() -> None:
+    """From now on leave it to the system when what this process writes reaches the disk.
+
+    It is for a process whose files nobody needs after its end, since another one keeps what they hold. Each wait for a
+    disk takes some milliseconds.
+    """
+    global _skipped
+    _skipped = True
+
+
+def sync(descriptor: int) -> None:
+    """Wait until what was written to a file or a folder is on disk.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if not _skipped:
+        os.fsync(descriptor)
+
+
+_PROBE = ".probe-"
+_TOKEN = "[0-9a-f]{16}"  # with it, a name is of this module, and of no other program
+_LEFT_BEHIND_S = 3600.0  # a write takes milliseconds; a file of this age has no writer any more
+
+
+def ensure_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder with `~` expanded; it is made if it is missing, and its name is on disk when this returns.
+
+    Raises:
+        CacheError: The path is a file, or the folder cannot be made.
+    """
+    path = expanded(folder)
+    if is_folder(path):
+        return path
+    check_home(path)
+    try:
+        make_folders(path)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise CacheError(
+            f"{path} cannot be a cache folder: it, or a part of it, is a file",
+            hint="name another folder, or remove the file",
+        ) from error
+    except OSError as error:
+        raise CacheError(
+            f"{path} cannot be made: {error.strerror or error}",
+            hint="name a folder that can be written, for example with TRITON_OPS_CACHE_DIR",
+        ) from error
+    return path
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder, and those above it that are missing, each with its name on disk.
+
+    Raises:
+        OSError: One of them is a file, or cannot be made.
+    """
+    missing = [path, *(above for above in path.parents if not is_folder(above))]
+    for folder in reversed(missing):  # `parents=True` calls itself for each: a thousand are too many
+        folder.mkdir(exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
+
+
+def check_home(folder: Path) -> None:
+    """Raise if `folder` is what stands for the cache folder of a user without a home folder.
+
+    Raises:
+        CacheError: It is.
+    """
+    if folder.is_relative_to(os.devnull):
+        raise CacheError(
+            "there is no home folder to keep records in", hint="set TRITON_OPS_CACHE_DIR, XDG_CACHE_HOME or HOME"
+        )
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in `folder` now; a file is made to find out, since permission bits can mislead."""
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))  # a file without a name
+        return True
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            return False
+    probe = folder / f"{_PROBE}{secrets.token_hex(8)}"  # the file system has no files without a name
+    try:
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        probe.unlink()
+        return True
+    except OSError:
+        return False
+
+
+def atomic_write(path: Path, content: str | bytes, like: os.stat_result | None = None) -> None:
+    """Replace the content of `path`, text as UTF-8. A reader sees the old file or the new one, never a part.
+
+    It is on disk before the name points to it, and so is the name when this returns. A failure leaves the old file, and
+    no other. A link is replaced, and not followed.
+
+    Args:
+        path: The file.
+        content: The new content.
+        like: Permissions and, where this user may set them, owner and group of the new file; None obeys the umask.
+
+    Raises:
+        OSError: The folder cannot be written, or the disk is full.
+    """
+    # Files of `tempfile` can be read by their owner only, but a cache that root has made serves other users too.
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}.tmp")
+    try:
+        with fresh.open("xb") as file:
+            if like is not None:
+                _make_like(file.fileno(), like)
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            file.flush()
+            sync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            fresh.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def sweep(folder: Path, now_s: float | None = None, *, only: str = "") -> None:
+    """Remove probes and half-written files that killed processes of this user left in `folder` over an hour ago.
+
+    Args:
+        folder: The folder; one that cannot be listed or written is left as it is.
+        now_s: Seconds since 1970; None asks the clock.
+        only: The name of the one file whose half-written forms are meant, in a folder that is not this package's.
+    """
+    names = rf"\.{re.escape(only)}-{_TOKEN}\.tmp" if only else rf"\.probe-{_TOKEN}|\..+-{_TOKEN}\.tmp"
+    for path in left_behind(folder, re.compile(names), stat.S_ISREG, _LEFT_BEHIND_S, now_s):
+        with contextlib.suppress(OSError):  # another process removes it, or this user may not
+            os.unlink(path)  # noqa: PTH108 - beside the other calls of `os`
+
+
+def _make_like(descriptor: int, like: os.stat_result) -> None:
+    with contextlib.suppress(PermissionError):  # only root gives files away
+        os.fchown(descriptor, like.st_uid, like.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder written to disk, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sync(descriptor)
+        finally:
+            os.close(descriptor)

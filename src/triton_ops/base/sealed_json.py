@@ -1,0 +1,127 @@
+"""JSON objects that carry a checksum of their own content: what this package writes, and how it judges what it reads.
+
+A file that was damaged, cut, mixed up or edited does not have the checksum of its content, and is not believed. The
+checksum protects from accidents: whoever means to deceive can compute it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
+
+from triton_ops.base.hashing import fingerprint
+
+T = TypeVar("T")
+
+CHECKSUM = "checksum"
+_MOST_CONTAINERS = 2_000_000  # lists and objects in one text, which take about 200 MB; a record has ten
+
+
+class DamagedError(ValueError):
+    """A text is no JSON object, or not the one that was written."""
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with its checksum, the first 32 hexadecimal digits of the SHA-256 of its canonical JSON.
+
+    Raises:
+        TypeError: A part of the content has no JSON form.
+        ValueError: A float is NaN or infinite.
+    """
+    return {**content, CHECKSUM: fingerprint(content)}
+
+
+def unsealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content without its checksum.
+
+    Raises:
+        DamagedError: There is no checksum, or it is that of another content.
+    """
+    rest = {name: value for name, value in content.items() if name != CHECKSUM}
+    try:
+        actual = fingerprint(rest)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"it has no canonical form: {error}") from error
+    if CHECKSUM not in content:
+        raise DamagedError("it has no checksum")
+    if content[CHECKSUM] != actual:
+        raise DamagedError("its checksum is not that of its content: it was damaged, or edited by hand")
+    return rest
+
+
+def parsed(text: bytes | str) -> dict[str, Any]:
+    """The JSON object in a text that is valid Unicode, and has finite numbers only.
+
+    Raises:
+        DamagedError: The text is anything else.
+    """
+    import msgspec
+
+    encoded = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    bounded(encoded)
+    try:
+        content = msgspec.json.decode(encoded)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise DamagedError(f"it is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise DamagedError(f"it holds a {type(content).__name__} instead of a JSON object")
+    return content
+
+
+def unambiguous(text: bytes | str) -> None:
+    """Refuse a JSON text in which an object has a name twice: people read the first, and programs take the last.
+
+    Raises:
+        DamagedError: A name is there twice. What is no JSON is for `parsed` to refuse.
+
+    Cost: several times that of `parsed`; for files that people review.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DamagedError(f"an object in it has the name {twice!r} twice")
+
+    with contextlib.suppress(json.JSONDecodeError, RecursionError):
+        json.loads(text, object_pairs_hook=once)
+
+
+def bounded(text: bytes) -> None:
+    """Refuse a JSON text that would take more than some hundred MB of memory beyond its own.
+
+    Raises:
+        DamagedError: It has more than two million lists and objects.
+    """
+    if text.count(b"[") + text.count(b"{") > _MOST_CONTAINERS:
+        raise DamagedError(f"it has more than {_MOST_CONTAINERS} lists and objects")
+
+
+def with_defaults(value: T) -> T:
+    """A dataclass that was read, with each field that its text lacked; also in the dataclasses and tuples in it.
+
+    msgspec leaves such a field to the class, and what it then writes lacks the field too.
+    """
+    whole: Any = value
+    if isinstance(value, tuple):
+        whole = tuple(map(with_defaults, value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        whole = replace(value, **{each.name: with_defaults(getattr(value, each.name)) for each in fields(value)})
+    return cast("T", whole)
+
+
+def storable(value: Any) -> Any:
+    """The value with what JSON cannot hold replaced: a lone surrogate by `?`, a number that is not finite by null."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {storable(name): storable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [storable(item) for item in value]
+    return value

@@ -1,1 +1,0 @@
-"""Implementations of one operation, and the choice among them by measurement."""

@@ -1,0 +1,266 @@
+"""The compiling processes: each loads one kernel once, then turns its configs into `Compiled`, one after another.
+
+They are forked from the fork server, whose program is `main` here and which sees no GPU. What compilers print to stdout
+is discarded. When the fork server is gone, however it ended, a compiling process ends itself and whatever it has
+started, such as a ptxas that does not end.
+
+A process without torch has compiled its first config half a second earlier. It takes torch where Triton's backend asks
+torch for a tensor's size, as AMD's does; where code of the user's may ask a tensor anything, as heuristics, hooks and
+launchers do; and where the kernel, its grid or an argument refers to something of torch's. Otherwise stand-ins without
+torch are passed in place of tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import select
+import socket
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from triton_ops import settings
+from triton_ops.backend import AheadOfTime, Compilable, Packed, described, one_line, pack, rehearse, unpack, warm_up
+from triton_ops.compilation.fork_server import ANSWER, FORK, QUESTION, RUNNING
+from triton_ops.compilation.tiers import examine
+from triton_ops.device import Target, named_target
+from triton_ops.exceptions import CacheError, KernelTypeError, TargetError, TritonKernelError
+from triton_ops.processes import ChildsEnd, Leftovers, Surroundings, die_with, guarded, import_heavy
+from triton_ops.space import Config
+
+_TORCH = "torch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedKernel:
+    """A kernel that another process can compile.
+
+    Attributes:
+        name: The kernel's, for errors.
+        kernel: The kernel, packed by value; its grid is left out if it cannot be sent.
+        cache_key: What Triton calls the source here; there it must be the same, or a launch finds no binary.
+        arguments: Packed, tensors as stand-ins, with the members of an `Enum` that the kernel is given.
+        target: What to compile for.
+        imports: What the process imports beside Triton: nothing, or torch or a module of it, where it must have torch.
+    """
+
+    name: str
+    kernel: bytes
+    cache_key: str
+    arguments: bytes
+    target: Target
+    imports: str
+
+    @classmethod
+    def of(cls, ahead: AheadOfTime) -> PackedKernel:
+        """A kernel with the arguments of its launches, which may be specs in place of tensors.
+
+        Raises:
+            KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
+            TargetError: The kernel or an argument exists in this process only.
+        """
+        kernel, target = ahead.kernel, ahead.target
+        if kernel.interpreted:
+            raise KernelTypeError(
+                f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
+            )
+        packed = _packed(kernel)
+        try:
+            given = pack((ahead.arguments, ahead.members), by_value=True)
+        except KernelTypeError as error:
+            raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
+        refers = target.kind != "cuda" or _TORCH in packed.imports | given.imports
+        return cls(
+            name=kernel.name,
+            kernel=packed.content,
+            cache_key=kernel.cache_key,
+            arguments=given.content,
+            target=target,
+            imports=kernel.compile_imports or (_TORCH if refers else ""),
+        )
+
+    def load(self) -> AheadOfTime:
+        """The kernel and its arguments, made again in this process.
+
+        Raises:
+            TargetError: They cannot be, or the kernel would not be the same to Triton.
+        """
+        try:
+            kernel, (arguments, members) = unpack(self.kernel), unpack(self.arguments)
+        except KernelTypeError as error:
+            raise TargetError(f"{self.name}: {error.message}", hint=error.hint) from error
+        if kernel.cache_key != self.cache_key:
+            raise TargetError(f"{self.name} is not the same kernel in another process", hint="report the kernel")
+        return AheadOfTime(kernel, described(arguments, light=not self.imports), self.target, members)
+
+
+def _packed(kernel: Compilable) -> Packed:
+    """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
+    try:
+        return pack(kernel, by_value=True)
+    except KernelTypeError:
+        pass
+    try:
+        return pack(kernel.without_grid, by_value=True)
+    except KernelTypeError as error:
+        raise TargetError(f"{kernel.name}: {error.message}", hint=error.hint) from error
+
+
+compiles_for: list[int] = []
+"""The id of the process for which this process compiles; empty in a process that does not compile for another one."""
+
+_PARENT_CHECK_S = 0.25  # the parent may end while another process still holds the other end of the socket
+_READER = "triton_ops.backend.front_end"
+_NICENESS = 5  # compilers give way to the process that measures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The first message to a compiling process.
+
+    Attributes:
+        packed: The kernel, its arguments and its target.
+        surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the process imports its own
+            modules before it takes them over.
+        disk_cache: The folder of Triton's disk cache; None keeps that of the fork server.
+    """
+
+    packed: PackedKernel
+    surroundings: Surroundings
+    disk_cache: str | None = None
+
+
+@dataclass(frozen=True)
+class LauncherRequest:
+    """The question to build the launcher, the C module with which Triton launches a kernel.
+
+    All configs of a kernel have the same launcher; `config` is one that was compiled.
+    """
+
+    config: Config
+
+
+@dataclass(frozen=True)
+class KeysRequest:
+    """The question for Triton's names of what its disk cache holds of a config that was compiled."""
+
+    config: Config
+
+
+@dataclass(frozen=True)
+class WorkRequest:
+    """The question for the work of a config's launches, which Triton's front end tells.
+
+    Attributes:
+        config: The config.
+        contents: Elements of tensors of whole numbers that are known, by the parameter's name.
+    """
+
+    config: Config
+    contents: Mapping[str, Sequence[int]]
+
+
+def main() -> None:
+    """The program of the fork server: import what compilers need, then answer questions until the socket is closed."""
+    questions, parent = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
+    compiles_for.append(parent)
+    guarded(Leftovers.own())
+    os.nice(_NICENESS)
+    warming = warm_up(launches=False)
+    import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")
+    warming.join()  # a process with one thread can be forked safely, and what two threads need at once is made twice
+    with contextlib.suppress(Exception):  # if Triton does not work, the first config says why
+        rehearse(named_target(sys.argv[5]))
+    gc.freeze()  # forked processes then do not copy the imported objects
+    # Not `die_with`: on Linux it ends a process with the thread that started it, and the pool's threads may end early.
+    while os.getppid() == parent:
+        if select.select([questions], [], [], _PARENT_CHECK_S)[0] and not _answered(questions):
+            return
+
+
+def _answered(questions: socket.socket) -> bool:
+    """Answer one question of `fork_server.py`; returns whether there may be another."""
+    content, descriptors, _, _ = socket.recv_fds(questions, QUESTION.size, 2)
+    if len(content) < QUESTION.size:
+        return False
+    what, pid = QUESTION.unpack(content)
+    if what == FORK:
+        fork_server = os.getpid()
+        answer = os.fork()
+        if not answer:
+            questions.close()
+            _begin(fork_server, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    else:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        answer = os.waitstatus_to_exitcode(status) if found else RUNNING
+    questions.sendall(ANSWER.pack(answer))
+    return True
+
+
+def _begin(fork_server: int, connection: int, errors: int) -> NoReturn:
+    """Run the forked process to its end, so that it never returns to the fork server's loop."""
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(errors, 2)
+        die_with(fork_server)
+        serve(ChildsEnd(connection, connection))
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends here
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve(connection: ChildsEnd) -> None:
+    """Load the kernel, then answer questions until the connection is closed.
+
+    The first answer says how the loading ended: None, or the error because of which no question can be answered.
+    """
+    start: Start = connection.receive()
+    start.surroundings.take()
+    if start.disk_cache is not None:
+        settings.set_folder("TRITON_CACHE_DIR", start.disk_cache)
+    try:
+        ahead = start.packed.load()
+    except TritonKernelError as error:
+        connection.send(error if isinstance(error, TargetError) else TargetError(error.message, hint=error.hint))
+        return
+    connection.send(None)
+    while True:
+        try:
+            question = connection.receive()
+        except EOFError:
+            return
+        connection.send(_answer(question, ahead))
+
+
+def _answer(question: Config | LauncherRequest | KeysRequest | WorkRequest, ahead: AheadOfTime) -> Any:
+    if isinstance(question, WorkRequest):
+        reader = importlib.import_module(_READER)  # takes NumPy along, which compiling does not need
+        config = question.config.with_members(ahead.members)
+        return reader.kernel_work(ahead.kernel, config, ahead.arguments, ahead.target, question.contents)
+    if isinstance(question, LauncherRequest):
+        with contextlib.suppress(Exception):  # the process that launches meets the same error, and reports it
+            ahead.build_launcher(question.config)
+        return None
+    if isinstance(question, KeysRequest):
+        try:
+            return tuple(built.key for built in ahead.built(question.config))
+        except Exception as error:  # noqa: BLE001 - whoever asks has the config compiled, which reports it
+            return one_line(error)
+    try:
+        seen = examine(ahead, question)
+        return replace(seen, launch=ahead.program_key(seen.config, seen.resources if seen.launchable else None))
+    except (CacheError, TargetError) as error:
+        return error

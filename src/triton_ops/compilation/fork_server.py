@@ -1,0 +1,220 @@
+"""The fork server: a process that imports what compilers need, and forks compiling processes; imports are done once.
+
+The fork server never sees a GPU and never runs the user's code, so it has one thread when it forks. Each process that
+it forks leads a process group of its own, and has a connection to the pool and a file for its stderr. This module is
+the pool's side; the fork server's program is `main` in `compiler.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from triton_ops.backend import compiler_environment
+from triton_ops.base import TemporaryFolder
+from triton_ops.device import Target
+from triton_ops.processes import (
+    OUTSIDE,
+    AwakeClock,
+    Channel,
+    Leftovers,
+    command,
+    end_family,
+    environment,
+    file_without_a_name,
+    new_mark,
+    socket_pair,
+)
+
+FORK, CODE = b"f", b"c"
+"""The two questions: fork a process, which gets the two descriptors sent along; tell the exit code of a process."""
+QUESTION, ANSWER = struct.Struct("<cq"), struct.Struct("<q")
+"""A question with the id of a process, 0 with `FORK`; and its answer, the id of the new process or the exit code."""
+RUNNING = 1 << 20  # the answer in place of an exit code while a process runs; no exit code is so large
+_START_TIMEOUT_S = 120.0  # the first answer waits for the imports, on a slow disk and with all cores busy
+_EXIT_S = 2.0  # the socket may be closed a moment before its process ends
+_EXIT_CHECK_S = 0.005  # between two questions for the exit code of a process that is about to end
+
+
+class ForkServer:
+    """The pool's handle of the fork server; safe to share among threads.
+
+    Args:
+        imports: A package that the fork server imports beside Triton; empty for none.
+        target: The target of the compilations.
+
+    Raises:
+        OSError, DeviceError: No process can be started.
+    """
+
+    def __init__(self, imports: str, target: Target) -> None:
+        self._lock = threading.Lock()
+        self._family = new_mark()
+        self._ended_here = False
+        with contextlib.ExitStack() as undo:
+            self._temporary = TemporaryFolder()  # of all compilers
+            undo.callback(self._temporary.remove)
+            self._errors = undo.enter_context(file_without_a_name())
+            ours, theirs = socket_pair()
+            self._socket = undo.enter_context(ours)
+            with theirs:
+                self._process = subprocess.Popen(
+                    command(
+                        "triton_ops.compilation.compiler", theirs.fileno(), os.getpid(), imports, target.arch,
+                        leftovers=Leftovers(self._family, self._temporary.path),
+                    ),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._errors,
+                    pass_fds=(theirs.fileno(),),
+                    env=environment(compiler_environment(), self._family, self._temporary.path),
+                    start_new_session=True,
+                )  # fmt: skip
+            undo.pop_all()
+
+    def fork(self) -> Child:
+        """A new process, which waits for questions on its connection.
+
+        Raises:
+            OSError: No more files can be opened.
+            EOFError: The fork server is gone, or has not finished its imports in time; `last_line` tells more.
+        """
+        with contextlib.ExitStack() as undo:
+            errors = undo.enter_context(file_without_a_name())
+            here, there = map(undo.enter_context, socket_pair())
+            with there:
+                pid = self._asked(FORK, 0, (there.fileno(), errors.fileno()))
+            undo.pop_all()
+        descriptor = here.detach()
+        return Child(self, pid, Channel(descriptor, descriptor), errors)
+
+    def code_of(self, pid: int) -> int | None:
+        """The exit code of a process, or minus the number of the signal that ended it; None while it runs.
+
+        Raises:
+            EOFError: The fork server is gone.
+        """
+        found = self._asked(CODE, pid)
+        return None if found == RUNNING else found
+
+    def last_line(self) -> str:
+        """The last line that the fork server itself wrote to stderr; empty if it wrote nothing."""
+        return last_line(self._errors)
+
+    def kill(self) -> None:
+        """Kill the fork server and wait until it is gone; the processes that it has forked end a moment later.
+
+        A question that is under way ends with EOFError.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            if self._process.poll() is None:
+                self._ended_here = True
+                end_family(self._family)  # what hides its mark is found below the process only while that lives
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        """Kill the fork server with all that it has started; close its socket, and remove its files."""
+        self.kill()
+        end_family(self._family)
+        self._temporary.remove()
+        with self._lock:  # a thread that waits for an answer first learns that there is none
+            self._socket.close()
+            self._errors.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the fork server runs."""
+        return self._process.poll() is None
+
+    @property
+    def ended_from_outside(self) -> bool:
+        """Whether a signal that people and systems send has ended the fork server, and not this process."""
+        return not self._ended_here and -(self._process.poll() or 0) in OUTSIDE
+
+    def _asked(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
+        with self._lock:
+            try:
+                socket.send_fds(self._socket, [QUESTION.pack(question, about)], descriptors)
+                return self._answer()
+            except TimeoutError:
+                self.kill()  # a late answer must not be taken for the answer to the next question
+            except (OSError, EOFError):
+                with contextlib.suppress(subprocess.TimeoutExpired):  # how it ended is asked for later
+                    self._process.wait(_EXIT_S)
+                self.kill()
+        raise EOFError("the process that starts compilers is gone")
+
+    def _answer(self) -> int:
+        """The answer to the question that was sent.
+
+        Raises:
+            TimeoutError: There is none in time.
+            EOFError, OSError: The fork server is gone.
+        """
+        arrived = select.poll()
+        arrived.register(self._socket, select.POLLIN)
+        if not AwakeClock().wait(arrived, _START_TIMEOUT_S):
+            raise TimeoutError
+        answer = self._socket.recv(ANSWER.size)
+        if len(answer) < ANSWER.size:
+            raise EOFError
+        return int(ANSWER.unpack(answer)[0])
+
+
+class Child:
+    """The pool's handle of one process that the fork server has forked.
+
+    Attributes:
+        channel: The connection for questions and answers.
+        errors: The file that holds the stderr of the process.
+        lost: Whether the fork server was found to be gone; its processes end with it.
+    """
+
+    def __init__(self, server: ForkServer, pid: int, channel: Channel, errors: IO[bytes]) -> None:
+        self.channel, self.errors = channel, errors
+        self._fork_server, self._pid = server, pid
+        self._code: int | None = None
+        self.lost = False
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait for the end of the process, at most `seconds`.
+
+        Returns:
+            Its exit code, or minus the number of the signal that ended it; None if it still runs, or if the fork server
+            is gone and cannot tell.
+        """
+        clock = AwakeClock()
+        while self._code is None and not self.lost:
+            try:
+                self._code = self._fork_server.code_of(self._pid)
+            except EOFError:
+                self.lost = True
+            if clock.now() >= seconds:
+                break
+            if self._code is None:
+                time.sleep(_EXIT_CHECK_S)
+        return self._code
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and to everything that it has started; to nothing once its end is known."""
+        if self._code is None and not self.lost:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, number)
+
+
+def last_line(written: IO[bytes], most_bytes: int = 400) -> str:
+    """The last line in a file, from its last `most_bytes` bytes; empty if the file is."""
+    size = written.seek(0, os.SEEK_END)
+    written.seek(max(0, size - most_bytes))
+    lines = written.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""

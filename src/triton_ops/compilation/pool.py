@@ -1,0 +1,525 @@
+"""The compile pool: processes without a GPU compile configs ahead; a launch finds the binaries in Triton's disk cache.
+
+Each process leads a process group of its own, so that it can be killed together with a compiler that hangs, and so that
+Ctrl-C in the terminal reaches only the process that tunes. The processes are forked from a separate program
+(`fork_server.py`) and not from the process that tunes: they run no script of the user's and never have a GPU context.
+
+A thread that has compiled asks for the next turn at once. If whoever comes first took it, a pool that has all CPUs
+would keep them as long as it has configs, and the problem on another GPU would wait for its end. A turn is therefore
+given to a thread that waits, and that one alone is woken: a hundred that look whether it is their turn keep the
+interpreter from those that measure.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any, Protocol
+
+from triton_ops.backend import AheadOfTime
+from triton_ops.base import usable_cpus
+from triton_ops.compilation import idle_server
+from triton_ops.compilation.compiler import KeysRequest, LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
+from triton_ops.compilation.compiling_process import AtHand, CompilingProcess
+from triton_ops.compilation.elsewhere import Elsewhere, Waiting
+from triton_ops.compilation.fork_server import ForkServer
+from triton_ops.compilation.other_hosts import OtherHosts
+from triton_ops.compilation.queue import CompileJob, Queue
+from triton_ops.compilation.rules import Objection, foresee
+from triton_ops.exceptions import CacheError, TargetError
+from triton_ops.kernel_ir import KernelWork
+from triton_ops.processes import GarbledError, Surroundings, Threads
+from triton_ops.space import Config
+from triton_ops.values import Compiled, Status
+
+
+class Compiles(Protocol):
+    """Compiles configs side by side: the compile pool, and what stands for it where nothing is compiled.
+
+    Attributes:
+        workers: How many it compiles at a time.
+    """
+
+    workers: int
+
+    def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
+        """Compile a config, as `CompilePool.submit`."""
+
+
+class Member(Protocol):
+    """A compile pool that shares CPUs with others.
+
+    Attributes:
+        first: Whether its problem is measured now, so that its configs go before those of pools that are not first.
+        closed: Whether it compiles nothing more.
+        hurried: Says whether proposals wait in it, which go before other pools' previews.
+    """
+
+    first: bool
+    closed: bool
+    hurried: Callable[[], bool]
+
+
+class _Waiter:
+    """A thread that waits for its turn."""
+
+    def __init__(self) -> None:
+        self.begins = False
+        self._told = threading.Lock()
+        self._told.acquire()
+
+    def tell(self, begins: bool) -> None:
+        self.begins = begins
+        self._told.release()
+
+    def wait(self) -> bool:
+        self._told.acquire()
+        return self.begins
+
+
+class SharedCpus:
+    """A number of compilations that may run at a time, over all pools that share these CPUs; safe among threads.
+
+    Args:
+        most: How many compilations run at a time.
+        spared: How many of these are left to pools that are first.
+        devices: How many devices measure at a time, each with a pool that is first.
+        elsewhere: Other hosts whose CPUs compile too; None has none.
+
+    Attributes:
+        share: The CPUs for each device.
+        of_one: The processes that one pool is worth having: as many as there are CPUs, and at most twice its share. One
+            server forks the processes of all pools, one after another, and would else be what the devices wait for.
+    """
+
+    def __init__(self, most: int, spared: int = 0, devices: int = 1, *, elsewhere: OtherHosts | None = None) -> None:
+        self.most, self.elsewhere = max(1, most), elsewhere
+        self.share = max(1, self.most // max(1, devices))
+        self.of_one = min(self.most, -(-2 * self.most // max(1, devices)))
+        self._later = max(1, self.most - spared)
+        self._running: Counter[Member] = Counter()
+        self._waiting: dict[Member, deque[_Waiter]] = {}
+        self._guard = threading.Lock()
+        self._closed = False
+
+    @contextmanager
+    def turn(self, member: Member) -> Iterator[bool]:
+        """Wait for a CPU, and hold it inside the block; gives whether there is one: not once it is closed."""
+        waiter = _Waiter()
+        with self._guard:
+            self._waiting.setdefault(member, deque()).append(waiter)
+            self._give()
+        begun = waiter.wait()
+        try:
+            yield begun
+        finally:
+            if begun:
+                with self._guard:
+                    self._running[member] -= 1
+                    self._give()
+
+    def promote(self, member: Member) -> None:
+        """Put a pool first: its problem is measured now."""
+        with self._guard:
+            member.first = True
+            self._give()
+
+    def look(self) -> None:
+        """Look again whether a pool was closed, whose threads wait no more then."""
+        with self._guard:
+            self._give()
+
+    def close(self) -> None:
+        """Let nothing more begin; whoever waits is told."""
+        with self._guard:
+            self._closed = True
+            self._give()
+
+    def _give(self) -> None:
+        """Give the CPUs that are free to those whose turn it is, and have the threads of closed pools go on."""
+        for over in [each for each in self._waiting if self._closed or each.closed]:
+            for waiter in self._waiting.pop(over):
+                waiter.tell(begins=False)
+        while (member := self._next()) is not None:
+            self._running[member] += 1
+            waiting = self._waiting[member]
+            waiting.popleft().tell(begins=True)
+            if not waiting:
+                del self._waiting[member]
+        self._running += Counter()  # forgets pools of which nothing runs
+
+    def _next(self) -> Member | None:
+        """Whose turn it is: of pools that are first, then of those with proposals, the one that has the fewest CPUs."""
+        taken = self._running.total()
+        able = [each for each in self._waiting if taken < (self.most if each.first else self._later)]
+        return min(able, key=lambda each: (not each.first, not each.hurried(), self._running[each]), default=None)
+
+
+TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
+_READ_S = 10.0
+_CLOSED = "the compile pool is closed"
+_SPARE_PART = 2  # previews take at most half of a pool's share: what imports, measures or is measured next needs CPUs
+_STARTS = 3  # of a process or its fork server, where others end it
+
+
+class CompilePool:
+    """Compiles configs of one kernel for one target into Triton's disk cache. Use it in a `with` statement.
+
+    Args:
+        ahead: The kernel, its arguments and its target. The compiling processes get the kernel's code, so that they
+            import no module of the user's and run no script again. Of the arguments only dtypes, strides, alignments
+            and scalars are sent, so that a process needs no memory for tensors.
+        workers: Number of processes; None takes one for each CPU, or as many as are worth it of those that are shared.
+        timeout_s: Seconds for one config, after which its compiler is killed.
+        launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
+        reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
+        shared_cpus: The CPUs that this pool shares with others, on this host and elsewhere; None shares none.
+        packed: The kernel as another host has sent it; None packs it.
+        disk_cache: A folder in place of Triton's disk cache; None takes that one.
+
+    Attributes:
+        workers: How many configs are compiled at a time.
+        first: Whether this pool's configs go before those of other pools on its shared CPUs.
+        hurried: Says whether proposals wait, and not previews alone.
+        closed: Whether nothing more is compiled.
+
+    Raises:
+        KernelTypeError: There is nothing to compile, as under `TRITON_INTERPRET`.
+        TargetError: The kernel's function or its arguments cannot be sent to another process.
+
+    Cost: processes start with the first configs, and need a second or two for imports.
+    """
+
+    def __init__(
+        self,
+        ahead: AheadOfTime,
+        *,
+        workers: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+        launches: bool = False,
+        reuse: bool = False,
+        shared_cpus: SharedCpus | None = None,
+        packed: PackedKernel | None = None,
+        disk_cache: str | None = None,
+    ) -> None:
+        if compiles_for:
+            raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
+        self._ahead = ahead
+        self._timeout_s = timeout_s
+        sent = packed or PackedKernel.of(ahead)
+        self._start = Start(packed=sent, surroundings=Surroundings.here(), disk_cache=disk_cache)
+        here = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
+        self._threads = Threads(here, thread_name_prefix="triton-ops compile")
+        share = here if shared_cpus is None else min(here, shared_cpus.share)
+        self._queue = Queue(max(1, share // _SPARE_PART), here)
+        self._at_hand = AtHand()
+        self._processes: set[CompilingProcess] = set()
+        self._fork_server: ForkServer | None = None
+        self._lock = threading.Lock()
+        self.closed = False
+        self._launcher_due = launches
+        self._reuse = reuse
+        self._shared_cpus = shared_cpus
+        self._ending: threading.Thread | None = None
+        self.first, self.hurried = shared_cpus is None, self._queue.hurried
+        again = partial(self._threads.submit, self._work)
+        waiting = Waiting(sent, self._queue, timeout_s, disk_cache, again, self._keys)
+        self._elsewhere = Elsewhere(waiting, None if shared_cpus is None else shared_cpus.elsewhere)
+        self.workers = here + self._elsewhere.cpus
+
+    def foresee(self, config: Config) -> Objection | None:
+        """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
+        return foresee(self._ahead, config)
+
+    def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
+        """Compile a config, after those submitted before it; a config that a rule refuses or defers is not compiled.
+
+        A failure of the config is the status of the result and never an exception of the future. The future raises
+        `TargetError` if no process can load the kernel, and `CacheError` if the compiler cannot write its files.
+
+        Args:
+            config: Tunables and launch options.
+            anyway: Whether the config is compiled even if a rule defers it.
+            spare: Whether the config is compiled only while nothing else waits, and never in all processes at once, so
+                that configs submitted meanwhile find a process. If the config is submitted again without `spare`, it
+                takes its turn among the others, and is compiled once.
+        """
+        objection = self.foresee(config)
+        if objection is None or (objection.deferred and anyway):
+            future = self._queue.add(config, spare)
+            self._threads.submit(self._work)
+            self._elsewhere.wake()
+            return future
+        done: Future[Compiled] = Future()
+        done.set_result(Compiled(config, objection.status, objection.reason))
+        return done
+
+    def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[KernelWork]:
+        """The work of a config's launches, from what Triton's front end makes of them.
+
+        The future raises nothing: whatever goes wrong is the reason in its result why the work is not known.
+
+        Args:
+            config: Tunables and launch options.
+            contents: Elements of tensors of whole numbers that are known, by the parameter's name.
+
+        Cost: 20 to 50 ms of one process for each launch.
+        """
+        return self._threads.submit(self._read, WorkRequest(config, contents or {}))
+
+    def load(self) -> Future[object]:
+        """Have a process load the kernel; the future raises `TargetError` if none can."""
+        return self._threads.submit(self._at_hand.have_one, self._loaded)
+
+    def keys(self, config: Config) -> Future[tuple[str, ...] | None]:
+        """Triton's names of what its disk cache holds of a config, one for each launch; None if they cannot be told.
+
+        Cost: some milliseconds of a process, or a compilation if the disk cache has no such config.
+        """
+        return self._threads.submit(self._keys, config)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How configs were compiled, in words, where that is not as usual."""
+        return self._elsewhere.notes
+
+    def stop(self) -> None:
+        """Kill all processes without waiting for their end.
+
+        Compilations that have not begun are cancelled; the others end with the status `crash`.
+        """
+        self._queue.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._elsewhere.stop()
+        with self._lock:
+            self.closed = True
+            for process in self._processes:
+                process.signal(signal.SIGKILL)  # the connection ends for a thread that waits for an answer
+            server = self._fork_server
+            if server is not None and not self._processes and not idle_server.is_shared(server):
+                server.kill()  # it may still be at its imports
+        if self._shared_cpus is not None:
+            self._shared_cpus.look()
+
+    def close(self) -> None:
+        """Kill all processes and wait for their end; they free their memory at the same time, which takes a moment."""
+        if self._ending is None:
+            self.stop()
+            self._end()
+        else:
+            self._ending.join()
+
+    def end(self) -> None:
+        """Kill all processes as `stop` does; a thread waits for their end, and `close` waits for the thread."""
+        self.stop()
+        ending = threading.Thread(target=self._end, name="triton-ops end of compilers")
+        with suppress(RuntimeError):  # the system has no thread left: `close` does it
+            ending.start()
+            self._ending = ending
+
+    def _end(self) -> None:
+        self._threads.shutdown(wait=True)
+        self._elsewhere.close()
+        while self._processes:
+            self._processes.pop().close()
+        server, self._fork_server = self._fork_server, None
+        if server is not None:
+            self._part_with(server)
+
+    def __enter__(self) -> CompilePool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def go_first(self) -> None:
+        """From now on this pool's configs go before those of other pools on its shared CPUs."""
+        if self._shared_cpus is not None:
+            self._shared_cpus.promote(self)
+
+    def _work(self) -> None:
+        """Compile the jobs of the queue until none is left; each thread has a process of its own meanwhile."""
+        while True:
+            with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as begun:
+                job = self._queue.take() if begun else None
+                if job is None:
+                    return
+                self._do(job)
+                self._at_hand.leave()
+                self._queue.done(job)
+
+    def _do(self, job: CompileJob) -> None:
+        try:
+            found = self._compiled(job.config)
+        except Exception as error:  # noqa: BLE001 - the future raises it where its result is taken
+            job.future.set_exception(error)
+            return
+        job.future.set_result(found)
+        if found.launchable and self._launcher_claimed():
+            self._build_launcher(found.config)
+
+    def _launcher_claimed(self) -> bool:
+        """Whether the launcher has to be built by this thread: true once, for the first thread that asks."""
+        with self._lock:
+            due, self._launcher_due = self._launcher_due, False
+        return due
+
+    def _build_launcher(self, config: Config) -> None:
+        """Have the launcher built. A failure here is no failure of the config, which is compiled."""
+        try:
+            self._process().ask(LauncherRequest(config), self._timeout_s)
+        except (TimeoutError, EOFError, OSError, GarbledError):
+            self._forget(self._process())
+        except TargetError:
+            pass  # the next compilation meets the same error, and reports it
+
+    def _read(self, request: WorkRequest) -> KernelWork:
+        found = self._told(request, _READ_S)
+        if isinstance(found, TimeoutError):
+            return KernelWork(silent=f"reading its TTIR took over {_READ_S:g} s")
+        return KernelWork(silent=found) if isinstance(found, str) else found
+
+    def _keys(self, config: Config) -> tuple[str, ...] | None:
+        found = self._told(KeysRequest(config), self._timeout_s)
+        return found if isinstance(found, tuple) else None
+
+    def _told(self, question: Any, limit_s: float) -> Any:
+        """The answer of a process; a `TimeoutError`, or why there is none."""
+        try:
+            process = self._process()
+        except TargetError as error:
+            return error.message
+        try:
+            return process.ask(question, limit_s)
+        except (TimeoutError, EOFError, OSError, GarbledError) as error:
+            found = error if isinstance(error, TimeoutError) else process.last_words()
+            self._forget(process)
+            return found
+        finally:
+            self._at_hand.leave()
+
+    def _compiled(self, config: Config) -> Compiled:
+        found = self._once(config)
+        if found is None:  # a signal from outside killed the process, so the config is compiled once more
+            found = self._once(config, last=True)
+            assert found is not None
+        return found
+
+    def _once(self, config: Config, last: bool = False) -> Compiled | None:
+        """The result of a config; None if a signal from outside ended the process, and this is not the `last` try."""
+        process = self._process()
+        begun = time.perf_counter()
+        try:
+            found: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
+        except GarbledError as error:
+            self._forget(process)
+            said = f"the compiler's process wrote {error} into its connection, and was ended"
+            return Compiled(config, Status.CRASH, said, compile_s=time.perf_counter() - begun)
+        except (TimeoutError, EOFError, OSError) as error:
+            late = isinstance(error, TimeoutError)
+            said = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
+            self._forget(process)
+            if not (late or last or self.closed) and process.ended_from_outside:
+                return None
+            status = Status.TIMEOUT if late else Status.CRASH
+            return Compiled(config, status, said, compile_s=time.perf_counter() - begun)
+        if isinstance(found, (CacheError, TargetError)):
+            raise found
+        return found
+
+    def _process(self) -> CompilingProcess:
+        """This thread's process, one that no other uses, or a new one; a TargetError says that it cannot be made."""
+        return self._at_hand.process(self._loaded)
+
+    def _loaded(self) -> CompilingProcess:
+        """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
+        for turn in range(_STARTS):
+            process, again = self._forked(), False
+            try:
+                refused = process.ask(self._start, _START_TIMEOUT_S)
+            except (TimeoutError, EOFError, OSError, GarbledError) as error:
+                refused = TargetError(f"a compiling process did not start: {process.last_words()}")
+                gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
+                again = gone and process.ended_from_outside and turn + 1 < _STARTS
+            if refused is None:
+                return process
+            self._forget(process)
+            if not again:
+                raise refused
+        raise AssertionError("the last turn returns or raises")
+
+    def _forked(self) -> CompilingProcess:
+        """A new process; the first call waits for the fork server's imports."""
+        process = self._started()
+        if not self._admitted(process):
+            process.close()
+            raise TargetError(_CLOSED)
+        return process
+
+    def _started(self) -> CompilingProcess:
+        """A process of the fork server, or of another one if this one was ended by somebody else."""
+        for turn in range(_STARTS):
+            server: ForkServer | None = None
+            try:
+                server = self._forking()
+                return CompilingProcess(server)
+            except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
+                again = server is not None and server.ended_from_outside and turn + 1 < _STARTS
+                said = self._last_line() or error
+                if not again:
+                    raise TargetError(f"no compiling process can be started: {said}") from error
+        raise AssertionError("the last turn returns or raises")
+
+    def _forking(self) -> ForkServer:
+        """The fork server, started by the first call."""
+        with self._lock:
+            if self.closed:
+                raise TargetError(_CLOSED)
+            if self._fork_server is None:
+                needs = self._server_needs
+                made = partial(ForkServer, *needs)
+                self._fork_server = idle_server.borrow(needs, made) if self._reuse else made()
+            return self._fork_server
+
+    def _part_with(self, server: ForkServer) -> None:
+        if self._reuse:
+            idle_server.give_back(server)
+        else:
+            server.close()
+
+    @property
+    def _server_needs(self) -> idle_server.ServerNeeds:
+        """What the fork server imports beside Triton, and what it compiles for."""
+        return self._start.packed.imports, self._ahead.target
+
+    def _admitted(self, process: CompilingProcess) -> bool:
+        """Add a process to those that `stop` ends; False if the pool was closed meanwhile."""
+        with self._lock:
+            if not self.closed:
+                self._processes.add(process)
+            return not self.closed
+
+    def _last_line(self) -> str:
+        """The last line of a fork server that is gone, which is closed, so that the next process starts a new one."""
+        with self._lock:
+            server = self._fork_server
+            if server is None or server.alive:
+                return ""
+            self._fork_server = None
+        said = server.last_line()
+        self._part_with(server)
+        return said
+
+    def _forget(self, process: CompilingProcess) -> None:
+        """End this thread's process, so that its next config starts a new one."""
+        process.close()
+        with self._lock:
+            self._processes.discard(process)
+        self._at_hand.forget()

@@ -1,0 +1,183 @@
+"""The second and third tier before a launch: exact shared memory from the TTGIR, then the full compile.
+
+The first tier, free rules, is in `rules.py`. All tiers work without a GPU and without a driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, most, one_of, option_names, trace_of
+from triton_ops.device import Machine, Target
+from triton_ops.exceptions import CacheError, TargetError
+from triton_ops.kernel_ir import amdgcn_features, amdgcn_usage, cubin_usage, ptx_features, serialised_products
+from triton_ops.space import Config
+from triton_ops.values import Compiled, Resources, Status
+
+_WARPS = 4  # Triton's default for a config that names none
+
+
+def with_residents(found: Compiled, machine: Machine | None) -> Compiled:
+    """`found` with the number of its blocks on a multiprocessor of `machine` at a time, if that is known."""
+    made, warps = found.resources, found.config.get("num_warps", _WARPS)
+    if machine is None or made is None or made.registers is None or not isinstance(warps, int) or warps < 1:
+        return found
+    return replace(found, resident=machine.blocks_at_once(made.registers, made.shared_bytes or 0, warps))
+
+
+HEAVY_SPILL_BYTES = 256
+"""A config that spills more bytes than this per thread is deferred.
+
+Source: seven recorded spaces on an H200 (Triton 3.6.0): no config with more than 64 bytes reached 0.51 of the best
+config's speed, and none with more than 256 bytes reached 0.31.
+"""
+_TENSOR_MEMORY_COLUMNS = 512  # columns of Blackwell's tensor memory; Triton refuses to load a kernel that needs more
+_WARP_REGISTERS = 256  # a warp gets registers in units of this many
+_PTXAS_TROUBLE = ("error", "fatal", "nsufficient", "nresolved")
+
+
+def examine(ahead: AheadOfTime, config: Config) -> Compiled:
+    """Compile `config` into Triton's disk cache, and judge the result.
+
+    A failure that is the config's fault becomes the status of the result.
+
+    Args:
+        ahead: What to compile; its target has the limits.
+        config: Tunables and launch options.
+
+    Cost: 45 ms for a config over the limit of shared memory, else 0.1 to some seconds; 1 ms from the disk cache.
+
+    Raises:
+        CacheError: The compiler cannot write its files, as on a full disk.
+        TargetError: The kernel cannot be compiled without being launched.
+    """
+    target = ahead.target
+    if (refused := _unknown_options(ahead, config)) is not None:
+        return Compiled(config, Status.CONSTRAINT, refused)
+    start = time.perf_counter()
+    try:
+        built = ahead.built(config, lambda shared, _: _check_shared(shared, target))
+        parts = [resources_of(one, target) for one in built]
+        for part, one in zip(parts, built, strict=True):
+            _check(part, one.metadata, target)
+        resources = together(parts)
+    except TargetError:
+        raise
+    except _OverLimitError as error:
+        seen = Resources(shared_bytes=error.shared_bytes)
+        return Compiled(config, Status.RESOURCES, str(error), seen, compile_s=time.perf_counter() - start)
+    except Exception as error:
+        failure = _sorted(error)
+        if isinstance(failure, CacheError):
+            raise failure from error
+        taken_s = time.perf_counter() - start
+        return Compiled(config, failure.status, str(failure), compile_s=taken_s, trace=trace_of(error))
+    reason = _spills(resources)
+    status = Status.DEFERRED if reason else Status.OK
+    return Compiled(config, status, reason, resources, compile_s=time.perf_counter() - start)
+
+
+def resources_of(built: Built, target: Target) -> Resources:
+    """The resources and the features of a compiled config."""
+    cuda = target.kind == "cuda"
+    usage = cubin_usage(built.binary) if cuda else amdgcn_usage(built.assembly)
+    seen = ptx_features(built.assembly) if cuda else amdgcn_features(built.assembly)
+    return Resources(
+        registers=usage.registers,
+        spill_bytes=usage.spill_bytes,
+        shared_bytes=built.metadata["shared"],
+        binary=hashlib.sha256(built.binary).hexdigest()[:32],
+        stack_bytes=usage.stack_bytes,
+        mma=seen.mma,
+        load_bytes=seen.load_bytes,
+        serialised=serialised_products(built.binary, built.assembly) if cuda else None,
+    )
+
+
+def together(parts: Sequence[Resources]) -> Resources:
+    """The resources of a config that launches several kernels: of each kind the most that one takes.
+
+    The instructions are those of the first kernel that uses the matrix unit, and the loads the narrowest.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    mma = [part.mma for part in parts if part.mma is not None]
+    return Resources(
+        registers=most(part.registers for part in parts),
+        spill_bytes=most(part.spill_bytes for part in parts),
+        shared_bytes=most(part.shared_bytes for part in parts),
+        binary=one_of([part.binary or "" for part in parts]),
+        stack_bytes=most(part.stack_bytes for part in parts),
+        mma=next((name for name in mma if name != "none"), next(iter(mma), None)),
+        load_bytes=min((part.load_bytes for part in parts if part.load_bytes is not None), default=None),
+        serialised=max((part.serialised for part in parts if part.serialised is not None), default=None),
+    )
+
+
+class _OverLimitError(Exception):
+    """A config needs more than the target has."""
+
+    def __init__(self, text: str, shared_bytes: int | None = None) -> None:
+        super().__init__(text)
+        self.shared_bytes = shared_bytes
+
+
+def _check_shared(shared_bytes: int, target: Target) -> None:
+    if shared_bytes > target.shared_bytes_per_block:
+        raise _OverLimitError(
+            f"needs {shared_bytes:,} bytes of shared memory per block; {target.arch} has "
+            f"{target.shared_bytes_per_block:,}",
+            shared_bytes,
+        )
+
+
+def _check(resources: Resources, metadata: Mapping[str, Any], target: Target) -> None:
+    """Check the limits of the compiled kernel, shared memory included for a kernel from the disk cache."""
+    shared, warps = resources.shared_bytes or 0, metadata["num_warps"]
+    _check_shared(shared, target)
+    if (threads := warps * target.warp_size) > target.threads_per_block:
+        raise _OverLimitError(
+            f"needs {threads:,} threads per block; {target.arch} has {target.threads_per_block:,}", shared
+        )
+    if (columns := metadata.get("tmem_size") or 0) > _TENSOR_MEMORY_COLUMNS:
+        raise _OverLimitError(
+            f"needs {columns:,} columns of tensor memory; {target.arch} has {_TENSOR_MEMORY_COLUMNS}", shared
+        )
+    per_warp = -(-(resources.registers or 0) * target.warp_size // _WARP_REGISTERS) * _WARP_REGISTERS
+    if target.registers_per_block is not None and per_warp * warps > target.registers_per_block:
+        raise _OverLimitError(
+            f"needs {per_warp * warps:,} registers per block; {target.arch} has {target.registers_per_block:,}", shared
+        )
+
+
+def _spills(resources: Resources) -> str:
+    spilled = resources.spill_bytes or 0
+    if spilled <= HEAVY_SPILL_BYTES:
+        return ""
+    return f"spills {spilled:,} bytes per thread; over {HEAVY_SPILL_BYTES} has always been slow"
+
+
+def _unknown_options(ahead: AheadOfTime, config: Config) -> str | None:
+    """Why the target's compiler does not know a config's names; Triton itself ignores some unknown names silently."""
+    if ahead.kernel.parsed is None:  # a launcher's tunables are keywords of its own
+        return None
+    known = option_names(ahead.target).union(name for name in ahead.kernel.parameter_names if name)
+    strange = [name for name in config if name not in known]
+    if not strange:
+        return None
+    return f"{', '.join(strange)} is no parameter of {ahead.kernel.name} and no launch option for {ahead.target.arch}"
+
+
+def _sorted(error: Exception) -> CandidateError | CacheError:
+    """The typed failure of a compiler; of ptxas' output, the line with the cause and not the command."""
+    if type(error).__name__ != "PTXASError":
+        return compile_error(error)
+    lines = str(error).strip().splitlines()
+    said = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
+    line = next((text for text in said if any(word in text for word in _PTXAS_TROUBLE)), (said or lines)[0])
+    status = Status.RESOURCES if "nsufficient registers" in line else Status.COMPILE
+    return CandidateError(status, f"ptxas: {line}")

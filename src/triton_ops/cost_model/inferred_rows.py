@@ -1,0 +1,260 @@
+"""Launches without products of tiles: what a block reads, writes and calculates on its walk over memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, log, prod
+
+from triton_ops.cost_model.row_walk import Again, Turning, Walk, Work
+from triton_ops.cost_model.tile_reduction import Across
+from triton_ops.device import Machine
+from triton_ops.kernel_ir import Access, LaunchWork
+
+
+def main_loops(launch: LaunchWork) -> set[int]:
+    """The loops with products in them; without products that of the most bytes; -1 stands for outside of loops."""
+    if launch.products:
+        return {product.loop for product in launch.products} - {-1}
+    by_loop: dict[int, float] = {}
+    for access in launch.accesses:
+        by_loop[access.loop] = by_loop.get(access.loop, 0.0) + access.bytes
+    return {max(by_loop, key=lambda at: by_loop[at])} - {-1} if by_loop else set()
+
+
+def dram_bytes(launch: LaunchWork, loads: Sequence[Access], machine: Machine, at_once: int) -> float:
+    """Bytes that DRAM delivers for one program, in a wave of `at_once` programs.
+
+    What programs of a wave share is read once. What an earlier wave has read is found in L2 as far as L2 holds all that
+    is read; only half of L2 counts, because each of the chip's two halves keeps its own copy of a line.
+    """
+    here = min(at_once, launch.programs)
+    waves = launch.programs / here
+    wave = sum(different(access, launch, here) * own_bytes(access) for access in loads)
+    bounded = _once(launch, loads)
+    kept = min(1.0, machine.l2_bytes / 2 / max(bounded, 1.0))
+    return (bounded + max(0.0, wave * waves - bounded) * (1 - kept)) / launch.programs
+
+
+def least_bytes(launch: LaunchWork) -> float:
+    """Different bytes that all programs of a launch load, and those that they store."""
+    loads = [access for access in launch.accesses if access.kind != "store"]
+    return _once(launch, loads) + _once(launch, [access for access in launch.accesses if access.kind != "load"])
+
+
+def _once(launch: LaunchWork, accesses: Sequence[Access]) -> float:
+    """The bytes of some accesses, each place of each argument once."""
+    found: dict[int, float] = {}
+    for access in accesses:
+        if access.again < 0:
+            whole = different(access, launch, launch.programs) * own_bytes(access)
+            found[access.argument] = found.get(access.argument, 0.0) + whole
+    return sum(min(whole, _span(launch, argument) or whole) for argument, whole in found.items())
+
+
+def own_bytes(access: Access) -> float:
+    """Different bytes that one program moves by an access."""
+    return access.bytes * access.distinct / access.repeats
+
+
+def _span(launch: LaunchWork, argument: int) -> int:
+    """Bytes of the tensor that an argument is; 0 if they are not known."""
+    return launch.arguments[argument].bytes if 0 <= argument < len(launch.arguments) else 0
+
+
+def different(access: Access, launch: LaunchWork, programs: int) -> float:
+    """Different places to which so many programs go that follow each other."""
+    sizes = [*(1 << power for power in range(len(access.shared) - 1)), launch.looked_at]
+    if programs >= sizes[-1]:  # further programs go to new places as often as the last half of them did
+        growth = log(max(access.shared[-1], 1e-6) / max(access.shared[-2], 1e-6)) if len(sizes) > 1 else 0.0
+        doublings = log(programs / sizes[-1]) / log(sizes[-1] / sizes[-2]) if len(sizes) > 1 else 0.0
+        return float(access.shared[-1] * exp(max(growth, 0.0) * doublings))
+    after = next(at for at, size in enumerate(sizes) if size >= programs)
+    if sizes[after] == programs:
+        return access.shared[after]
+    low, high = max(access.shared[after - 1], 1e-6), max(access.shared[after], 1e-6)
+    share = log(programs / sizes[after - 1]) / log(sizes[after] / sizes[after - 1])
+    return float(low * (high / low) ** share)
+
+
+_COPY_BYTES = 16  # the most that a lane loads at once
+_SECTOR_BYTES = 32  # the least that L2 moves
+_SCATTERED = 2.0  # bytes that L2 moves for each that is asked for, from which on lines limit the load unit
+_SPECIAL_INSTRUCTIONS = 5.5  # of an exponential or a division; counted in the machine code of a softmax for sm_90
+_MOVED_INSTRUCTIONS = 0.6  # of an element that is loaded or stored; counted in that of a norm and of a softmax
+
+
+def passes_of(launch: LaunchWork) -> int:
+    """How often a program reads most of what it reads."""
+    loads = [access for access in launch.accesses if access.kind == "load"]
+    most = max((own_bytes(access) for access in loads), default=0.0)
+    return 1 + max((_repeats(launch, access) for access in loads if own_bytes(access) > most / 2), default=0)
+
+
+def walk_of(launch: LaunchWork) -> Walk:
+    """The walk of one block, with one warp and no pipeline of its own."""
+    loads = [access for access in launch.accesses if access.kind == "load" and access.elements]
+    stores = [access for access in launch.accesses if access.kind != "load" and access.elements]
+    first = [access for access in loads if access.again < 0]
+    own = sum(own_bytes(access) * _fresh(access, launch) for access in first)
+    everything = (*loads, *stores)
+    moved = sum(access.bytes * access.distinct for access in everything)
+    through = sum(map(_sector_bytes, everything))
+    depth = [launch.loops[at].stages for at in main_loops(launch)]
+    across = _across(launch)
+    return Walk(
+        blocks=launch.programs,
+        warps=1,
+        stages=next((stages for stages in depth if stages is not None), 0),
+        work=_work(launch, everything),
+        batches=float(any(access.loop < 0 for access in first)),
+        near=_waits(launch, loads) - _waits(launch, first),
+        turns=sum(launch.loops[at].turns for at in {access.loop for access in everything} - {-1}) or 1.0,
+        own_bytes=own,
+        again=_again(launch, loads),
+        common=_common(launch, first),
+        written_bytes=sum(own_bytes(access) * _touches(access) for access in stores if access.again < 0),
+        through_bytes=sum(_sector_bytes(a) / a.repeats * _fresh(a, launch) for a in first)
+        + sum(_sector_bytes(a) * _touches(a) for a in stores),
+        streamed_bytes=sum(access.bytes * access.distinct for access in loads),
+        reductions=launch.reductions,
+        across=across,
+        loops=_turning(launch, first, across),
+        lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * moved else 0.0,
+    )
+
+
+def _across(launch: LaunchWork) -> tuple[Across, ...]:
+    """The reductions of tiles across their rows, where loads of tiles as large run along the rows."""
+    found: list[Across] = []
+    for one in launch.reduced:
+        columns = one.shape[-1]
+        if one.axis == len(one.shape) - 1 or one.shape[one.axis] == 1:
+            continue
+        alike = [a for a in launch.accesses if a.kind == "load" and a.tile == prod(one.shape)]
+        if not alike or any(access.run_bytes >= columns * access.item_bytes for access in alike):
+            vector = min(map(_vector, alike), default=1.0)
+            found.append(Across(prod(one.shape[:-1]), columns, int(vector), one.executions))
+    return tuple(found)
+
+
+def _touches(access: Access) -> int:
+    """An atomic operation reads and writes."""
+    return 2 if access.kind == "atomic" else 1
+
+
+def _sector_bytes(access: Access) -> float:
+    """Bytes that L2 moves for an access."""
+    return max(access.bytes * access.distinct, access.sectors * _SECTOR_BYTES * access.executions)
+
+
+def _work(launch: LaunchWork, accesses: Sequence[Access]) -> tuple[Work, ...]:
+    """Accesses with their tiles, and the arithmetic of each loop with the largest tile of the loop."""
+    found = [Work(_MOVED_INSTRUCTIONS * a.executions, float(a.tile)) for a in accesses]
+    widest = max((access.tile for access in accesses), default=1)
+    counts = {-1: (launch.plain, launch.special)}
+    counts |= {at: (loop.plain, loop.special) for at, loop in enumerate(launch.loops)}
+    for at, (plain, special) in counts.items():
+        tile = max((access.tile for access in accesses if access.loop == at), default=widest)
+        found.append(Work((plain + _SPECIAL_INSTRUCTIONS * special) / tile, float(tile)))
+    return tuple(part for part in found if part.instructions > 0)
+
+
+def _waits(launch: LaunchWork, loads: Sequence[Access]) -> float:
+    """How often a block waits for loads, those of one turn of a loop together."""
+    return sum(launch.loops[at].turns if at >= 0 else 1.0 for at in {access.loop for access in loads})
+
+
+def _turning(launch: LaunchWork, loads: Sequence[Access], across: Sequence[Across]) -> tuple[Turning, ...]:
+    """The loads of each loop.
+
+    Of tiles of several rows that are reduced across these, a thread holds a sum for every element, and ptxas 12.8 adds
+    up a load before it begins another one or two.
+    """
+    tall = {each.rows * each.columns for each in across}
+    found: list[Turning] = []
+    for at in sorted({access.loop for access in loads} - {-1}):
+        loop, here = launch.loops[at], [access for access in loads if access.loop == at]
+        serial = sum(access.tile / _vector(access) for access in here if access.tile in tall)
+        innermost = all(other.parent != at for other in launch.loops)
+        largest = float(max(access.tile for access in here))
+        found.append(
+            Turning(
+                entries=loop.entries,
+                turns=loop.turns,
+                elements=largest,
+                serial=serial,
+                written=loop.written and innermost,
+            )
+        )
+    return tuple(found)
+
+
+def _vector(access: Access) -> float:
+    """The most elements that a thread loads at once."""
+    return max(1.0, min(access.run_bytes, _COPY_BYTES) / access.item_bytes)
+
+
+def _again(launch: LaunchWork, loads: Sequence[Access]) -> tuple[Again, ...]:
+    """What is read once more: by a later load, or by the same one in a later turn of a loop."""
+    found = [(a, a.bytes * a.distinct) for a in loads if a.again >= 0]
+    found += [(a, a.bytes * a.distinct - own_bytes(a)) for a in loads if a.again < 0 and a.repeats > 1]
+    return tuple(_after(launch, read, _meanwhile(launch, access)) for access, read in found)
+
+
+def _common(launch: LaunchWork, first: Sequence[Access]) -> tuple[Again, ...]:
+    """What other blocks read too, and what a multiprocessor reads until the next block comes to the same place."""
+    between = {at: own_bytes(each) for at, each in enumerate(launch.accesses) if each in first}
+    found = [(a, 1 - share) for a in first if (share := _fresh(a, launch)) < 1]
+    return tuple(
+        _after(launch, _sector_bytes(a) / a.repeats * share, between, different(a, launch, launch.programs))
+        for a, share in found
+    )
+
+
+def _after(launch: LaunchWork, read: float, between: Mapping[int, float], blocks: float = 1.0) -> Again:
+    """What is read again after so many blocks have read what is between."""
+    own = sum(each * _fresh(launch.accesses[at], launch) for at, each in between.items())
+    return Again(read, blocks * own, sum(between.values()) - own)
+
+
+def _meanwhile(launch: LaunchWork, access: Access) -> dict[int, float]:
+    """Different bytes, by access, that a block reads until it reads these again: in a turn of the loop around.
+
+    None for a first chunk, which the loop over all chunks reads again at once.
+    """
+    if access.again > launch.accesses.index(access):
+        return {}
+    around = _around(launch, access.loop)
+    if access.again >= 0:
+        earlier = _around(launch, launch.accesses[access.again].loop)
+        loop = next((at for at in around if at in earlier), -1)
+    else:
+        loop = around[-1] if around else -1
+    turns = max(launch.loops[loop].turns, 1.0) if loop >= 0 else 1.0
+    return {
+        at: other.bytes * other.distinct / (turns if loop in _around(launch, other.loop) else max(other.repeats, 1.0))
+        for at, other in enumerate(launch.accesses)
+        if other.kind == "load" and other.again < 0 and (loop < 0 or loop in _around(launch, other.loop))
+    }
+
+
+def _around(launch: LaunchWork, loop: int) -> list[int]:
+    """The loops around, the innermost first."""
+    found: list[int] = []
+    while loop >= 0:
+        found.append(loop)
+        loop = launch.loops[loop].parent
+    return found
+
+
+def _fresh(access: Access, launch: LaunchWork) -> float:
+    """The share of an access's places that only one program goes to."""
+    return min(1.0, different(access, launch, launch.programs) / launch.programs / min(access.executions, 1.0))
+
+
+def _repeats(launch: LaunchWork, access: Access) -> int:
+    """How many earlier accesses go to the same places."""
+    count = 0
+    while access.again >= 0:
+        access, count = launch.accesses[access.again], count + 1
+    return count

@@ -1,0 +1,125 @@
+"""The ranking model as the prior of a search: the forecast of a config is better once the config was compiled."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from triton_ops.cost_model.inferred import InferredTiles, Readings
+from triton_ops.cost_model.prediction import Model
+from triton_ops.device import Machine
+from triton_ops.space import Config
+from triton_ops.values import Compiled, Resources, Trial, Work
+
+
+class ModelPrior:
+    """The model's expected times, with the compiler's own figures for the configs that were tried.
+
+    Args:
+        model: The model of the problem and device that are searched.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._resources: dict[Config, Resources] = {}
+        self._guessed: dict[Config, float] = {}  # for configs of which nothing is known, which a search asks for again
+
+    def score(self, configs: Sequence[Config]) -> list[float]:
+        """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
+
+        Cost: about 20 µs per config.
+        """
+        return [self._expected_ms(config) for config in configs]
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Keep the resources that the compiler gave the tried configs."""
+        self._resources.update((t.config, t.resources) for t in trials if t.resources is not None)
+
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Keep what no guess can tell of configs that are not tried yet: whether their products are serialised.
+
+        Registers are guessed until a config is tried, because real ones for some configs and guesses for the others
+        would order them worse than guesses for all.
+        """
+        for one in found:
+            if one.resources is not None and one.resources.serialised is not None:
+                self._resources.setdefault(one.config, Resources(serialised=one.resources.serialised))
+
+    def _expected_ms(self, config: Config) -> float:
+        if (made := self._resources.get(config)) is not None:
+            return self._model.expected_ms(config, made)
+        if config not in self._guessed:
+            self._guessed[config] = self._model.expected_ms(config)
+        return self._guessed[config]
+
+
+_FEWEST = 12  # configs with a forecast that a fit needs
+_ALIKE = 1.02  # the slowest over the fastest below which a model orders nothing
+_MOST_FITTED = 4_000
+
+
+def inferred_model(readings: Readings, machine: Machine) -> Model:
+    """The model of a space whose configs were read, on one device."""
+    tiles = InferredTiles(readings.work_of, readings.dtype)
+    return Model(Work(readings.flops, readings.bytes, tiles), machine)
+
+
+class InferredPrior:
+    """Expected times by the work that was read, and by a fit of them for configs that were not read.
+
+    Args:
+        readings: What was read.
+        machine: The device.
+        configs: Configs of the space, read or not.
+
+    Attributes:
+        readings: What was read.
+        silent: Why the model says nothing; empty if it orders the configs.
+    """
+
+    def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
+        self._model = ModelPrior(inferred_model(readings, machine))
+        self.readings = readings
+        read = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
+        known = [(c, ms) for c, ms in zip(read, self._model.score(read), strict=True) if math.isfinite(ms) and ms > 0]
+        self._known = known
+        self._fit: Any = None
+        self.silent = readings.silent or _why_useless([ms for _, ms in known])
+
+    def score(self, configs: Sequence[Config]) -> list[float]:
+        """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
+
+        Cost: about 0.1 ms per config, once.
+        """
+        found = self._model.score(configs)
+        gaps = [at for at, ms in enumerate(found) if math.isnan(ms) and self._was_left_out(configs[at])]
+        if gaps and len(self._known) >= _FEWEST:
+            self._fit = self._fit or self._fitted()
+            for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
+                found[at] = ms
+        return found
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Keep the resources that the compiler gave the tried configs."""
+        self._model.tell(trials)
+
+    def take_previews(self, found: Sequence[Compiled]) -> None:
+        """Keep what no guess can tell of configs that are not tried yet."""
+        self._model.take_previews(found)
+
+    def _fitted(self) -> Any:
+        fit = importlib.import_module("triton_ops.cost_model.fit").Fit  # with NumPy, which a known winner does not need
+        return fit(*map(list, zip(*self._known, strict=True)))
+
+    def _was_left_out(self, config: Mapping[str, Any]) -> bool:
+        return self.readings.key(config) not in self.readings.works
+
+
+def _why_useless(times: Sequence[float]) -> str:
+    if not times:
+        return "no config has a forecast on this device"
+    if max(times) < _ALIKE * min(times):
+        return f"all forecasts are within {_ALIKE - 1:.0%} of each other"
+    return ""

@@ -1,0 +1,193 @@
+"""The walk of blocks over memory without products of tiles: bandwidth, waits, arithmetic and the turnover of blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, log2
+from typing import NamedTuple
+
+from triton_ops.cost_model.tile_reduction import Across, exchange_cycles
+from triton_ops.cost_model.waves import Wave, overlapped, schedule
+from triton_ops.device import Machine
+from triton_ops.values import Footprint, Schedule
+
+_LANES = 85.0  # instructions of one thread that a multiprocessor issues per cycle: two thirds of 128; fitted
+_DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 for Volta; later chips are alike
+_WARP_STEPS = 5  # halvings of 32 lanes, each a shuffle and the operation
+_BLOCK_STEPS = 4  # to shared memory, a barrier, back, and the barrier before it is used again
+_ON_THE_WAY = 1.25  # loads of a thread at a time, of tiles that are added up; set on recorded sums of columns
+_WHOLE = 64.0  # turns times elements of a thread up to which a loop is unrolled wholly, in the same machine code
+_UNROLLED = 4.0  # times as many turns are then on the way as where ptxas unrolls by four
+_LONE_CYCLES = 2.0  # per instruction of a warp with enough independent ones; fitted with the costs of rows
+
+
+class Work(NamedTuple):
+    """Instructions that a block issues for each element of tiles of one size."""
+
+    instructions: float
+    elements: float
+
+
+class Again(NamedTuple):
+    """Bytes that a block reads which it, or a block before it on its multiprocessor, has read before.
+
+    Attributes:
+        read_bytes: The bytes.
+        own_bytes: Different bytes that were read meanwhile and that no other block reads.
+        common_bytes: Those that other blocks read too, of which the multiprocessor needs one copy.
+    """
+
+    read_bytes: float
+    own_bytes: float
+    common_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turning:
+    """The loads of a loop, for which a block waits turn by turn.
+
+    Attributes:
+        entries: How often a block enters the loop.
+        turns: Turns of the loop, over all entries.
+        elements: Elements of the largest tile that a turn loads.
+        serial: Loads of all threads in one turn that each wait for earlier ones; 0 if they are on the way together.
+        written: Whether the compiler knows the turns.
+    """
+
+    entries: float
+    turns: float
+    elements: float
+    serial: float
+    written: bool
+
+    def waits(self, threads: int) -> float:
+        """How often a block of so many threads waits for memory."""
+        waits = self.turns * max(1.0, self.serial / threads / _ON_THE_WAY)
+        held = self.turns / max(self.entries, 1.0) * max(1.0, self.elements / threads)
+        return waits / _UNROLLED if self.written and held <= _WHOLE else waits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """What one block does.
+
+    Attributes:
+        blocks: Number of blocks in all.
+        warps: Warps per block.
+        stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
+        work: Its arithmetic and its accesses.
+        batches: How often it waits for loads from memory, one after another, outside of `loops`.
+        near: How often it waits for loads that it has made before.
+        turns: How often it walks through registers that may be spilled.
+        own_bytes: Bytes that it reads and that no other block reads.
+        again: What it reads once more.
+        common: What other blocks read too, the next one on its multiprocessor soon after it.
+        written_bytes: Bytes that it writes.
+        through_bytes: Bytes that L2 moves for its first reads and its writes, in whole sectors.
+        streamed_bytes: Bytes that it reads in all.
+        lines: 128-byte lines that it touches; 0 where its accesses run along memory.
+        reductions: How often its threads reduce a tile together.
+        across: The reductions of tiles across their rows.
+        loops: Its loops with loads.
+    """
+
+    blocks: int
+    warps: int
+    stages: int
+    work: tuple[Work, ...]
+    batches: float
+    near: float
+    turns: float
+    own_bytes: float
+    again: tuple[Again, ...]
+    common: tuple[Again, ...]
+    written_bytes: float
+    through_bytes: float
+    streamed_bytes: float
+    lines: float = 0.0
+    reductions: float = 0.0
+    across: tuple[Across, ...] = ()
+    loops: tuple[Turning, ...] = ()
+
+    @property
+    def waits(self) -> float:
+        """How often it waits for loads from memory."""
+        return self.batches + sum(each.waits(32 * self.warps) for each in self.loops)
+
+    @property
+    def instructions(self) -> float:
+        """Instructions of each warp; with more threads than elements, some repeat the work of others."""
+        threads = 32 * self.warps
+        return sum(part.instructions * max(1.0, part.elements / threads) for part in self.work)
+
+    @property
+    def steps(self) -> float:
+        """Steps of one reduction: halvings within a warp, and what warps leave in shared memory for each other."""
+        return _WARP_STEPS + (_BLOCK_STEPS + log2(self.warps) if self.warps > 1 else 0.0)
+
+    @property
+    def dependent_cycles(self) -> float:
+        """Cycles of a warp that is alone: elements of one thread do not depend on each other, and hide the latency."""
+        threads = 32 * self.warps
+        each = [(part.instructions, max(1.0, part.elements / threads)) for part in self.work]
+        return sum(count * max(_DEPENDENT_CYCLES, _LONE_CYCLES * own) for count, own in each)
+
+
+def walk_schedule(walk: Walk, footprint: Footprint, machine: Machine) -> Schedule:
+    """The schedule of the blocks, which are independent: their waits and rates are overlapped once per wave."""
+    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, walk.warps)
+    found = schedule(walk.blocks, at_once, machine, lambda depth, count: _wave(walk, footprint, machine, depth, count))
+    plainer = 1 + machine.costs.idle_stage * max(walk.stages - 1, 0)
+    late_ms = found.time_ms * machine.costs.straggle / max(found.waves, 1.0)
+    alone = {**found.alone_ms, "stragglers": late_ms}
+    return Schedule((found.time_ms + late_ms) * plainer, found.waves, alone)
+
+
+def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
+    costs, clock = machine.costs, machine.clock_ghz
+    spilled = 2 * walk.turns * footprint.spill_bytes * 32 * walk.warps
+    spill_ns = spilled / (costs.spill_bytes_per_cycle * clock)
+    rates = {
+        "issue": depth * walk.instructions * 32 * walk.warps / _LANES / clock,
+        "block launch": blocks * costs.block_ns,
+        "load unit": depth * walk.lines * costs.line_cycles / clock,
+        **_traffic(walk, machine, depth, blocks),
+        "spills": depth * spill_ns,
+    }
+    waits = {
+        "waits": walk.waits * costs.chunk_ns + walk.near * costs.near_ns,
+        "one block's loads": walk.streamed_bytes / costs.plain_gbps,
+        "dependent arithmetic": walk.dependent_cycles / clock,
+        "reductions": walk.reductions * walk.steps * costs.reduce_ns,
+        "spill waits": spill_ns,
+    }
+    # a block exchanges behind barriers, with no loads on the way: other blocks hide that no better than its waits
+    exchange = {"exchange": depth * sum(exchange_cycles(tile, walk.warps) for tile in walk.across) / clock}
+    parts = {"rates": overlapped(rates, costs.overlap), "waits": sum(waits.values()), **exchange}
+    return Wave(overlapped(parts, costs.wait_overlap), costs.turn_ns, rates | waits | exchange)
+
+
+def _traffic(walk: Walk, machine: Machine, depth: int, blocks: int) -> dict[str, float]:
+    """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
+    l1_bytes = machine.costs.l1_bytes
+    past_l1 = [read * _pushed_out((own * depth + others) / l1_bytes) for read, own, others in walk.again]
+    missed = [_missed(blocks * own, machine.l2_bytes / 2) for _, own, _ in walk.again]
+    anew = sum(one * share for one, share in zip(past_l1, missed, strict=True))
+    common = sum(read * _pushed_out((own + others) / l1_bytes) for read, own, others in walk.common)
+    dram = blocks * (walk.own_bytes + anew + walk.written_bytes)
+    through_l2 = depth * machine.units * (walk.through_bytes + sum(past_l1) + common)
+    return {"DRAM": dram / machine.dram_gbps, "L2": through_l2 / machine.l2_gbps}
+
+
+def _pushed_out(passed: float) -> float:
+    """The share of what was read that L1 no longer holds, when so many times its size has passed through it.
+
+    A cache in which the oldest line makes room would hold all or nothing. The blocks of a multiprocessor are not in
+    step, and a line's place is not free, so that the edge is soft.
+    """
+    return 1 - exp(-passed * passed)
+
+
+def _missed(meanwhile_bytes: float, size_bytes: float) -> float:
+    """The share of what was read that a cache of a size no longer holds."""
+    return max(0.0, 1 - size_bytes / meanwhile_bytes) if meanwhile_bytes > 0 else 0.0

@@ -1,0 +1,170 @@
+"""What one multiprocessor, or compute unit, holds at a time, by architecture: the limits behind occupancy.
+
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and NVIDIA's occupancy
+calculator for what is handed out at once; LLVM, "User Guide for AMDGPU Backend", and AMD's CDNA 2, 3 and 4 ISA guides:
+four vector units with 512 registers for each of 64 lanes, eight wavefronts each, and sixteen barriers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from triton_ops.device.spec import DeviceSpec
+
+_KIB = 1024
+REGISTERS, SHARED, WARPS, BLOCKS = "registers", "shared memory", "warps", "blocks"
+"""The names of what may limit occupancy."""
+
+
+@dataclass(frozen=True)
+class Residents:
+    """The blocks of one kernel that one multiprocessor holds at a time.
+
+    Attributes:
+        by: Blocks that would fit if this were the only limit, by its name.
+        warps_per_block: Warps of a block.
+        most_warps: Most warps that one multiprocessor holds.
+    """
+
+    by: dict[str, int]
+    warps_per_block: int
+    most_warps: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks at a time; 0 if not even one fits."""
+        return min(self.by.values())
+
+    @property
+    def warps(self) -> int:
+        """Warps at a time."""
+        return self.blocks * self.warps_per_block
+
+    @property
+    def occupancy(self) -> float:
+        """Warps at a time over the most that a multiprocessor holds."""
+        return self.warps / self.most_warps
+
+    @property
+    def limited_by(self) -> tuple[str, ...]:
+        """What limits the number of blocks: one name, or several that give the same number."""
+        return tuple(name for name, blocks in self.by.items() if blocks == self.blocks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitLimits:
+    """What one multiprocessor or compute unit has for its blocks.
+
+    Attributes:
+        warps: Most warps (AMD: wavefronts) at a time.
+        blocks: Most blocks at a time.
+        lone_blocks: Most blocks of one warp; None is `blocks`.
+        shared_bytes: Shared memory (AMD: LDS).
+        block_shared_bytes: Shared memory that the system reserves for every block.
+        shared_granule: Bytes in whose multiples shared memory is handed out.
+        registers: 32-bit vector registers.
+        register_granule: Registers in whose multiples a warp gets them.
+        parts: Parts, each with its own share of registers and warps.
+        warp_size: Threads of a warp.
+    """
+
+    warps: int = 64
+    blocks: int = 32
+    lone_blocks: int | None = None
+    shared_bytes: int = 228 * _KIB
+    block_shared_bytes: int = 1024
+    shared_granule: int = 128
+    registers: int = 65_536
+    register_granule: int = 256
+    parts: int = 4
+    warp_size: int = 32
+
+    def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
+        """The number of blocks that fit at a time; 0 if not even one fits.
+
+        Args:
+            registers: Registers per thread.
+            shared_bytes: Shared memory per block.
+            warps: Warps per block.
+        """
+        return min(self._each(registers, shared_bytes, warps))
+
+    def residents(self, registers: int, shared_bytes: int, warps: int) -> Residents:
+        """The blocks that fit at a time, with what each limit alone allows; arguments as for `blocks_at_once`."""
+        each = self._each(registers, shared_bytes, warps)
+        return Residents(dict(zip((REGISTERS, SHARED, WARPS, BLOCKS), each, strict=True)), warps, self.warps)
+
+    def _each(self, registers: int, shared_bytes: int, warps: int) -> tuple[int, int, int, int]:
+        per_warp = max(ceil(registers * self.warp_size / self.register_granule), 1) * self.register_granule
+        by_registers = self.registers // self.parts // per_warp * self.parts // warps
+        granules = max(ceil((shared_bytes + self.block_shared_bytes) / self.shared_granule), 1)
+        by_shared = self.shared_bytes // (granules * self.shared_granule)
+        most = self.blocks if warps > 1 or self.lone_blocks is None else self.lone_blocks
+        return by_registers, by_shared, self.warps // warps, most
+
+
+def _amd(shared_kib: int, shared_granule: int) -> UnitLimits:
+    return UnitLimits(
+        warps=32, blocks=16, lone_blocks=32, shared_bytes=shared_kib * _KIB, block_shared_bytes=0,
+        shared_granule=shared_granule, registers=131_072, register_granule=512, warp_size=64,
+    )  # fmt: skip
+
+
+LIMITS = {
+    "sm_70": UnitLimits(shared_bytes=96 * _KIB, block_shared_bytes=0, shared_granule=256),
+    "sm_75": UnitLimits(warps=32, blocks=16, shared_bytes=64 * _KIB, block_shared_bytes=0, shared_granule=256),
+    "sm_80": UnitLimits(shared_bytes=164 * _KIB),
+    "sm_86": UnitLimits(warps=48, blocks=16, shared_bytes=100 * _KIB),
+    "sm_89": UnitLimits(warps=48, blocks=24, shared_bytes=100 * _KIB),
+    "sm_90": UnitLimits(),
+    "sm_100": UnitLimits(),
+    "sm_120": UnitLimits(warps=48, blocks=24, shared_bytes=100 * _KIB),
+    "gfx90a": _amd(64, 512),
+    "gfx942": _amd(64, 512),
+    "gfx950": _amd(160, 1280),
+}
+
+
+def limits_of(spec: DeviceSpec) -> UnitLimits | None:
+    """The limits of a device; None if its architecture has no row here, and no limit is assumed for it.
+
+    A number of registers that the device reports replaces the architecture's.
+    """
+    found = LIMITS.get(spec.arch)
+    if found is None or spec.registers_per_unit in (None, found.registers):
+        return found
+    return replace(found, registers=spec.registers_per_unit)
+
+
+@dataclass(frozen=True)
+class Waves:
+    """How often a launch fills the device, and how much of it the last wave leaves empty.
+
+    Attributes:
+        grid: Blocks of the launch.
+        at_once: Blocks that the device holds at a time.
+    """
+
+    grid: int
+    at_once: int
+
+    @property
+    def waves(self) -> float:
+        """Waves, the last one counted by its share."""
+        return self.grid / self.at_once
+
+    @property
+    def full(self) -> int:
+        """Waves that fill the device."""
+        return self.grid // self.at_once
+
+    @property
+    def tail_blocks(self) -> int:
+        """Blocks of the last wave, if it is not full; else 0."""
+        return self.grid % self.at_once
+
+    @property
+    def used(self) -> float:
+        """Share of the device's places that blocks fill over all waves, if all blocks take equally long."""
+        return self.waves / max(ceil(self.waves), 1)

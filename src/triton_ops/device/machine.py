@@ -1,0 +1,310 @@
+"""The model's figures of a device: rates and sizes by datasheet or calibration, and the costs of an architecture.
+
+Every figure names its source; docs/concepts/model.md has all figures in a table. A device of an architecture without a
+row here has no machine, and the model makes no forecast for such a device.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from triton_ops.base import (
+    NotNegative,
+    atomic_write,
+    ensure_folder,
+    folder_within,
+    parsed,
+    read_file,
+    sealed,
+    sweep,
+    unsealed,
+)
+from triton_ops.device.limits import LIMITS, UnitLimits, limits_of
+from triton_ops.device.spec import DeviceSpec
+from triton_ops.exceptions import CacheError
+
+_LOG = logging.getLogger("triton_ops.device")
+_KIND = "triton-ops calibration"
+_VERSION = 1
+_LARGEST_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Rates and latencies of one device; None where a figure could not be taken.
+
+    Attributes:
+        device: The vendor's name of the device.
+        driver: Version of the driver during the calibration.
+        dram_gbps: Bytes read and written by a copy much larger than L2, 10^9 per second.
+        l2_gbps: Bytes read and written by a copy that stays in L2, 10^9 per second.
+        launch_us: Device time from event to event around one tiny kernel, queued behind a delay.
+        sync_us: Host time from the launch of a tiny kernel until a synchronize returns.
+        mma_tflops: Rate of the vendor's matrix product, by dtype of the inputs, 10^12 operations per second.
+    """
+
+    device: str
+    driver: str | None = None
+    _: KW_ONLY
+    dram_gbps: NotNegative | None = None
+    l2_gbps: NotNegative | None = None
+    launch_us: NotNegative | None = None
+    sync_us: NotNegative | None = None
+    mma_tflops: dict[str, NotNegative] = field(default_factory=dict, hash=False)
+
+
+def calibration_path(folder: Path, device: str) -> Path:
+    """The file of the calibration of `device`, beside the records in the cache folder `folder`."""
+    name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    return folder / "calibration" / f"{name}.json"
+
+
+def save_calibration(folder: Path, found: Calibration) -> Path:
+    """Write `found` beside the records; returns the file.
+
+    Raises:
+        CacheError: The folder cannot be made or written.
+    """
+    path = calibration_path(folder, found.device)
+    content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(found)})
+    try:
+        ensure_folder(folder_within(ensure_folder(folder), path.parent))
+        sweep(path.parent)
+        atomic_write(path, json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        raise CacheError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="name a folder that can be written, with --cache-dir",
+        ) from error
+    return path
+
+
+def load_calibration(folder: Path, device: str) -> Calibration | None:
+    """The calibration of `device` in `folder`; None if there is none, None and a warning if it cannot be read."""
+    path = calibration_path(folder, device)
+    try:
+        folder_within(folder, path.parent)
+        return _believed(unsealed(parsed(read_file(path, _LARGEST_BYTES))), device)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        reason = getattr(error, "strerror", None) or error
+        _LOG.warning("%s is ignored: %s; `triton-ops calibrate` makes it anew", path, reason)
+        return None
+
+
+def _believed(content: Mapping[str, Any], device: str) -> Calibration:
+    """The calibration in decoded JSON.
+
+    Raises:
+        ValueError: It is of another kind, version or device.
+        msgspec.ValidationError: A field is missing, has another type, or is out of range.
+    """
+    if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
+        raise ValueError("it is of another kind or version")
+    found = msgspec.convert(content, Calibration)
+    if found.device != device:
+        raise ValueError(f"it is of another device, {found.device}")
+    return found
+
+
+_PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside these shares of the expected rate was disturbed, and is not used
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Costs that no datasheet has: fitted once per architecture on recorded spaces, leaving each space out in turn.
+
+    Attributes:
+        shared_share: Share of shared memory's peak bandwidth that a mix of tile reads and writes reaches.
+        line_cycles: Cycles of the load unit per 128-byte line that an asynchronous copy touches.
+        load_ns: Time from the issue of a tile's loads to its first bytes.
+        stream_gbps: Rate at which the tile of one block then arrives, by asynchronous copies.
+        step_cycles: Cycles per step of a pipelined loop, for the barrier, the addresses and the loop itself.
+        drain_ns: Time of a block after its last step, in which the accumulator moves through shared memory.
+        store_bytes_per_cycle: Rate at which one multiprocessor writes results.
+        spill_bytes_per_cycle: Rate at which one multiprocessor reads and writes spilled registers.
+        link_cycles: Cycles of a block for each product of a step that others wait for: its way in and out of the matrix
+            units, and the reductions between.
+        tall_link: Share of these cycles for each further tile of 16 rows that a warp has.
+        exchange_cycles: Cycles in which warps that share rows exchange what they reduce, through shared memory.
+        lone_warp: Factor on arithmetic where each scheduler has one warp, which waits for its own results.
+        unhidden: Share of a load's wait that a step without a pipeline cannot hide.
+        overlap: Exponent p of (Σ tᵖ)^(1/p) for resources that work at the same time; infinity is the maximum.
+        plain_gbps: Rate at which one block's plain loads and stores stream.
+        chunk_ns: Wait per chunk of a row for plain loads from memory.
+        near_ns: The same for loads of what the block has read before.
+        reduce_ns: Wait for each step of a reduction of a tile by all threads of a block: halvings, and barriers.
+        turn_ns: Time from the end of a block until its successor's first loads have arrived; the blocks that run beside
+            them on the multiprocessor share this time.
+        block_ns: Time in which the device begins one block, whatever its multiprocessors are busy with.
+        wait_overlap: Exponent as `overlap`, between a block's own waits and the rate of all blocks.
+        l1_bytes: Bytes that pass through a multiprocessor's first cache until 63 % of what was there is gone.
+        straggle: Share of a block's time for which the slowest runs longer than the others; later waves even it out.
+        idle_stage: Relative cost per pipeline stage without a load to pipeline: of equal configs the simpler is first.
+    """
+
+    shared_share: float = 0.88
+    line_cycles: float = 1.75
+    load_ns: float = 550.0
+    stream_gbps: float = 73.0
+    step_cycles: float = 45.0
+    drain_ns: float = 400.0
+    store_bytes_per_cycle: float = 32.0
+    spill_bytes_per_cycle: float = 23.0
+    link_cycles: float = 540.0
+    tall_link: float = 0.4
+    exchange_cycles: float = 1000.0
+    lone_warp: float = 1.2
+    unhidden: float = 0.65
+    overlap: float = 5.5
+    plain_gbps: float = 50.0
+    chunk_ns: float = 235.0
+    near_ns: float = 3.0
+    reduce_ns: float = 8.0
+    turn_ns: float = 1600.0
+    block_ns: float = 0.61
+    wait_overlap: float = 2.0
+    l1_bytes: float = 270e3
+    straggle: float = 0.1
+    idle_stage: float = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The figures of one device that the model calculates with.
+
+    Attributes:
+        units: Number of streaming multiprocessors.
+        clock_ghz: Highest clock.
+        mma_flops_per_cycle: Dense matrix operations of one multiprocessor per cycle, by dtype of the inputs.
+        peak_dram_gbps: Memory bandwidth by datasheet, which no kernel exceeds.
+        dram_gbps: Memory bandwidth that a copy reaches.
+        l2_gbps: Rate of plain loads from L2 by all multiprocessors.
+        l2_bytes: Size of L2.
+        launch_us: Time of an empty kernel between two events.
+        sustained_tflops: Rate of the vendor's matrix product, by dtype; empty without a calibration.
+        wgmma: Whether tiles of 64 rows and more run on warp-group instructions, which read shared memory themselves.
+        mma_sync_share: Share of the matrix rate that warp instructions reach.
+        shared_bytes_per_cycle: Rate of the shared memory of one multiprocessor.
+        port_bytes_per_cycle: Rate from L2 to one multiprocessor.
+        shared_bytes_per_block: Most shared memory that one block may have.
+        threads_per_block: Most threads that one block may have.
+        limits: What one multiprocessor holds at a time.
+        costs: The fitted costs of the architecture.
+    """
+
+    units: int
+    clock_ghz: float
+    mma_flops_per_cycle: dict[str, float] = field(hash=False)
+    peak_dram_gbps: float
+    dram_gbps: float
+    l2_gbps: float
+    l2_bytes: int
+    launch_us: float = 3.5
+    sustained_tflops: dict[str, float] = field(default_factory=dict, hash=False)
+    wgmma: bool = False
+    mma_sync_share: float = 1.0
+    shared_bytes_per_cycle: float = 128.0
+    port_bytes_per_cycle: float = 64.0
+    shared_bytes_per_block: int = 232_448
+    threads_per_block: int = 1024
+    limits: UnitLimits = LIMITS["sm_90"]
+    costs: Costs = Costs()
+
+    def mma_tflops(self, dtype: str) -> float:
+        """The device's peak matrix rate at its highest clock, 10^12 per second; 0 for a dtype without a matrix unit."""
+        return self.mma_flops_per_cycle.get(dtype, 0.0) * self.units * self.clock_ghz / 1e3
+
+    def mma_excess(self, dtype: str) -> float:
+        """The peak over the sustained matrix rate, which is lower because power limits the clock; at least 1."""
+        sustained = self.sustained_tflops.get(dtype, 0.0)
+        return max(1.0, self.mma_tflops(dtype) / sustained) if sustained > 0 else 1.0
+
+    def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
+        """The number of blocks that fit on one multiprocessor at a time, at least 1."""
+        return max(1, self.limits.blocks_at_once(registers, shared_bytes, warps))
+
+
+_COPY_SHARE = 0.9  # share of the datasheet's bandwidth that a copy reaches: 4.3 of 4.8 TB/s, measured on an H200
+_L2_BYTES_PER_CYCLE = 18.4  # per multiprocessor, plain loads: 4.8 TB/s at 132 and 1.98 GHz, fitted; literature 5.5
+
+_HOPPER = Machine(
+    units=132,
+    clock_ghz=1.98,  # driver's maximum, H100 and H200 SXM
+    # 989.4 TFLOP/s dense at 1.83 GHz and 132 multiprocessors are 4,096 per cycle (H100 datasheet).
+    mma_flops_per_cycle={
+        "bfloat16": 4096, "float16": 4096, "float8_e4m3fn": 8192, "float8_e5m2": 8192, "int8": 8192, "float32": 2048,
+    },
+    peak_dram_gbps=0.0,
+    dram_gbps=0.0,
+    l2_gbps=0.0,
+    l2_bytes=50 << 20,
+    wgmma=True,
+    mma_sync_share=0.62,  # share of wgmma's rate: microbenchmarks of the H100, arXiv:2402.13499
+)  # fmt: skip
+
+_AMPERE = Machine(
+    units=108,
+    clock_ghz=1.41,  # A100 datasheet
+    # 312 TFLOP/s dense at 1.41 GHz and 108 multiprocessors are 2,048 per cycle.
+    mma_flops_per_cycle={"bfloat16": 2048, "float16": 2048, "int8": 4096, "float32": 1024},
+    peak_dram_gbps=0.0,
+    dram_gbps=0.0,
+    l2_gbps=0.0,
+    l2_bytes=40 << 20,
+    shared_bytes_per_block=166_912,
+    limits=LIMITS["sm_80"],
+)
+
+_BY_ARCH = {"sm_90": _HOPPER, "sm_80": _AMPERE}
+
+
+def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine | None:
+    """The machine of a device; None if its architecture has no row here, or its memory bandwidth is not known.
+
+    Args:
+        spec: The device's spec, read from the device or by name from the table (`spec_named`).
+        calibration: Rates measured on the device; a rate that is far from the expected one is not used.
+    """
+    base = _BY_ARCH.get(spec.arch)
+    if base is None or spec.bandwidth_gbps is None:
+        return None
+    expected = replace(
+        base,
+        units=spec.units,
+        peak_dram_gbps=spec.bandwidth_gbps,
+        dram_gbps=spec.bandwidth_gbps * _COPY_SHARE,
+        l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz,
+        l2_bytes=spec.l2_bytes or base.l2_bytes,
+        shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
+        limits=limits_of(spec) or base.limits,
+    )
+    return expected if calibration is None else _calibrated(expected, calibration)
+
+
+def _calibrated(expected: Machine, found: Calibration) -> Machine:
+    return replace(
+        expected,
+        dram_gbps=min(_plausible(found.dram_gbps, expected.dram_gbps), expected.peak_dram_gbps),
+        l2_gbps=_plausible(found.l2_gbps, expected.l2_gbps),
+        launch_us=_plausible(found.launch_us, expected.launch_us),
+        sustained_tflops={
+            dtype: rate
+            for dtype, rate in found.mma_tflops.items()
+            if rate == _plausible(rate, expected.mma_tflops(dtype))
+        },
+    )
+
+
+def _plausible(found: float | None, expected: float) -> float:
+    low, high = _PLAUSIBLE
+    return found if found is not None and low * expected <= found <= high * expected else expected

@@ -1,0 +1,161 @@
+"""The role of a GPU vendor: the questions that only the vendor's own software answers, and the types of the answers.
+
+All calls of a vendor's libraries (NVIDIA's libcuda and NVML, AMD's HIP and amdsmi) stand in one file per vendor, and
+`vendors.py` lists the vendors. All other modules ask through this role.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from triton_ops.device.spec import DeviceSpec
+
+CLOCK_REASONS = (
+    "idle",
+    "app_clocks",  # held at a clock that someone set
+    "power_cap",
+    "hw_slowdown",  # clocks at half or less: too hot, too much power, or the power supply asked for it
+    "sync_boost",
+    "sw_thermal",
+    "hw_thermal",
+    "power_brake",
+    "display_clocks",
+    "board_limit",
+    "reliability",
+)
+"""Reasons why clocks are held back, in the order in which they are listed. A vendor may add words of its own."""
+
+SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
+"""Reasons that make the times measured meanwhile worthless. The power cap is none: matrix products always run at it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The values of a GPU's sensors at one moment; None for a value that the GPU does not tell.
+
+    Attributes:
+        reasons: Why the clocks are held back: words of `CLOCK_REASONS`, or the vendor's own. The GPU is idle right
+            after a round, so `idle` carries no information.
+        clock_mhz: Clock of the multiprocessors or compute units.
+        memory_mhz: Clock of the memory.
+        power_w: Power in watts; most NVIDIA GPUs since Ampere give the average of the last second.
+        temperature_c: Temperature of the chip, degrees Celsius.
+    """
+
+    reasons: tuple[str, ...]
+    clock_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+
+
+@dataclass(frozen=True)
+class ProcessUse:
+    """The use of a GPU by one process in one sample.
+
+    Attributes:
+        pid: The number of the process, as the driver counts.
+        share: The share of the sample's time in which the process had work on the multiprocessors, 0 to 1.
+        at_us: When the sample was taken, microseconds since 1970.
+    """
+
+    pid: int
+    share: float
+    at_us: int
+
+
+class Sensors(Protocol):
+    """The sensors of one GPU, which are only read. The opener of the sensors closes them once."""
+
+    def read(self) -> Reading:
+        """Read all sensors once.
+
+        A vendor with counters of how long each reason held may report all reasons since the previous reading.
+
+        Raises:
+            DeviceError: The GPU no longer answers.
+        """
+
+    def close(self) -> None:
+        """Release the vendor's library; never raises."""
+
+
+@dataclass(frozen=True)
+class TritonDriver:
+    """The names of Triton's classes that launch kernels on a vendor's GPUs.
+
+    Attributes:
+        module: Name of the module to import.
+        utilities: Name of its class whose construction prepares the driver in a process.
+        launcher: Name of its class whose construction builds a kernel's launcher.
+    """
+
+    module: str
+    utilities: str
+    launcher: str
+
+
+class Vendor(Protocol):
+    """The GPUs of one vendor.
+
+    Attributes:
+        triton_driver: Names of Triton's driver for this vendor.
+    """
+
+    triton_driver: TritonDriver
+
+    def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
+        """This vendor's GPUs in the order of torch's numbers, each with the driver's version.
+
+        Args:
+            torch: The torch module, to ask torch. None asks the vendor's driver alone, without the seconds of torch's
+                import; the result is then empty wherever torch might find other GPUs.
+        """
+
+    def make_ready(self, device_name: str) -> None:
+        """Initialise the driver for `cuda` or `cuda:N` in torch's place; does nothing without a driver."""
+
+    def sensors(self, device_name: str) -> Sensors:
+        """The open sensors of the GPU that torch calls `cuda` or `cuda:N`.
+
+        Raises:
+            MissingDependencyError: A package that reads the sensors is not installed.
+            DeviceError: The vendor's library does not know the GPU, or does not tell why its clocks are held back.
+        """
+
+
+@runtime_checkable
+class CountsGraphNodes(Protocol):
+    """A vendor that can count the nodes of a captured graph."""
+
+    def graph_nodes(self, graph_address: int) -> int | None:
+        """How many nodes the driver's graph at `graph_address` has; None if the driver does not say."""
+
+
+def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
+    """The GPUs that torch finds, in torch's order.
+
+    Args:
+        torch: The torch module.
+        kind: `cuda` or `hip`, by the vendor that this build of torch is for.
+        driver: Version of the driver; None if it is not known.
+    """
+    return tuple(
+        _described(torch.cuda.get_device_properties(index), kind, driver) for index in range(torch.cuda.device_count())
+    )
+
+
+def _described(found: Any, kind: str, driver: str | None) -> DeviceSpec:
+    arch = f"sm_{found.major}{found.minor}" if kind == "cuda" else found.gcnArchName.partition(":")[0]
+    return DeviceSpec(
+        kind=kind,
+        name=found.name,
+        arch=arch,
+        units=found.multi_processor_count,
+        memory_bytes=found.total_memory,
+        l2_bytes=getattr(found, "L2_cache_size", None),
+        shared_bytes_per_block=getattr(found, "shared_memory_per_block_optin", None),
+        registers_per_unit=getattr(found, "regs_per_multiprocessor", None),
+        driver=driver,
+    )

@@ -1,0 +1,355 @@
+"""The vendors whose software this package can ask. A new vendor needs a file like `nvidia.py` and a line here.
+
+Facts used: the numbers of `CUdevice_attribute` in cuda.h, which never change; the CUDA version of a build of torch,
+which stands in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons`, and `nvmlDeviceGetProcessUtilization`,
+whose samples have `pid`, `smUtil` in percent and `timeStamp` in microseconds since 1970 (NVML API reference).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import weakref
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from triton_ops.base import available, require
+from triton_ops.device.spec import DeviceSpec
+from triton_ops.device.vendor import (
+    CLOCK_REASONS,
+    CountsGraphNodes,
+    ProcessUse,
+    Reading,
+    Sensors,
+    TritonDriver,
+    Vendor,
+    described_by_torch,
+)
+from triton_ops.exceptions import DeviceError
+
+_LIBCUDA = "libcuda.so.1"
+_UNITS, _L2_BYTES, _MAJOR, _MINOR, _REGISTERS, _SHARED_OPTIN = 16, 38, 75, 76, 82, 97
+_NAME_BYTES = 256
+_CUDA_BUILD = re.compile(r"^cuda\b.*= *['\"](\d+)", re.MULTILINE)
+_MAJOR_VERSION = 1000  # the driver reports CUDA 13.0 as 13000, and serves builds for its major version or an older one
+
+
+class Nvidia:
+    """NVIDIA's GPUs through libcuda and NVML."""
+
+    triton_driver = TritonDriver("triton.backends.nvidia.driver", "CudaUtils", "CudaLauncher")
+
+    def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
+        """Ask torch, or libcuda without torch, which needs an installed torch for CUDA and a driver that answers all.
+
+        Cost: a fifth of a second on an H200, for the driver's initialisation, which torch then need not do again.
+        """
+        return described_by_torch(torch, "cuda", driver_version()) if torch is not None else gpus_of_libcuda()
+
+    def make_ready(self, device_name: str) -> None:
+        """Initialise libcuda, and retain the primary context, which torch will use."""
+        try:
+            libcuda = ctypes.CDLL(_LIBCUDA)
+        except OSError:
+            return
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        index = int(device_name.partition(":")[2] or 0)
+        if libcuda.cuInit(0) == 0 and libcuda.cuDeviceGet(ctypes.byref(device), index) == 0:
+            libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # torch will report a failure
+
+    def sensors(self, device_name: str) -> Sensors:
+        """Open NVML's handle of the GPU.
+
+        Cost: loads NVML the first time, and asks the driver for some ten values.
+        """
+        properties = require("torch", "finding the GPU").cuda.get_device_properties(device_name)
+        return open_sensors(require("pynvml", "reading the GPU's clocks"), device_name, properties)
+
+    def graph_nodes(self, graph_address: int) -> int | None:
+        """Ask libcuda; None also where there is no driver."""
+        count = ctypes.c_size_t(0)
+        try:
+            libcuda = ctypes.CDLL(_LIBCUDA)
+        except OSError:
+            return None
+        failed = libcuda.cuGraphGetNodes(ctypes.c_void_p(graph_address), None, ctypes.byref(count))
+        return None if failed else count.value
+
+
+# Devices, through libcuda
+
+
+@lru_cache(maxsize=1)
+def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
+    """The GPUs that torch would find, in torch's order; empty where torch might find others."""
+    wanted = _oldest_driver_for_torch()
+    if wanted is None:
+        return ()
+    try:
+        libcuda = ctypes.CDLL(_LIBCUDA)
+        _check(libcuda.cuInit(0))
+        version, count = ctypes.c_int(), ctypes.c_int()
+        _check(libcuda.cuDriverGetVersion(ctypes.byref(version)))
+        _check(libcuda.cuDeviceGetCount(ctypes.byref(count)))
+        indices = range(count.value if version.value >= wanted else 0)
+        return tuple(_described(libcuda, index, driver_version()) for index in indices)
+    except OSError:
+        return ()
+
+
+def _oldest_driver_for_torch() -> int | None:
+    """The oldest CUDA version of a driver that serves the installed torch; None if torch is no build for CUDA."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        found = _CUDA_BUILD.search(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    return None if found is None else int(found[1]) * _MAJOR_VERSION
+
+
+def _described(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
+    device, name, memory = ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_size_t()
+    _check(libcuda.cuDeviceGet(ctypes.byref(device), index))
+    _check(libcuda.cuDeviceGetName(name, _NAME_BYTES, device))
+    _check(libcuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device))
+
+    def attribute(number: int) -> int:
+        value = ctypes.c_int()
+        _check(libcuda.cuDeviceGetAttribute(ctypes.byref(value), number, device))
+        return value.value
+
+    return DeviceSpec(
+        kind="cuda",
+        name=name.value.decode(),
+        arch=f"sm_{attribute(_MAJOR)}{attribute(_MINOR)}",
+        units=attribute(_UNITS),
+        memory_bytes=memory.value,
+        l2_bytes=attribute(_L2_BYTES),
+        shared_bytes_per_block=attribute(_SHARED_OPTIN),
+        registers_per_unit=attribute(_REGISTERS),
+        driver=driver,
+    )
+
+
+def _check(result: int) -> None:
+    """Raise `OSError` for any result but success."""
+    if result:
+        raise OSError(result, "the CUDA driver refuses")
+
+
+# Sensors, through NVML
+
+
+@lru_cache(maxsize=1)
+def driver_version() -> str | None:
+    """The kernel driver's version, which NVML reports without touching a device; None where it is unknown."""
+    if not available("pynvml"):
+        return None
+    nvml = require("pynvml", "reading the driver's version")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    try:
+        return str(nvml.nvmlSystemGetDriverVersion())
+    finally:
+        nvml.nvmlShutdown()
+
+
+class NvmlSensors:
+    """The sensors of one GPU through NVML; a value that the GPU does not support is never asked for again.
+
+    NVML gives the reasons of the moment, so a slowdown that begins and ends between two readings is missed. NVML also
+    counts the time spent in each reason, but its numbers for those counters changed between versions (251 became 269):
+    a driver of another version would answer with another quantity.
+
+    Args:
+        nvml: The initialised `pynvml` module; it is shut down once, when the sensors are closed or garbage-collected.
+        handle: NVML's handle of the GPU.
+
+    Raises:
+        DeviceError: The GPU does not tell why its clocks are held back.
+    """
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._reasons: Callable[[], int] = lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+        if failure := _failure(nvml, self._reasons):
+            raise DeviceError(f"NVML does not tell why this GPU's clocks are held back: {failure}")
+        sources: dict[str, Callable[[], int]] = {
+            "mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "milliwatts": lambda: nvml.nvmlDeviceGetPowerUsage(handle),
+            "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        }
+        self._sources = {name: source for name, source in sources.items() if not _failure(nvml, source)}
+        self._shut_down = weakref.finalize(self, _shut_down, nvml)
+
+    def read(self) -> Reading:
+        """Read all supported values.
+
+        Cost: about 2 ms on an H200 in a virtual machine, and no work on the GPU.
+        """
+        try:
+            reasons = _words_of(self._reasons())  # read first, because the reasons change soonest after work ends
+            values = {name: source() for name, source in self._sources.items()}
+        except self._nvml.NVMLError as error:
+            raise DeviceError(f"NVML failed: {error}") from error
+        milliwatts = values.get("milliwatts")
+        return Reading(
+            reasons=reasons,
+            clock_mhz=values.get("mhz"),
+            memory_mhz=values.get("memory_mhz"),
+            power_w=None if milliwatts is None else milliwatts / 1000,
+            temperature_c=values.get("celsius"),
+        )
+
+    def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
+        """The processes that had work on the GPU in the samples after `since_us`, microseconds since 1970.
+
+        NVML takes one to six samples a second. It tells nothing of the parts of a GPU (MIG).
+        """
+        nvml = self._nvml
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(self._handle, since_us)
+        except nvml.NVMLError as error:
+            if getattr(error, "value", None) == nvml.NVML_ERROR_NOT_FOUND:  # no sample is that late
+                return ()
+            raise DeviceError(f"NVML does not tell which processes use the GPU: {error}") from error
+        return tuple(ProcessUse(sample.pid, sample.smUtil / 100, sample.timeStamp) for sample in samples)
+
+    def close(self) -> None:
+        """Shut NVML down, unless that was done before."""
+        self._shut_down()
+
+
+def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSensors:
+    """The sensors of a CUDA device.
+
+    The device is found by its UUID, or else by its place on the PCI bus, never by its number: CUDA_VISIBLE_DEVICES and
+    CUDA_DEVICE_ORDER renumber CUDA's devices and not NVML's. A slice of a GPU (MIG) is found by its place, and has the
+    sensors of the whole GPU.
+
+    Args:
+        nvml: The `pynvml` module.
+        device_name: Torch's name of the device, `cuda` or `cuda:N`.
+        torch_properties: Torch's properties of the device.
+
+    Raises:
+        DeviceError: NVML cannot be used, does not know the device, or does not tell why its clocks are held back.
+    """
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise DeviceError(f"NVML cannot be used: {error}", hint="it is part of NVIDIA's driver") from error
+    try:
+        return NvmlSensors(nvml, find_handle(nvml, device_name, torch_properties))
+    except BaseException:
+        _shut_down(nvml)
+        raise
+
+
+def find_handle(nvml: Any, device_name: str, torch_properties: Any) -> Any:
+    """NVML's handle of the GPU with these properties; NVML must be initialised.
+
+    Raises:
+        DeviceError: NVML does not know the GPU.
+    """
+    lookups: list[tuple[Callable[[str], Any], str]] = []
+    if uuid := str(getattr(torch_properties, "uuid", "")):
+        lookups.append((nvml.nvmlDeviceGetHandleByUUID, f"GPU-{uuid.removeprefix('GPU-')}"))
+    if (bus := getattr(torch_properties, "pci_bus_id", None)) is not None:
+        place = f"{torch_properties.pci_domain_id:08x}:{bus:02x}:{torch_properties.pci_device_id:02x}.0"
+        lookups.append((nvml.nvmlDeviceGetHandleByPciBusId, place))
+    for look_up, name in lookups:
+        with contextlib.suppress(nvml.NVMLError):
+            return look_up(name)
+    names = " or ".join(name for _, name in lookups) or "anything, since this torch tells neither UUID nor bus"
+    raise DeviceError(f"NVML does not find {device_name} as {names}", actual_device=device_name)
+
+
+def _failure(nvml: Any, source: Callable[[], int]) -> str:
+    """Why a value cannot be read; empty if the value can be read."""
+    try:
+        source()
+    except nvml.NVMLError as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _words_of(mask: int) -> tuple[str, ...]:
+    """The words of NVML's bits, which are in the order of `CLOCK_REASONS`; a further bit is `bit_N`."""
+    bits = [number for number in range(mask.bit_length()) if mask >> number & 1]
+    return tuple(CLOCK_REASONS[bit] if bit < len(CLOCK_REASONS) else f"bit_{bit}" for bit in bits)
+
+
+def _shut_down(nvml: Any) -> None:
+    """Shut NVML down; a failure is ignored."""
+    with contextlib.suppress(nvml.NVMLError):  # NVML counts its users, and is freed with the process at the latest
+        nvml.nvmlShutdown()
+
+
+VENDORS: dict[str, Vendor] = {
+    "cuda": Nvidia(),
+}
+"""The vendors by `DeviceSpec.kind`."""
+
+
+def gpus_without_torch() -> tuple[DeviceSpec, ...]:
+    """The GPUs that torch would find, by the first vendor whose driver can tell; empty if none can."""
+    return next((found for vendor in VENDORS.values() if (found := vendor.describe())), ())
+
+
+def gpus_of(torch: Any) -> tuple[DeviceSpec, ...]:
+    """The GPUs that torch finds, even of a vendor that is not in `VENDORS`."""
+    kind = _kind_of(torch)
+    vendor = VENDORS.get(kind)
+    return described_by_torch(torch, kind, None) if vendor is None else vendor.describe(torch)
+
+
+def make_ready(device_name: str) -> None:
+    """Initialise the vendors' drivers for `cuda` or `cuda:N`, while another thread of the process imports torch.
+
+    Cost: a third of a second on an H200, during which other threads can run.
+    """
+    for vendor in VENDORS.values():
+        vendor.make_ready(device_name)
+
+
+def sensors_of(device: DeviceSpec, device_name: str) -> Sensors:
+    """The open sensors of a device.
+
+    Raises:
+        MissingDependencyError: A package that reads the sensors is not installed.
+        DeviceError: The device has no sensors that this package can read.
+    """
+    if device.kind not in VENDORS:
+        watched = " and ".join(VENDORS)
+        raise DeviceError(
+            f"the clocks of {device_name} are not watched: only those of {watched} devices are", watched, device.kind
+        )
+    return VENDORS[device.kind].sensors(device_name)
+
+
+def graph_nodes(torch: Any, graph_address: int) -> int | None:
+    """How many nodes a captured graph has; None if the vendor of torch's GPUs cannot tell.
+
+    Args:
+        torch: The torch module.
+        graph_address: Address of the driver's graph.
+    """
+    vendor: object = VENDORS.get(_kind_of(torch))
+    if not isinstance(vendor, CountsGraphNodes):
+        return None
+    return vendor.graph_nodes(graph_address)
+
+
+def _kind_of(torch: Any) -> str:
+    """The kind of the GPUs that this build of torch is for."""
+    return "cuda" if torch.version.hip is None else "hip"

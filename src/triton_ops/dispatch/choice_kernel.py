@@ -1,0 +1,211 @@
+"""Implementations of one operation as a kernel whose config names one of them."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from triton_ops.backend import Arguments, CandidateError, Executable, is_tensor, one_line, private_copy
+from triton_ops.base import fingerprint, require
+from triton_ops.dispatch.implementation import Implementation, in_order
+from triton_ops.exceptions import UnknownTunableError
+from triton_ops.space import Config
+from triton_ops.values import Status
+
+_CALLS, _LOOKS = 2, 3
+
+
+def kept_by_a_call(call: Callable[[], Any], device: str) -> int:
+    """Bytes of tensors that every call keeps; 0 if none does. The call must have been warmed up.
+
+    On a GPU the allocator of torch is asked. On a CPU the tensors that Python knows are added up, each storage once.
+
+    Cost: six calls. On a CPU two calls, after which no new tensor is alive; only where one is, six further calls, and
+    four walks over the objects of the process, tens of milliseconds to seconds each.
+    """
+    on_gpu = device.startswith("cuda")
+    if not on_gpu and _leaves_no_tensor(call):
+        return 0
+    held = _on_gpu if on_gpu else _on_cpu
+    seen = [held(device)]
+    for _ in range(_LOOKS):
+        for _ in range(_CALLS):
+            call()
+        seen.append(held(device))
+    grown = [after - before for before, after in itertools.pairwise(seen)]
+    return min(grown) // _CALLS if min(grown) > 0 else 0
+
+
+def _leaves_no_tensor(call: Callable[[], Any]) -> bool:
+    """Whether no tensor that a few calls made is alive after them: Python's youngest objects are looked at alone.
+
+    While nothing is collected, what is made is among the youngest. A collection meanwhile, by the call or by another
+    thread, leaves the question open.
+    """
+    gc.collect(0)
+    enabled, collections = gc.isenabled(), _collections()
+    gc.disable()
+    try:
+        for _ in range(_CALLS):
+            call()
+        return collections == _collections() and not any(map(_is_a_tensor, gc.get_objects(generation=0)))
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _collections() -> int:
+    return sum(generation["collections"] for generation in gc.get_stats())
+
+
+def _is_a_tensor(it: object) -> bool:
+    kind = type(it)  # `isinstance` would ask objects for their class, which wakes lazy modules
+    return kind.__name__ in ("Tensor", "Parameter") and is_tensor(it)
+
+
+def _on_gpu(device: str) -> int:
+    return int(require("torch", "looking for leaks").cuda.memory_allocated(device))
+
+
+def _on_cpu(_device: str) -> int:
+    gc.collect()
+    storages: dict[int, int] = {}
+    for each in gc.get_objects():
+        if _is_a_tensor(each) and str(each.layout) == "torch.strided":
+            try:
+                storage = each.untyped_storage()
+                storages[storage.data_ptr()] = storage.nbytes()
+            except (RuntimeError, NotImplementedError):  # a tensor without memory, such as a fake one
+                continue
+    return sum(storages.values())
+
+
+IMPLEMENTATION, TILES = "implementation", "tiles"
+_WARM_UPS = 3  # what is compiled at its first call may record a graph at its third
+
+
+@dataclass(frozen=True)
+class ChoiceKernel:
+    """A computation with several implementations. A config has the name of one, and the config of its own operation.
+
+    Attributes:
+        name: The operation's name in records.
+        implementations: By name; the first is what runs untuned, if it applies.
+        parameters: Names of the parameters that may be given by position; None for one without a name.
+        outputs: Arguments that every implementation writes; empty if they return their results.
+    """
+
+    name: str
+    implementations: Mapping[str, Implementation]
+    parameters: tuple[str | None, ...] = ()
+    outputs: tuple[str, ...] = ()
+    _tried: set[str] = field(default_factory=set, compare=False, repr=False)
+    _forms: dict[str, str] = field(default_factory=dict, compare=False, repr=False)  # what each has returned, in order
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """Sources of all implementations with their names, and the versions of what they use."""
+        each = {name: it.identity for name, it in self.implementations.items()}
+        unknown = [f"{name}: {found['unknown']}" for name, found in each.items() if "unknown" in found]
+        versions = {key: value for found in each.values() for key, value in found.items()}
+        sources = {"source": fingerprint([[name, found.get("source", "")] for name, found in each.items()])}
+        return {**versions, **sources, **({"unknown": "; ".join(unknown)} if unknown else {})}
+
+    @property
+    def parameter_names(self) -> Sequence[str | None]:
+        """In calling order; None for a parameter that has no name."""
+        return list(self.parameters)
+
+    @property
+    def process_imports(self) -> tuple[str, ...]:
+        """Torch: implementations may end a process, and are tried on a GPU in one of their own."""
+        return ("torch",)
+
+    def check(self, tunables: Iterable[str], arguments: Arguments) -> None:  # noqa: ARG002 - the role's signature
+        """Raise unless the tunables are those of a choice.
+
+        Raises:
+            UnknownTunableError: There is another one.
+        """
+        if strange := [name for name in tunables if name not in (IMPLEMENTATION, TILES)]:
+            raise UnknownTunableError(
+                f"{self.name} has no tunable {', '.join(strange)}; it has {IMPLEMENTATION}, and {TILES} for what the "
+                "implementation itself is tuned by"
+            )
+
+    def compile(self, config: Config, arguments: Arguments) -> Executable:
+        """The implementation that the config names, after it was called on copies of the arguments.
+
+        What compiles at its first calls has then done so, and what keeps memory at every call is known.
+
+        Raises:
+            CandidateError: There is none of this name, it raised, or it keeps memory.
+        """
+        run = self.call(config)
+        if config.text not in self._tried:
+            self._try(str(config[IMPLEMENTATION]), run, private_copy(arguments))
+            self._tried.add(config.text)
+        return Executable(config=config, bind=partial(self._bound, run), outputs=self.outputs)
+
+    def call(self, config: Mapping[str, Any]) -> Callable[..., Any]:
+        """What a call comes to: the implementation's function, with the config of its operation.
+
+        Raises:
+            CandidateError: There is no such implementation.
+        """
+        name = config[IMPLEMENTATION]
+        if name not in self.implementations:
+            known = ", ".join(self.implementations)
+            raise CandidateError(Status.RUNTIME, f"{self.name} has no implementation {name!r}; it has {known}")
+        implementation = self.implementations[name]
+        run = implementation.run(dict(config.get(TILES, ())))
+        return partial(self._written, run) if implementation.returns and self.outputs else run
+
+    def _bound(self, run: Callable[..., Any], given: Arguments) -> Callable[[], Any]:
+        placed = in_order(self.parameters, given)
+        return partial(run, *placed.positional, **placed.keyword)
+
+    def _written(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Call what returns its results, and copy them to where the other implementations write theirs."""
+        given: dict[Any, Any] = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
+        places = [given[name] for name in self.outputs]
+        found = run(*args, **kwargs)
+        results = found if isinstance(found, (tuple, list)) else (found,)
+        if len(results) != len(places):
+            raise ValueError(f"it returns {len(results)} results, and {len(places)} are written by the others")
+        for place, result in zip(places, results, strict=True):
+            if not is_tensor(result) or result.shape != place.shape or result.dtype != place.dtype:
+                told = f"{tuple(result.shape)} {result.dtype}" if is_tensor(result) else type(result).__name__
+                raise ValueError(f"it returns {told} for an output of {tuple(place.shape)} {place.dtype}")
+            place.copy_(result)
+
+    def _try(self, name: str, run: Callable[..., Any], given: Arguments) -> None:
+        call = self._bound(run, given)
+        try:
+            for _ in range(_WARM_UPS):
+                form = _form(call())
+            place = next((str(tensor.device) for tensor in given.tensors()), None)
+            kept = 0 if place is None else kept_by_a_call(call, place)
+        except CandidateError:
+            raise
+        except Exception as error:
+            raise CandidateError(Status.RUNTIME, f"{name} raised {one_line(error)}") from error
+        if kept:
+            raise CandidateError(Status.WRONG, f"{name} leaks: every call keeps {kept:,} more bytes of tensors")
+        first, wanted = next(iter(self._forms.items()), (name, form))
+        if form != wanted and not self.outputs:
+            raise CandidateError(Status.WRONG, f"{name} returns {form}, and {first} returns {wanted}")
+        self._forms[name] = form
+
+
+def _form(result: Any) -> str:
+    """What a caller of an operation must know of its result: one value, or several that are unpacked."""
+    if is_tensor(result):
+        return "a tensor"
+    if isinstance(result, (tuple, list)):
+        return f"a tuple or list of {len(result)}"
+    return f"a {type(result).__name__}"

@@ -1,0 +1,505 @@
+"""A chooser: several implementations of one operation, of which each call runs the one measured to be fastest.
+
+A chooser is an operation whose config names an implementation. Everything that tunes, keeps and explains configs
+therefore serves it: verification, the last comparison, records, the ladder, lockfiles, and the report of launches.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from triton_ops.backend import Arguments, ArgumentSpecs, FunctionKernel, Operation, is_found_again, is_tensor
+from triton_ops.dispatch import ledger
+from triton_ops.dispatch.choice_calls import Known, KnownCalls, autocast, dynamo, exporting, recording
+from triton_ops.dispatch.choice_kernel import ChoiceKernel
+from triton_ops.dispatch.choice_traced import Traced, operator_of, without_memory
+from triton_ops.dispatch.decision import FALLBACK, Decision, Found
+from triton_ops.dispatch.described import described
+from triton_ops.dispatch.implementation import Implementation, as_implementation, in_order
+from triton_ops.dispatch.operations import answered, safely_decided, told
+from triton_ops.dispatch.participants import Participants
+from triton_ops.dispatch.policy import DEFAULT, TUNE, capturing, policy_of, within
+from triton_ops.dispatch.sources import ladder_of
+from triton_ops.dispatch.space import ChoiceSpace
+from triton_ops.dispatch.tuner import tune, tune_options
+from triton_ops.exceptions import KernelTypeError, SettingsError, TargetError
+from triton_ops.request import device_for, make_request
+from triton_ops.settings import checked_on_miss
+from triton_ops.values import Problem, Tolerance, TuningResult
+
+_PROGRAMS = ("__main__", "__mp_main__")  # another process runs another program, or does not run this one again
+
+
+def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
+    """What a pickle holds of a chooser: the names of a module and of its variable.
+
+    Raises:
+        KernelTypeError: No module that another process could import holds it.
+
+    Cost: a walk over the variables of all imported modules, some milliseconds.
+    """
+    for module, variable, value in _variables(chooser):
+        if value is chooser and module not in _PROGRAMS and is_found_again(module):
+            return named, (module, variable)
+    raise KernelTypeError(
+        f"the chooser {chooser.name} cannot be pickled: it is no variable of a module that another process can import",
+        hint="assign it at the top of a module that is imported, or send its functions and call `choose` there",
+    )
+
+
+def named(module: str, variable: str) -> Any:
+    """The chooser that a variable of a module holds.
+
+    Raises:
+        KernelTypeError: The module cannot be imported, or its variable holds no chooser.
+    """
+    try:
+        found = getattr(importlib.import_module(module), variable)
+    except (ImportError, AttributeError) as error:
+        raise KernelTypeError(f"the chooser {module}.{variable} is not found here: {error}") from error
+    if not hasattr(found, "implementations"):
+        raise KernelTypeError(f"{module}.{variable} is {found!r} here, and no chooser")
+    return found
+
+
+def _variables(chooser: Any) -> Iterator[tuple[str, str, Any]]:
+    """Variables of imported modules: first of those that hold the implementations, where it likely stands too."""
+    functions = [each.function for each in chooser.implementations.values()]
+    homes = [getattr(function, "__module__", None) or "" for function in functions]
+    for module in dict.fromkeys([*homes, *sys.modules]):
+        for variable, value in [*getattr(sys.modules.get(module), "__dict__", {}).items()]:
+            yield module, variable, value
+
+
+_MOST = 4_096  # problems of one operation
+
+
+class Chooser:
+    """One operation with several implementations: a call runs the one that is fastest for its problem.
+
+    `choose` makes one, and describes the parameters; they are the same here, with `options` as a mapping. A call takes
+    the arguments of the implementations. The winner of each problem is kept in a record, as that of a kernel.
+    """
+
+    def __init__(
+        self,
+        implementations: Any,
+        *,
+        name: str,
+        outputs: Sequence[str] = (),
+        parameters: Sequence[str] | None = None,
+        reference: Callable[..., Any] | None = None,
+        tolerance: float | Tolerance | None = None,
+        check: Callable[[Any, Any], Any] | None = None,
+        arguments: Callable[..., ArgumentSpecs] | None = None,
+        dtypes: Sequence[str] = (),
+        problems: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+        schema: str | None = None,
+        on_miss: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        _check_names(implementations, outputs, parameters)
+        self.name, self.on_miss = name, None if on_miss is None else checked_on_miss(on_miss)
+        self.options = {key: value for key, value in (options or {}).items() if value is not None}
+        self._outputs, self._parameters = tuple(outputs), parameters
+        self._facts: dict[str, Any] = {
+            "tolerance": tolerance, "check": check, "dtypes": tuple(dtypes), "problems": problems or {},
+        }  # fmt: skip
+        self._reference, self._arguments = reference, arguments or _no_arguments
+        self._operator = operator_of(name, schema, self, lambda: next(iter(self.implementations.values())).run({}))
+        self._guard = threading.RLock()
+        self._decisions: dict[Any, Decision] = {}
+        self._take({label: as_implementation(given) for label, given in implementations.items()})
+        ledger.register(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the winner of the call's problem; without one, do as `on_miss` says.
+
+        Raises:
+            TuningFailedError: No implementation applies; the error has the reason of each.
+            UntunedError: No winner is known, and the policy is `error`.
+
+        Cost: above the winner's own call one look-up, about a microsecond with two tensors; the first call of a problem
+        reads one file.
+        """
+        if dynamo():
+            return self._traced.call(args, kwargs)
+        return self._calls.call(*args, **kwargs)
+
+    def __deepcopy__(self, memo: Any) -> Chooser:
+        """Itself, as functions are: a copy of a module that holds it calls it too."""
+        return self
+
+    def __copy__(self) -> Chooser:
+        """Itself, as functions are."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A chooser is pickled by the variable that holds it, as functions are."""
+        return by_variable(self)
+
+    def __repr__(self) -> str:
+        return f"Chooser({self.name!r}, {list(self.implementations)})"
+
+    @property
+    def implementations(self) -> Mapping[str, Implementation]:
+        """The implementations by name; the first one runs untuned where it applies."""
+        return self._kernel.implementations
+
+    @property
+    def operation(self) -> Operation:
+        """This chooser as an operation, for tuners and the command line."""
+        return self._operation
+
+    def register(self, name: str, given: Any = None, **more: Any) -> Any:
+        """Add an implementation, or take another one under a name that there is; decisions are taken anew.
+
+        Args:
+            name: Its name in records.
+            given: A callable, an `Operation`, or an `Implementation`; None returns a decorator.
+            **more: Fields of `Implementation`, such as `applies`.
+
+        Returns:
+            What was given.
+
+        Raises:
+            KernelTypeError: It is nothing that could be called.
+        """
+        if given is None:
+            return lambda function: self.register(name, function, **more)
+        self._take({**self.implementations, name: as_implementation(given, **more)})
+        return given
+
+    def remove(self, name: str) -> Implementation:
+        """Take an implementation out; returns it.
+
+        Raises:
+            KernelTypeError: There is none of this name, or it is the only one.
+        """
+        if name not in self.implementations or len(self.implementations) == 1:
+            raise KernelTypeError(
+                f"{name!r} cannot be removed from {self.name}, which has {', '.join(self.implementations)}",
+                hint="keep one of them",
+            )
+        taken = self.implementations[name]
+        self._take({label: each for label, each in self.implementations.items() if label != name})
+        return taken
+
+    def tune(
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        shape: Sequence[int] | None = None,
+        dtype: str | None = None,
+        device: str | None = None,
+        **options: Any,
+    ) -> TuningResult:
+        """Find the fastest implementation for one problem, or recall it; later calls of the problem run it.
+
+        An implementation with an operation of its own is tuned first, and takes part with its winner. All results are
+        verified against the reference, or else against each other; what is wrong, raises, or keeps memory is a trial
+        with its reason, and takes no further part.
+
+        Args:
+            args: Positional arguments, as of a call.
+            kwargs: Keyword arguments, as of a call.
+            shape: Extents of a problem, where the chooser was given `arguments`; None with arguments, or the default.
+            dtype: Dtype of a problem by shape.
+            device: As of `triton_ops.tune`.
+            **options: Further options of `triton_ops.tune`, such as `effort`, `budget_s`, `isolate` and `force`, for
+                this tune and for those of operations.
+
+        Raises:
+            TuningFailedError: No implementation applies, or none worked; the error has the reason of each.
+            SettingsError: No arguments are given, and the chooser was not told how to make some.
+            TargetError, DeviceError and others: What `triton_ops.tune` raises.
+
+        Cost: a tune of each operation that has no record yet, then one of the implementations.
+        """
+        options, given = {**self.options, **options}, Arguments.given(args, kwargs)
+        operation, how = self._operation, dict[str, Any]()
+        if given.positional or given.keyword:
+            made, how = given, {"args": given.positional, "kwargs": dict(given.keyword), "device": device}
+        else:
+            self._check_problems(shape)
+            made, how = self._made(shape, dtype, device), {"shape": shape, "dtype": dtype, "device": device}
+        space = self._participants.raced(made, recording(list(made.tensors())), tune, options)
+        try:
+            found: TuningResult = tune(operation, **how, space=space, **options)
+        except TargetError:
+            if self._reference is not None or operation.reference is None:
+                raise
+            without = self._made_operation(space, None)  # what runs first failed: the others judge each other
+            found = tune(without, **how, space=space, **options)
+        self.forget()
+        return found
+
+    def why(self, *args: Any, **kwargs: Any) -> Decision:
+        """What a call would run, and why, without running, tuning or noting anything.
+
+        The decision's `passed` has the answer of every rung above, and why implementations do not apply.
+
+        Raises:
+            TuningFailedError: No implementation applies.
+        """
+        given = Arguments(args, kwargs)
+        space = self._participants.known(given, recording(list(given.tensors())), self._folder)
+        return self._answered(given, space)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decisions so far."""
+        return list(self._decisions.values())
+
+    def forget(self) -> None:
+        """Have every problem decided again."""
+        self._decisions.clear()
+        self._calls.forget()
+        self._traced.forget()
+
+    def begin_anew(self) -> None:
+        """Forget every decision and the lock: in a forked child, whose other threads are gone."""
+        self._guard = threading.RLock()
+        self._decisions.clear()
+        self._calls.forget()
+
+    def known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
+        """What a call runs: decided before, or now."""
+        found = self._calls.find(args, kwargs)
+        if found is not None and (found.holds is None or found.holds()):
+            return found
+        if exporting():
+            return Known(lambda *given, **named: self._traced.call(given, named), _nothing, None)
+        values, auto = [*args, *kwargs.values()], autocast()
+        place: Any
+        try:
+            place = (len(args), *kwargs, *map(told, values), auto, recording(values))
+        except RuntimeError:  # tensors without memory of their own, as inside of vmap
+            place = None
+        if place is None or any(is_tensor(it) and it.device.type == "meta" for it in values):
+            return Known(self._first(args, kwargs), _nothing, None)
+        with self._guard:  # one thread decides; the others wait for it
+            decision = self._decisions.get(place)
+            if decision is None or not decision.holds(within):
+                decision = self._decided(Arguments(tuple(args), kwargs), auto)
+                if len(self._decisions) >= _MOST:
+                    self.forget()
+                self._decisions[place] = ledger.counted(decision)
+            found = self._known(decision, kwargs)
+            self._calls.keep(args, kwargs, found)
+        return found
+
+    def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> Known:
+        run = self._kernel.call(decision.found.config)
+        if any(name in self._kernel.parameters for name in kwargs):  # other implementations may have other names
+            run = partial(_placed, run, self._kernel.parameters)
+        asked = decision.within
+        holds = None if not decision.missed or decision.policy is None else lambda: within() == asked
+        return Known(run, decision.count.up, holds)
+
+    def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """What runs where nothing can be looked up: the first implementation that applies, or that there is."""
+        try:
+            given = Arguments(
+                tuple(map(without_memory, args)), {name: without_memory(it) for name, it in kwargs.items()}
+            )
+        except RuntimeError:  # a tensor without strides, such as a compressed sparse one
+            return next(iter(self.implementations.values())).run({})
+        return self._kernel.call(self._participants.known(given, recording(args), self._folder).default_config)
+
+    def _decided(self, given: Arguments, auto: bool) -> Decision:
+        """The decision of a call: of the ladder and the policy, unless there is nothing to choose."""
+        space = self._participants.known(given, recording(list(given.tensors())), self._folder)
+        if auto or len(space.listed or ()) == 1:
+            why = "torch's autocast is on, under which nothing was measured" if auto else "no other one applies"
+            request = make_request(self._operation, given.positional, given.keyword)
+            found = Found(config=space.default_config, rung=FALLBACK, why=why)
+            problem, device = request.problem.label, request.device.name
+            return Decision(found=found, kernel=self.name, problem=problem, device=device, passed=space.remarks)
+        tunes = policy_of(self.on_miss, DEFAULT) == TUNE and not capturing()
+        return safely_decided(
+            self._made_operation(space, self._operation.reference), given.keyword, args=given.positional,
+            on_miss=self.on_miss, options=self.options,
+            tuner=partial(self.tune, given.positional, given.keyword) if tunes else None,
+        )  # fmt: skip
+
+    def _answered(self, given: Arguments, space: ChoiceSpace) -> Decision:
+        """What the ladder answers to a call."""
+        operation = self._made_operation(space, self._operation.reference)
+        request = make_request(operation, given.positional, given.keyword)
+        return answered(operation, request, None, ladder_of(self._folder), near=True)
+
+    def _found_in_trace(self, given: Arguments, records: bool) -> Decision:
+        return self._answered(given, self._participants.known(given, records, self._folder))
+
+    @property
+    def _folder(self) -> Any:
+        return self.options.get("cache_dir")
+
+    def _take(self, implementations: Mapping[str, Implementation]) -> None:
+        """Have these implementations from now on."""
+        before = getattr(self, "_kernel", None)
+        parameters = tuple(self._parameters or _parameters_of(implementations.values()))
+        self._kernel = ChoiceKernel(self.name, implementations, parameters, self._outputs)
+        self._participants = Participants(self._kernel)
+        if before is not None:
+            self.forget()
+        gradients = not all(each.gradient for each in implementations.values())
+        self._traced = Traced(self._kernel, self._found_in_trace, self._operator)
+        self._calls = KnownCalls(gradients, self.known)
+        first = next(iter(implementations.values()))
+        own = None
+        if self._reference is None and not self._outputs and first.function is not None and first.operation is None:
+            own = partial(_placed, first.function, parameters)
+        self._operation = self._made_operation(self._space_by_shape, self._reference or own)
+
+    def _made_operation(self, space: Any, reference: Callable[..., Any] | None) -> Operation:
+        return Operation(self.name, self._kernel, space, self._arguments, reference=reference, **self._facts)
+
+    def _space_by_shape(self, problem: Problem) -> ChoiceSpace:
+        given = described(dict(problem.arguments), device_for(None, "any", self.name))
+        return self._participants.known(given, False, self._folder)
+
+    def _check_problems(self, shape: Sequence[int] | None) -> None:
+        if self._arguments is _no_arguments and (shape is not None or self._kernel.parameters):
+            raise SettingsError(
+                f"{self.name} was given no arguments, and does not know how to make them",
+                hint="give those of a call, tune((a, b)), or choose(..., arguments=...), which makes them from a shape",
+            )
+
+    def _made(self, shape: Sequence[int] | None, dtype: str | None, device: str | None) -> Arguments:
+        problem = self._operation.problem(None if shape is None else tuple(shape), dtype)
+        return self._operation.materialise(problem, device_for(device, "any", self.name))
+
+
+def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:
+    named = isinstance(implementations, Mapping) and all(isinstance(name, str) and name for name in implementations)
+    if not named or not implementations:
+        raise KernelTypeError(
+            f"implementations are {implementations!r}; they are given by name, at least one",
+            hint='write {"aten": torch.mm, "mine": my_mm}',
+        )
+    for what, given in (("outputs", outputs), ("parameters", parameters or ())):
+        if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+            raise SettingsError(f"{what} are {given!r}; they are a list of names", hint=f'write {what}=("x",)')
+    if lost := [name for name in outputs if parameters and name not in parameters]:
+        raise SettingsError(f"outputs name {', '.join(lost)}, and the parameters are {', '.join(parameters)}")
+
+
+def _parameters_of(implementations: Iterable[Implementation]) -> tuple[str | None, ...]:
+    """The parameters with a place of the first implementation that tells them; none if no one does."""
+    for each in implementations:
+        if each.function is not None and (found := FunctionKernel(each.function).parameter_names):
+            return tuple(found)
+    return ()
+
+
+def _placed(run: Callable[..., Any], parameters: Sequence[str | None], *args: Any, **kwargs: Any) -> Any:
+    """Call with arguments in their places that came by name."""
+    given = in_order(parameters, Arguments(args, kwargs))
+    return run(*given.positional, **given.keyword)
+
+
+def _nothing() -> None:
+    """Counts no call: it is none."""
+
+
+def _no_arguments() -> ArgumentSpecs:
+    return {}
+
+
+_OF_A_CALL = frozenset({
+    "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
+})  # fmt: skip
+
+
+def choose(
+    implementations: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    outputs: Sequence[str] = (),
+    parameters: Sequence[str] | None = None,
+    reference: Callable[..., Any] | None = None,
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
+    arguments: Callable[..., ArgumentSpecs] | None = None,
+    dtypes: Sequence[str] = (),
+    problems: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+    schema: str | None = None,
+    on_miss: str | None = None,
+    **options: Any,
+) -> Any:
+    """Choose among implementations of one operation by measurement: for each problem, the fastest one that is right.
+
+    With implementations it makes a `Chooser`. Without, it is a decorator: the decorated function is the first
+    implementation, and `@function.register("name")` adds others.
+
+    Args:
+        implementations: Name to a callable, an `Operation`, or an `Implementation`, which says where it applies. All
+            are called with the same arguments, those with a place by position. The first one runs untuned, and is the
+            right one where no reference is given.
+        name: The operation's name in records; None takes that of the first implementation's function.
+        outputs: Arguments that the implementations write; empty if they return their results, one or several.
+        parameters: Names of the parameters that may be given by position; None takes them from the first implementation
+            that tells its own. Outputs, and arguments by name, need them.
+        reference: As of `tune`; None takes the first implementation in higher precision, where it returns its result.
+        tolerance: As of `tune`.
+        check: As of `tune`.
+        arguments: From extents and `dtype` to the arguments by name, as of an `Operation`: for problems by shape, and
+            for the command line.
+        dtypes: Dtypes that `arguments` takes; the first is the default.
+        problems: Named shapes with their dtypes.
+        schema: The operation's arguments and results as torch writes them, such as `(Tensor a, Tensor b) -> Tensor`, or
+            `(Tensor x, Tensor(a!) out) -> ()` for one that writes. Code that `torch.compile` makes for dynamic sizes
+            then chooses when it runs; without it such code is compiled anew for each size.
+        on_miss: What a call without a known winner does: `default` runs the first implementation that applies, `tune`
+            measures, `error` raises, `queue` notes the problem. None takes `TRITON_OPS_ON_MISS`, else `default`.
+        **options: Options of `tune` for all tunes, such as `effort`, `budget_s`, `cache_dir` and `isolate`.
+
+    Returns:
+        A `Chooser`; without implementations a decorator that returns one.
+
+    Raises:
+        KernelTypeError: An implementation is not callable, or there is none.
+        SettingsError: There is no such policy, or no such option.
+    """
+    _check_options(options)
+    if implementations is None:
+
+        def decorate(function: Callable[..., Any]) -> Chooser:
+            kernel = FunctionKernel(function)
+            return Chooser(
+                {function.__name__: function}, name=name or kernel.name, outputs=outputs, parameters=parameters,
+                reference=reference, tolerance=tolerance, check=check, arguments=arguments, dtypes=dtypes,
+                problems=problems, schema=schema, on_miss=on_miss, options=options,
+            )  # fmt: skip
+
+        return decorate
+    return Chooser(
+        implementations, name=name or _name_of(implementations), outputs=outputs, parameters=parameters,
+        reference=reference, tolerance=tolerance, check=check, arguments=arguments, dtypes=dtypes, problems=problems,
+        schema=schema, on_miss=on_miss, options=options,
+    )  # fmt: skip
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    known = tune_options() - _OF_A_CALL
+    if unknown := sorted(set(options) - known):
+        raise SettingsError(
+            f"choose takes no option {', '.join(unknown)}", hint=f"options of tune are {', '.join(sorted(known))}"
+        )
+
+
+def _name_of(implementations: Any) -> str:
+    if not isinstance(implementations, Mapping) or not implementations:
+        return ""  # the chooser refuses it
+    first = as_implementation(next(iter(implementations.values())))
+    if first.operation is not None:
+        return first.operation.name
+    return FunctionKernel(first.function).name if first.function is not None else ""

@@ -1,0 +1,199 @@
+"""`install`: kernels under `triton.autotune` are tuned and launched by this package, without an edit of their code.
+
+Facts used, from Triton 3.6 to 3.9: `triton.autotune`, `triton.runtime.autotune` and
+`triton.runtime.autotuner.autotune` are the decorator; every autotuned kernel is launched by `Autotuner.run`, also those
+of subclasses that call it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from triton_ops.backend import layers
+from triton_ops.base import require
+from triton_ops.dispatch import own_loop
+from triton_ops.dispatch.launching import Launches
+from triton_ops.dispatch.options import Options
+from triton_ops.dispatch.policy import TUNE, policy_of
+from triton_ops.dispatch.tuned import Tuned
+from triton_ops.records import cache_folder, may_have_records
+from triton_ops.request import Effort
+
+_IDLE_WORKER = "triton_ops.evaluation.idle_worker"  # most programs that launch kernels never tune
+_PLACES = ("triton", "triton.runtime", "triton.runtime.autotuner")
+_log = logging.getLogger("triton_ops")
+_guard = threading.RLock()
+
+
+@dataclass(eq=False)
+class _Installed:
+    """What stands in Triton's place, and what stood there before."""
+
+    options: Options
+    decorators: list[tuple[Any, Any]] = field(default_factory=list)  # a module, and its decorator before
+    autotune: Any = None
+    run: Any = None
+    run_before: Any = None
+    run_expected: Any = None
+    adopted: WeakKeyDictionary[Any, Launches] = field(default_factory=WeakKeyDictionary)
+    told: bool = False  # that other options were asked for later
+
+
+_installed: list[_Installed] = []
+
+
+def install(
+    *,
+    on_miss: str | None = None,
+    effort: str | Effort | None = None,
+    budget_s: float | None = None,
+    cache_dir: str | Path | None = None,
+    isolate: bool | None = None,
+) -> AbstractContextManager[object]:
+    """Let this package tune and launch every kernel under `triton.autotune` in this process, until `uninstall`.
+
+    Kernels that are decorated from now on, kernels that were decorated before, and those of subclasses of Triton's
+    `Autotuner` are taken alike. It may be used as a context manager, which uninstalls at the end.
+
+    To call it again does nothing: what was installed first stays, and one warning tells of other options.
+
+    Where misses are tuned and nothing is recorded yet, the process in which the first tune will run is started at once,
+    so that its imports are over by then. It ends after a minute if no tune has come.
+
+    Args:
+        on_miss: As for `triton_ops.autotune`.
+        effort: As for `triton_ops.autotune`.
+        budget_s: As for `triton_ops.autotune`.
+        cache_dir: As for `triton_ops.autotune`.
+        isolate: As for `triton_ops.autotune`.
+
+    Returns:
+        A context manager whose end uninstalls what this call has installed; it may be ignored.
+
+    Raises:
+        SettingsError: An argument is out of range.
+        MissingDependencyError: Triton is not installed.
+    """
+    options = Options(
+        on_miss=on_miss, effort=effort, budget_s=budget_s, isolate=isolate, strict=False,
+        cache_dir=Path(cache_dir) if isinstance(cache_dir, str) else cache_dir,
+    )  # fmt: skip
+    with _guard:
+        if _installed:
+            _tell_other_options(_installed[0], options)
+            return nullcontext()
+        found = _Installed(options)
+        _put_decorator(found)
+        _put_run(found)
+        _installed.append(found)
+    will_tune = policy_of(on_miss, TUNE) == TUNE and not may_have_records(cache_folder(cache_dir))
+    if will_tune and isolate is not False:
+        importlib.import_module(_IDLE_WORKER).start_one_early()
+    end = ExitStack()
+    end.callback(_end, found)
+    return end
+
+
+def uninstall() -> None:
+    """Put Triton's own decorator and launch back in their places.
+
+    Kernels that were decorated meanwhile stay with this package; all others are Triton's again. Where something else
+    was put in the places meanwhile, that stays. Nothing happens if nothing is installed.
+    """
+    with _guard:
+        if not _installed:
+            return
+        found = _installed.pop()
+        for adopted in list(found.adopted.values()):
+            adopted.shown.take_back()
+        for module, before in found.decorators:
+            if module.autotune is found.autotune:
+                module.autotune = before
+        if own_loop.AUTOTUNER.run is found.run:
+            own_loop.AUTOTUNER.run = found.run_before
+        own_loop.Expected.run, own_loop.Expected.installed = found.run_expected, False
+
+
+def _end(installed: _Installed) -> None:
+    """Uninstall what one call has installed, if that is still what is installed."""
+    with _guard:
+        if installed in _installed:
+            uninstall()
+
+
+def _tell_other_options(found: _Installed, options: Options) -> None:
+    if options != found.options and not found.told:
+        found.told = True
+        names = ("on_miss", "effort", "budget_s", "cache_dir", "isolate")
+        first = ", ".join(f"{name}={getattr(found.options, name)!r}" for name in names)
+        _log.warning(
+            "triton_ops is installed already, and stays so, with %s; call triton_ops.uninstall() before other options",
+            first,
+        )
+
+
+def _put_decorator(found: _Installed) -> None:
+    before = require("triton.runtime.autotuner", "installing").autotune
+
+    def autotune(
+        configs: Any, key: Sequence[str] | None = None, prune_configs_by: Mapping[str, Any] | None = None,
+        *rest: Any, **more: Any,
+    ) -> Callable[[Any], Tuned]:  # fmt: skip
+        if (
+            str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch"
+        ):  # it has chosen, and wraps anew
+            return before(configs, key, prune_configs_by, *rest, **more)  # type: ignore[no-any-return]
+        return lambda kernel: _decorated(found.options, kernel, configs, key, prune_configs_by, *rest, **more)
+
+    found.autotune = autotune
+    for name in _PLACES:
+        module: Any = require(name, "installing")
+        found.decorators.append((module, module.autotune))
+        module.autotune = autotune
+
+
+def _decorated(
+    options: Options, kernel: Any, configs: Any, key: Sequence[str] | None,
+    prune_configs_by: Mapping[str, Any] | None = None, reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None, pre_hook: Any = None, post_hook: Any = None, *rest: Any, **more: Any,
+) -> Tuned:  # fmt: skip
+    """A kernel as Triton's own decorator takes it; what it would accept is accepted."""
+    return Tuned(
+        kernel, kernel.arg_names, configs, list(key or ()), reset_to_zero, restore_value, pre_hook, post_hook,
+        prune_configs_by, *rest, options=options, **more,
+    )  # fmt: skip
+
+
+def _put_run(found: _Installed) -> None:
+    before = own_loop.AUTOTUNER.run
+    through = None if own_loop.is_tritons(before) else before
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        launches = self.launches if isinstance(self, Tuned) else found.adopted.get(self)
+        if found not in _installed or "grid" not in kwargs:  # somebody kept this function, or it launches nothing
+            return before(self, *args, **kwargs)
+        if launches is None:
+            if not hasattr(layers(self.fn)[-1], "arg_names"):  # it is no kernel of Triton's
+                return before(self, *args, **kwargs)
+            with _guard:
+                launches = found.adopted.get(self) or Launches.adopting(self, found.options)
+                found.adopted[self] = launches
+        grid, warmup = kwargs.pop("grid"), kwargs.pop("warmup", False)
+        if warmup:
+            return launches.compiled(grid, *args, **kwargs)
+        if through is not None:
+            return launches.through(through, grid, args, kwargs)
+        return launches.launched(grid, *args, **kwargs)
+
+    found.run, found.run_before, found.run_expected = run, before, own_loop.Expected.run
+    own_loop.AUTOTUNER.run = own_loop.Expected.run = run
+    own_loop.Expected.installed = True

@@ -1,1 +1,0 @@
-"""How proposed configs get ready to be tried: at once, or compiled ahead in other processes."""

@@ -1,0 +1,205 @@
+"""Loads and stores of local memory in machine code, which are what spilled registers cost.
+
+NVIDIA: the text of `nvdisasm -c`, where `LDL` and `STL` reach local memory, a suffix such as `.64` is the width in
+bits, and a backward branch to a label closes a loop. AMD: assembly text, where LLVM writes `Folded Spill` and
+`Folded Reload` behind the instructions that move registers to the stack and back.
+
+A kernel's PTX starts products (`wgmma.mma_async`) in groups, each behind one `wgmma.fence`, and they run beside the
+loads of later steps. Where ptxas cannot keep the registers of a group apart, it makes every product wait for the one
+before: it puts a fence of its own before each. It tells so on the screen alone ("Potential Performance Loss"), and the
+same tile can be affected in one kernel and not in another.
+
+In the machine code a fence is WARPGROUP.ARRIVE. An instruction is 16 bytes: its lowest 12 bits are 0x9c5 in fences and
+waits, of which bit 47 is set in waits; in products they are 0x9f0 to 0x9f3, or 0xdf0 to 0xdf3 where the left factor is
+in registers, as `nvdisasm -hex` of CUDA 12.8 shows. Of 250 kernels for sm_90 (ptxas 12.8) the 45 with ptxas' warning
+are those with more fences than their PTX has.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from triton_ops.kernel_ir.binaries import sections
+from triton_ops.kernel_ir.ptx import Places
+
+_FENCE = re.compile(r"\bwgmma\.fence\.")
+_PRODUCT = re.compile(r"\bwgmma\.mma_async\.")
+_OPERATION = 0xFFF
+_GROUP = 0x9C5
+_WAIT = 1 << 47
+_PRODUCTS = frozenset((*range(0x9F0, 0x9F4), *range(0xDF0, 0xDF4)))
+
+
+def serialised_products(cubin: bytes, ptx: str) -> bool | None:
+    """Whether ptxas made each product of a warp group wait for the one before; None without such products.
+
+    Args:
+        cubin: The machine code, for sm_90.
+        ptx: The text that it was made from.
+
+    Cost: a millisecond.
+
+    Raises:
+        ValueError: `cubin` is no 64-bit little-endian ELF file.
+    """
+    asked = len(_PRODUCT.findall(ptx))
+    if not asked:
+        return None
+    asked_fences = len(_FENCE.findall(ptx))
+    fences, products = _warp_groups_counted(cubin)
+    # Both are counted, because ptxas may leave out code that is never reached, and may repeat a loop's body.
+    return fences > asked_fences and fences * asked > asked_fences * products
+
+
+def _warp_groups_counted(cubin: bytes) -> tuple[int, int]:
+    """Fences and products of all functions."""
+    fences = products = 0
+    for name, code in sections(cubin):
+        if name.startswith(".text."):
+            for word, _ in struct.iter_unpack("<QQ", code[: len(code) // 16 * 16]):
+                operation = word & _OPERATION
+                fences += operation == _GROUP and not word & _WAIT
+                products += operation in _PRODUCTS
+    return fences, products
+
+
+_PTX_MMA = (("tcgen05", "tcgen05.mma"), ("wgmma", "wgmma.mma_async"), ("mma.sync", "mma.sync"))
+_AMD_MMA = (("mfma", "v_mfma_"), ("wmma", "v_wmma_"))
+_PTX_LOAD = re.compile(r"\bld\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
+_PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\S*\s+\[[^]]*\],\s*\[[^]]*\],\s*(0x[0-9a-fA-F]+|\d+)")
+_PTX_STORE = re.compile(r"\bst\.global(?:\.[\w:]+)*?(?:\.v(\d))?\.[bfsu](8|16|32|64|128)\b")
+_AMD_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx?[234]?|[us]?short|[us]byte|[bui]\d+)")
+_AMD_BYTES = {
+    "dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "sshort": 2, "short": 2, "ubyte": 1,
+    "sbyte": 1, "b128": 16, "b96": 12, "b64": 8, "b32": 4, "u16": 2, "i16": 2, "u8": 1, "i8": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Features:
+    """The instructions that matter for speed.
+
+    Attributes:
+        mma: Instruction of the matrix products: `tcgen05`, `wgmma`, `mma.sync`, `mfma`, `wmma`, or `none`.
+        loads: Pairs of the bytes that one thread loads at once from global memory and the number of such instructions,
+            the widest first. Copies by the tensor memory accelerator move whole tiles and are left out.
+    """
+
+    mma: str
+    loads: tuple[tuple[int, int], ...]
+
+    @property
+    def load_bytes(self) -> int | None:
+        """The width of the most frequent load, of equally frequent loads the narrower; None without loads."""
+        return min(self.loads, key=lambda load: (-load[1], load[0]))[0] if self.loads else None
+
+
+def ptx_features(ptx: str) -> Features:
+    """The features of PTX text."""
+    widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
+    widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
+    return Features(_kind(ptx, _PTX_MMA), _sorted(widths))
+
+
+def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
+    """Bytes that one thread moves at once from or to global memory, by `load` or `store`, source file's name and line.
+
+    Copies by the tensor memory accelerator move whole tiles and are left out.
+    """
+    found: dict[tuple[str, str, int], list[int]] = {}
+    places = Places(ptx)
+    for line in ptx.splitlines():
+        if places.follow(line):
+            continue
+        for kind, pattern in (("load", _PTX_LOAD), ("store", _PTX_STORE)):
+            if (moved := pattern.search(line)) is not None:
+                found.setdefault((kind, *places.here), []).append(int(moved[2]) // 8 * int(moved[1] or 1))
+        if (copied := _PTX_COPY.search(line)) is not None:
+            found.setdefault(("load", *places.here), []).append(int(copied[1], 0))
+    return found
+
+
+def amdgcn_features(assembly: str) -> Features:
+    """The features of amdgcn assembly text."""
+    widths = Counter(_AMD_BYTES[name] for name in _amd_loads(assembly))
+    return Features(_kind(assembly, _AMD_MMA), _sorted(widths))
+
+
+def _amd_loads(assembly: str) -> Iterator[str]:
+    return (name for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
+
+
+def _kind(text: str, kinds: tuple[tuple[str, str], ...]) -> str:
+    return next((kind for kind, mark in kinds if mark in text), "none")
+
+
+def _sorted(widths: Counter[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(widths.items(), reverse=True))
+
+
+_SASS = re.compile(r"\b(LDL|STL)((?:\.\w+)*)\s")
+_WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
+_LABEL = re.compile(r"^\s*(\.L\w+):")
+_BRANCH = re.compile(r"\b(?:BRA\S*|s_c?branch\w*)\s.*?(\.L\w+)")
+_AMD = re.compile(r";\s*(\d+)-byte Folded (Spill|Reload)")
+
+
+@dataclass(frozen=True)
+class LocalTraffic:
+    """The instructions of one kernel that load from local memory and store to it.
+
+    Attributes:
+        loads: Number of loads.
+        stores: Number of stores.
+        load_bytes: Bytes that one thread loads by them, each once.
+        store_bytes: Bytes that one thread stores by them, each once.
+        in_loops: How many of both are in a loop, and so run again and again.
+    """
+
+    loads: int
+    stores: int
+    load_bytes: int
+    store_bytes: int
+    in_loops: int
+
+
+def sass_traffic(text: str) -> LocalTraffic:
+    """The local traffic in machine code as `nvdisasm -c` prints it."""
+    lines = text.splitlines()
+    found = [(at, match) for at, line in enumerate(lines) if (match := _SASS.search(line))]
+    moved = [(at, match[1] == "LDL", _width(match[2])) for at, match in found]
+    return _counted(moved, _loops(lines))
+
+
+def amdgcn_traffic(text: str) -> LocalTraffic:
+    """The local traffic in amdgcn assembly text."""
+    lines = text.splitlines()
+    found = [(at, match) for at, line in enumerate(lines) if (match := _AMD.search(line))]
+    return _counted([(at, match[2] == "Reload", int(match[1])) for at, match in found], _loops(lines))
+
+
+def _width(suffixes: str) -> int:
+    return next((_WIDTHS[part] for part in suffixes.split(".") if part in _WIDTHS), 4)
+
+
+def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
+    """First and last line of every loop: from a label to a later branch back to it, but for a branch to itself."""
+    labels: dict[str, int] = {}
+    loops: list[tuple[int, int]] = []
+    for at, line in enumerate(lines):
+        if (label := _LABEL.match(line)) is not None:
+            labels[label[1]] = at
+        elif (branch := _BRANCH.search(line)) is not None and branch[1] in labels:
+            loops.append((labels[branch[1]], at))
+    return loops
+
+
+def _counted(moved: Iterable[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
+    moved = list(moved)
+    loads, stores = ([width for _, is_load, width in moved if is_load is kind] for kind in (True, False))
+    inside = sum(any(first < at < last for first, last in loops) for at, _, _ in moved)
+    return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

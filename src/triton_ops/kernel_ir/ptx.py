@@ -1,0 +1,499 @@
+"""What the registers of a kernel hold in each thread of a block, read from its PTX without running it.
+
+Facts used, of LLVM's PTX: registers begin with `%`; a register with several definitions is one that a loop carries or a
+branch decides; `.reqntid` has the threads of a block. What the instructions do is that of NVIDIA's "Parallel Thread
+Execution ISA".
+
+Facts used, of LLVM's PTX: `.file` numbers the files, `.loc` names the place of what follows, and the comment behind it
+the places that the function was inlined at: `// standard.py:293:36 @[ kernel.py:34:22 ]`.
+
+A value is a number for each thread, known up to one summand that is the same in all threads: what a kernel is given,
+the number of its program and the turn of a loop are such summands. Which banks threads ask for depends on the threads
+alone, so that this is enough.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+_FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
+_PLACE = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
+_FRAME = re.compile(r"([^\s@\[\]/]+):(\d+):\d+")
+_TRITONS = "/triton/language/"
+
+
+class Places:
+    """Follows the lines of a PTX text.
+
+    Attributes:
+        here: The file's name and the line of the last place, of the innermost function that is not Triton's own.
+    """
+
+    def __init__(self, ptx: str) -> None:
+        self.here = ("", 0)
+        files = {number: (name or folder, folder) for number, folder, name in _FILE.findall(ptx)}
+        self._names = {number: name.rpartition("/")[2] for number, (name, _) in files.items()}
+        own = [number for number, both in files.items() if any(_TRITONS in f"{part}/" for part in both)]
+        self._tritons = {self._names[number] for number in own}
+
+    def follow(self, line: str) -> bool:
+        """Take a line in; whether it names a place."""
+        found = _PLACE.match(line)
+        if found is None:
+            return False
+        frames = [(self._names.get(found[1], ""), int(found[2]))]
+        frames += [(name, int(number)) for name, number in _FRAME.findall(line.partition("@[")[2])]
+        self.here = next((frame for frame in frames if frame[0] not in self._tritons), frames[-1])
+        return True
+
+
+Lanes: TypeAlias = "np.ndarray[Any, Any]"
+
+_HALF = 1 << 63
+_EXACT = 1 << 62  # what a summand is a multiple of where there is none
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What a register holds.
+
+    Attributes:
+        lanes: The part that threads differ in: int64 [threads].
+        even: What the unknown summand is a multiple of, a power of two; `_EXACT` where there is none.
+    """
+
+    lanes: Lanes
+    even: int = _EXACT
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is added to `lanes`."""
+        return self.even == _EXACT
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all threads hold the same."""
+        return bool((self.lanes == self.lanes[0]).all())
+
+
+UNTOLD = None  # a register of which the threads hold anything
+Maybe: TypeAlias = "Held | None"
+
+
+def constant(number: int, threads: int) -> Held:
+    """One number in all threads."""
+    held = (number + _HALF) % (2 * _HALF) - _HALF  # 64 bits, of which the highest may be no sign
+    return Held(np.full(threads, held, dtype=np.int64))
+
+
+def something(threads: int, even: int = 1) -> Held:
+    """A number that is not known, and the same in all threads."""
+    return Held(np.zeros(threads, dtype=np.int64), even)
+
+
+def joined(one: Maybe, other: Maybe) -> Maybe:
+    """What is known of a register that is given either."""
+    if one is None or other is None:
+        return UNTOLD
+    apart = other.lanes - one.lanes
+    if (apart != apart[0]).any():
+        return UNTOLD
+    first = int(apart[0])
+    if one.exact and other.exact and not first:
+        return one
+    return Held(one.lanes, min(one.even, other.even, _lowest(first)))
+
+
+def same(one: Maybe, other: Maybe) -> bool:
+    """Whether as much is known of both."""
+    if one is None or other is None:
+        return one is other
+    return one.even == other.even and bool((one.lanes == other.lanes).all())
+
+
+def added(one: Held, other: Held, sign: int = 1) -> Held:
+    """The sum, or the difference for a sign of -1."""
+    return Held(one.lanes + sign * other.lanes, min(one.even, other.even))
+
+
+def multiplied(one: Held, other: Held) -> Maybe:
+    """The product."""
+    if one.exact and other.exact:
+        return Held(one.lanes * other.lanes)
+    if other.exact and other.uniform:
+        factor = int(other.lanes[0])
+        return Held(one.lanes * factor, min(one.even * _lowest(factor), _EXACT >> 1)) if factor else Held(0 * one.lanes)
+    if one.exact and one.uniform:
+        return multiplied(other, one)
+    return something(len(one.lanes)) if one.uniform and other.uniform else UNTOLD
+
+
+def bitwise(name: str, one: Held, other: Held) -> Maybe:
+    """`and`, `or` or `xor` of the bits."""
+    work = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[name]
+    if one.exact and other.exact:
+        return Held(work(one.lanes, other.lanes))
+    even = min(one.even, other.even)
+    if all(((held.lanes >= 0) & (held.lanes < even)).all() for held in (one, other)):
+        # the unknown bits lie above all that threads differ in
+        kept = _EXACT if name == "and" and (one.exact or other.exact) else even
+        return Held(work(one.lanes, other.lanes), kept)
+    if one.uniform and other.uniform:
+        return something(len(one.lanes))
+    if name == "and":
+        return _masked(one, other) if other.exact else _masked(other, one)
+    return UNTOLD
+
+
+def _masked(one: Held, mask: Held) -> Maybe:
+    """`and` with a mask that is the same in all threads."""
+    if not mask.uniform or one.exact or ((one.lanes < 0) | (one.lanes >= one.even)).any():
+        return UNTOLD
+    bits = int(mask.lanes[0])
+    return Held(one.lanes & bits, _EXACT if bits < one.even else one.even)
+
+
+def wrapped(held: Maybe, bits: int, signed: bool) -> Maybe:
+    """A value as a number of so many bits."""
+    if held is None or not held.exact or bits > 32:
+        return held
+    lanes = held.lanes & ((1 << bits) - 1)
+    return Held(np.where(lanes >= 1 << (bits - 1), lanes - (1 << bits), lanes) if signed else lanes)
+
+
+def _lowest(number: int) -> int:
+    """The largest power of two that a number is a multiple of."""
+    return (abs(number) & -abs(number)) or _EXACT
+
+
+_WARP = 32
+_MOST_PASSES = 12
+_THREADS = re.compile(r"\.reqntid\s+(\d+)")
+_LABEL = re.compile(r"^\s*(\$?[\w$]+):")
+_BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$?[\w$]+)")
+_LINE = re.compile(r"^\s*(?:@(!?)(%\w+)\s+)?([a-z][\w.:]*)\s+([^;]*);")
+_OPERAND = re.compile(r"\{[^}]*\}|\[[^]]*\]|[^,\s{[][^,]*")
+_REGISTER = re.compile(r"%\w+(?:\.[xyz])?")
+_NUMBER = re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)$")
+_SIZE = re.compile(r"([bsu])(8|16|32|64)$")
+_NO_RESULT = (
+    "st",
+    "red",
+    "bra",
+    "bar",
+    "barrier",
+    "fence",
+    "membar",
+    "cp",
+    "ret",
+    "trap",
+    "prefetch",
+    "wgmma",
+    "stmatrix",
+)
+_OWN = ("atom", "ldmatrix", "mma", "elect", "vote", "match")  # what each thread gets for itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+        name: With its suffixes, such as `ld.shared.v4.b32`.
+        operands: As they are written; vectors with their braces, addresses with their brackets.
+        guard: The predicate before it, empty if there is none.
+        negated: Whether it runs where the predicate is false.
+        place: Source file's name and line.
+        in_loop: Whether it runs again and again.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    guard: str
+    negated: bool
+    place: tuple[str, int]
+    in_loop: bool
+
+
+@dataclass
+class Registers:
+    """What registers hold.
+
+    Attributes:
+        threads: Threads of a block.
+        held: By name; a name that is missing is not known either.
+    """
+
+    threads: int
+    held: dict[str, Maybe] = field(default_factory=dict)
+
+    def told(self, text: str) -> Maybe:
+        """What an operand holds: a register, a number, or the name of a variable, which stands for its address."""
+        text = text.strip()
+        if _NUMBER.match(text):
+            return constant(int(text, 0), self.threads)
+        if text in self.held:
+            return self.held[text]
+        if not text.startswith("%"):
+            return constant(0, self.threads) if text.isidentifier() else UNTOLD
+        return _special(text, self.threads)
+
+    def known(self, text: str) -> bool:
+        """Whether anything is said of an operand yet."""
+        return all(name in self.held or "." in name or name in _FIXED for name in _REGISTER.findall(text))
+
+    def address(self, text: str) -> Maybe:
+        """The address in brackets: a register or a variable, and perhaps a number."""
+        base, _, offset = text.strip("[] ").partition("+")
+        first = self.told(base)
+        return first if first is None or not offset else added(first, constant(int(offset, 0), self.threads))
+
+
+_FIXED = ("%laneid", "%warpid", "%nwarpid", "%smid")
+
+
+def _special(name: str, threads: int) -> Maybe:
+    numbers = np.arange(threads, dtype=np.int64)
+    if name == "%tid.x":
+        return Held(numbers)
+    if name == "%laneid":
+        return Held(numbers % _WARP)
+    if name in ("%tid.y", "%tid.z"):
+        return constant(0, threads)
+    return something(threads) if name.startswith(("%ctaid", "%nctaid", "%ntid", "%cluster", "%nclusterid")) else UNTOLD
+
+
+def read_ptx(ptx: str) -> tuple[list[Instruction], Registers]:
+    """The instructions of a kernel, and what its registers hold in all of them.
+
+    Cost: 10 to 200 ms.
+
+    Raises:
+        ValueError: The text does not say how many threads a block has.
+    """
+    found = _THREADS.search(ptx)
+    if found is None:
+        raise ValueError("the PTX does not say how many threads a block has")
+    instructions = list(_instructions(ptx))
+    registers = Registers(int(found[1]))
+    settled = _settled(instructions, registers)
+    return instructions, registers if settled else Registers(registers.threads)
+
+
+def _instructions(ptx: str) -> Iterator[Instruction]:
+    places = Places(ptx)
+    whole = ptx.splitlines()
+    lines = [line.partition("//")[0] for line in whole]
+    loops = list(_loops(lines))
+    for at, line in enumerate(lines):
+        if not places.follow(whole[at]) and (one := _LINE.match(line)) is not None:
+            operands = tuple(part.strip() for part in _OPERAND.findall(one[4]))
+            again = any(first < at < last for first, last in loops)
+            yield Instruction(
+                name=one[3],
+                operands=operands,
+                guard=one[2] or "",
+                negated=one[1] == "!",
+                place=places.here,
+                in_loop=again,
+            )
+
+
+def _loops(lines: list[str]) -> Iterator[tuple[int, int]]:
+    labels: dict[str, int] = {}
+    for at, line in enumerate(lines):
+        if (label := _LABEL.match(line)) is not None:
+            labels[label[1]] = at
+        elif (branch := _BRANCH.search(line)) is not None and branch[1] in labels:
+            yield labels[branch[1]], at
+
+
+def _settled(instructions: list[Instruction], registers: Registers) -> bool:
+    """Compute all registers until none changes; whether that came to an end."""
+    working = [(one, _targets(one)) for one in instructions]
+    working = [(one, targets) for one, targets in working if targets]
+    counts = Counter(name for _, targets in working for name in targets)
+    for _ in range(_MOST_PASSES):
+        changed = False
+        for one, targets in working:
+            if not all(registers.known(text) for text in one.operands[1:]):
+                continue
+            first = UNTOLD if one.operands[0].startswith("{") else _result(one, registers)
+            for name, value in zip(targets, [first, *[UNTOLD] * len(targets)], strict=False):
+                before = registers.held.get(name, value)
+                after = joined(before, value) if counts[name] > 1 else value
+                if name not in registers.held or not same(registers.held[name], after):
+                    registers.held[name] = after
+                    changed = True
+        if not changed:
+            return True
+    return False
+
+
+def _targets(one: Instruction) -> list[str]:
+    """The registers that an instruction gives a value."""
+    kind = one.name.partition(".")[0]
+    if not one.operands or (kind in _NO_RESULT and not one.name.startswith("bar.red")) or "[" in one.operands[0]:
+        return []
+    return _REGISTER.findall(one.operands[0])
+
+
+def _result(one: Instruction, registers: Registers) -> Maybe:
+    kind, *suffixes = one.name.split(".")
+    given = [registers.address(text) if text.startswith("[") else registers.told(text) for text in one.operands[1:]]
+    if kind == "ld" and suffixes[0] == "param":
+        return something(registers.threads)
+    told = [held for held in given if held is not None]
+    if len(told) < len(given):
+        return UNTOLD
+    work = _WORK.get(kind)
+    whole = _SIZE.match(suffixes[-1]) if suffixes else None
+    if work is not None and suffixes[-1:] == ["pred"]:
+        return wrapped(work(told, suffixes), 1, signed=False)
+    if work is not None and whole is not None:
+        bits = 64 if "wide" in suffixes or kind == "setp" else int(whole[2])
+        return wrapped(work(told, suffixes), bits, whole[1] == "s")
+    return _both_uniform(told) if told and kind not in _OWN else UNTOLD
+
+
+def _signed(held: Held, suffixes: list[str]) -> Held:
+    """An operand as a number of the instruction's type."""
+    size = _SIZE.match(suffixes[-1])
+    found = held if size is None else wrapped(held, int(size[2]), size[1] == "s")
+    return found or held
+
+
+def _shifted_left(given: list[Held], _: list[str]) -> Maybe:
+    one, by = given
+    if not by.exact or not by.uniform or not 0 <= by.lanes[0] < 63:
+        exact = one.exact and by.exact and bool(((by.lanes >= 0) & (by.lanes < 32)).all())
+        return Held(one.lanes << by.lanes) if exact else _both_uniform(given)
+    return multiplied(one, constant(1 << int(by.lanes[0]), len(one.lanes)))
+
+
+def _shifted_right(given: list[Held], suffixes: list[str]) -> Maybe:
+    one, by = _signed(given[0], suffixes), given[1]
+    if one.exact and by.exact and ((by.lanes >= 0) & (by.lanes < 63)).all():
+        return Held(one.lanes >> by.lanes)
+    return _both_uniform(given)
+
+
+def _field(given: list[Held], suffixes: list[str]) -> Maybe:
+    """`bfe`: some bits of a number, the highest of which is the sign in the signed form."""
+    one, *place = given
+    if not all(held.exact and held.uniform for held in place):
+        return _both_uniform(given)
+    first, count = (int(held.lanes[0]) for held in place)
+    mask = ((1 << count) - 1) << first
+    kept = bitwise("and", one, constant(mask, len(one.lanes)))
+    if kept is None or not kept.exact:
+        return _both_uniform(given)
+    return (
+        wrapped(Held(kept.lanes >> first), count, signed=suffixes[-1].startswith("s")) if count else Held(0 * one.lanes)
+    )
+
+
+def _compared(given: list[Held], suffixes: list[str]) -> Maybe:
+    compare = _COMPARED.get(suffixes[0])
+    one, other, *also = (_signed(held, suffixes) for held in given)
+    if compare is None or also or not (one.exact and other.exact):
+        return _both_uniform(given)
+    return Held(compare(one.lanes, other.lanes).astype(np.int64))
+
+
+def _chosen(given: list[Held], _: list[str]) -> Maybe:
+    one, other, which = given
+    if not which.exact:
+        return joined(one, other) if which.uniform else UNTOLD
+    if which.uniform:
+        return one if which.lanes[0] else other
+    return Held(np.where(which.lanes != 0, one.lanes, other.lanes)) if one.exact and other.exact else UNTOLD
+
+
+def _product(given: list[Held], suffixes: list[str]) -> Maybe:
+    one, other = (_signed(held, suffixes) for held in given)
+    return _both_uniform(given) if "hi" in suffixes else multiplied(one, other)
+
+
+def _product_and_sum(given: list[Held], suffixes: list[str]) -> Maybe:
+    product = _product(given[:2], suffixes)
+    return None if product is None else added(product, given[2])
+
+
+def _from_lane(given: list[Held], suffixes: list[str]) -> Maybe:
+    """`shfl.idx`: what one lane of the warp holds."""
+    one, lane = given[0], given[1]
+    if one.uniform:
+        return one
+    if "idx" not in suffixes or not lane.exact:
+        return UNTOLD
+    numbers = np.arange(len(one.lanes))
+    return Held(one.lanes[numbers // _WARP * _WARP + lane.lanes % _WARP], one.even)
+
+
+def _of_three(given: list[Held], _: list[str]) -> Maybe:
+    """`lop3`: a table of eight bits says what three bits become."""
+    *words, table = given
+    if not all(held.exact for held in given):
+        return _both_uniform(given)
+    found = np.zeros_like(words[0].lanes)
+    one, two, three = (held.lanes for held in words)
+    for at in range(8):
+        if int(table.lanes[0]) >> at & 1:
+            found |= (one if at & 4 else ~one) & (two if at & 2 else ~two) & (three if at & 1 else ~three)
+    return Held(found)
+
+
+def _both_uniform(given: list[Held]) -> Maybe:
+    return something(len(given[0].lanes)) if all(held.uniform for held in given) else UNTOLD
+
+
+def _exactly(work: Callable[..., np.ndarray]) -> Callable[[list[Held], list[str]], Maybe]:
+    """An operation on numbers of which nothing is unknown."""
+
+    def found(given: list[Held], suffixes: list[str]) -> Maybe:
+        whole = [_signed(held, suffixes) for held in given]
+        return Held(work(*(held.lanes for held in whole))) if all(h.exact for h in whole) else _both_uniform(given)
+
+    return found
+
+
+def _negated(given: list[Held], suffixes: list[str]) -> Maybe:
+    work: Callable[..., Any] = np.logical_not if suffixes[-1] == "pred" else np.invert
+    return _exactly(work)(given, suffixes)
+
+
+_COMPARED = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip
+_WORK: dict[str, Callable[[list[Held], list[str]], Maybe]] = {
+    "mov": lambda given, _: given[0],
+    "cvt": lambda given, suffixes: _signed(given[0], suffixes),
+    "cvta": lambda given, _: given[0],
+    "add": lambda given, _: added(given[0], given[1]),
+    "sub": lambda given, _: added(given[0], given[1], -1),
+    "neg": lambda given, _: added(constant(0, len(given[0].lanes)), given[0], -1),
+    "mul": _product,
+    "mad": _product_and_sum,
+    "shl": _shifted_left,
+    "shr": _shifted_right,
+    "bfe": _field,
+    "and": lambda given, _: bitwise("and", *given),
+    "or": lambda given, _: bitwise("or", *given),
+    "xor": lambda given, _: bitwise("xor", *given),
+    "not": lambda given, suffixes: _negated(given, suffixes),
+    "lop3": _of_three,
+    "setp": _compared,
+    "selp": _chosen,
+    "shfl": _from_lane,
+    "min": _exactly(np.minimum),
+    "max": _exactly(np.maximum),
+    "abs": _exactly(np.abs),
+}

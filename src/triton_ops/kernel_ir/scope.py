@@ -1,0 +1,113 @@
+"""Where an operation stands on the way through a kernel: the programs that come there, and the values they bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.kernel_ir.syntax import Operation, Type
+from triton_ops.kernel_ir.trace import Trace, Weights
+from triton_ops.kernel_ir.values import Value, Vector
+
+V = TypeVar("V")
+
+
+class UntoldError(Exception):
+    """A kernel whose work cannot be told; it says why."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The programs of a launch that are looked at.
+
+    Attributes:
+        ids: Their numbers, counted along x first.
+        grid: Programs along x, y and z.
+        whole: Whether tensors are looked at whole; otherwise at their first element alone.
+        contents: The data of arguments that is known, by the argument's place.
+    """
+
+    ids: Vector
+    grid: tuple[int, int, int]
+    whole: bool = True
+    contents: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing(Generic[V]):
+    """Where an operation stands, and the values by name that it finds there.
+
+    Attributes:
+        values: The values by name; grows.
+        loops: The loops around, the outermost first.
+        depth: Calls around.
+    """
+
+    values: dict[str, V]
+    loops: tuple[int, ...] = ()
+    depth: int = 0
+
+    def value(self, name: str) -> V:
+        """The value of this name.
+
+        Raises:
+            UntoldError: There is none.
+        """
+        try:
+            return self.values[name]
+        except KeyError:
+            raise UntoldError(f"it uses {name}, which nothing has made") from None
+
+    def all(self, names: Sequence[str]) -> list[V]:
+        """The values of these names; raises as `value` does."""
+        return [self.value(name) for name in names]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope(Standing[Value]):
+    """The place of an operation on the way of many programs; values, loops and calls around are those of `Standing`.
+
+    Attributes:
+        programs: All programs that are looked at.
+        trace: Takes what is met.
+        seen: For each loop around whose turns are compared: where its accesses went, by their number.
+        weight: How often each program comes here.
+        alive: The programs that come here.
+    """
+
+    programs: Programs
+    trace: Trace
+    seen: list[dict[int, Value]]
+    weight: Weights
+    alive: NDArray[np.bool_]
+
+    @property
+    def count(self) -> int:
+        """How many programs are looked at."""
+        return len(self.programs.ids)
+
+    @property
+    def loop(self) -> int:
+        """The loop around; 0 outside of loops."""
+        return self.loops[-1] if self.loops else 0
+
+    def see(self, number: int, pointer: Value) -> None:
+        """Keep where the access of this number goes when a turn of a loop first reaches it."""
+        for seen in self.seen:
+            seen.setdefault(number, pointer)
+
+
+def result_type(operation: Operation) -> Type:
+    """The type of an operation's result, where it is the last type that the operation names.
+
+    Raises:
+        UntoldError: It names none.
+    """
+    found = operation.result_types or operation.types
+    if not found:
+        raise UntoldError(f"{operation.name} names no type")
+    return found[-1]

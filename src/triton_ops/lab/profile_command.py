@@ -1,0 +1,208 @@
+"""The command line of Nsight Compute that profiles a program as it is read here, and running it.
+
+Clocks are left alone (`--clock-control none`): locking them needs privileges, touches every user of the GPU, and the
+times would be those of another clock. Source: the documentation of the Nsight Compute CLI.
+
+Each step says whether the next is worth it: a time alone may be fast enough, torch's profiler names the kernels and how
+long the device waits between them, and Nsight Compute's counters say what limits one kernel.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_ops.base import read_file, require
+from triton_ops.compile_modes import profiler
+from triton_ops.device import current_device
+from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
+
+CALLS = 5
+WARM_MS, SAMPLED_MS = 25.0, 100.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the flow.
+
+    Attributes:
+        name: `time`, `profiler` or `counters`.
+        what: What it does.
+        command: Its command line; empty for a step within this process.
+    """
+
+    name: str
+    what: str
+    command: tuple[str, ...] = ()
+
+
+def steps(target: str, command: list[str]) -> tuple[Step, ...]:
+    """The steps for a target, of which nothing is imported.
+
+    Args:
+        target: Its name on the command line.
+        command: Nsight Compute's command line.
+    """
+    return (
+        Step("time", f"time {target}: {WARM_MS:g} ms of warm-up, {SAMPLED_MS:g} ms of samples, as do_bench"),
+        Step("profiler", f"run it {CALLS} times under torch.profiler: kernels by their share, and where the GPU waits"),
+        Step("counters", "run it under Nsight Compute: what limits each kernel", tuple(command)),
+    )
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel, or on a CPU an operator.
+
+    Attributes:
+        name: Its name.
+        share: Its share of the time of all, from 0 to 1.
+        calls: How often it runs in one call.
+        mean_ms: How long one takes.
+    """
+
+    name: str
+    share: float
+    calls: float
+    mean_ms: float
+
+
+def parts_of(call: Callable[[], Any], device_name: str) -> tuple[Part, ...]:
+    """What a call spends its time on by torch's profiler, the most expensive first.
+
+    Args:
+        call: What is profiled; it has run before.
+        device_name: Torch's name of the device.
+    """
+    torch: Any = require("torch", "profiling a call")
+    gpu = device_name.startswith("cuda")
+    with current_device(device_name), profiler(device_name) as recorded:
+        for _ in range(CALLS):
+            call()
+        if gpu:
+            torch.cuda.synchronize()
+    wanted = torch.autograd.DeviceType.CUDA if gpu else torch.autograd.DeviceType.CPU
+    took_us = {
+        event.key: (float(event.self_device_time_total if gpu else event.self_cpu_time_total), int(event.count))
+        for event in recorded.key_averages()
+        if event.device_type == wanted
+    }
+    whole_us = sum(us for us, _ in took_us.values()) or 1.0
+    found = [Part(name, us / whole_us, n / CALLS, us / n / 1e3) for name, (us, n) in took_us.items() if us > 0]
+    return tuple(sorted(found, key=lambda part: -part.share))
+
+
+def idle_share(parts: tuple[Part, ...], call_ms: float) -> float:
+    """The share of a call in which no kernel ran; 0 where kernels overlap."""
+    return max(0.0, 1.0 - sum(part.calls * part.mean_ms for part in parts) / max(call_ms, 1e-9))
+
+
+SETS = ("basic", "roofline", "detailed", "full")
+_SECTIONS = ("SpeedOfLight", "LaunchStats", "Occupancy", "SchedulerStats", "WarpStateStats", "MemoryWorkloadAnalysis")
+_PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/ncu")
+_LARGEST_BYTES = 256 << 20
+_STDERR = 2  # where the program's own output goes: stdout is for data
+_SAID = (
+    ("ERR_NVGPUCTRPERM", "it has no permission to read the GPU's counters",
+     "run as root, or see https://developer.nvidia.com/ERR_NVGPUCTRPERM"),
+    ("LibraryNotLoaded", "the profiler's library cannot be loaded, as in some sandboxes", "run it outside of one"),
+    ("No kernels were profiled", "no kernel was profiled", "check --kernel, --skip and that the program launches it"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class NcuRequest:
+    """What to profile.
+
+    Attributes:
+        program: The program and its arguments.
+        metrics: The set of metrics: `basic`, `roofline`, `detailed` or `full`. What decides is added to each.
+        kernel: A regular expression for the names of kernels; empty profiles all.
+        skip: Launches that are left out at first.
+        launches: Launches that are profiled; None profiles all.
+        out: The file that gets the CSV.
+        from_start: Whether the whole program is profiled; else from where it calls `cudaProfilerStart`.
+    """
+
+    program: Sequence[str]
+    metrics: str = "roofline"
+    kernel: str = ""
+    skip: int = 0
+    launches: int | None = None
+    out: str = "profile.csv"
+    from_start: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.program:
+            raise SettingsError("there is no program to profile", hint="put it last: -- python my_script.py")
+        if self.metrics not in SETS:
+            raise SettingsError(f"there is no set {self.metrics!r}", hint=f"one of {', '.join(SETS)}")
+        if self.skip < 0 or (self.launches is not None and self.launches < 1):
+            raise SettingsError(
+                f"{self.launches} launches after {self.skip} are none to profile", hint="such as --launches 3 --skip 10"
+            )
+
+
+def ncu_command(request: NcuRequest, ncu: str = "ncu") -> list[str]:
+    """The command line that profiles a program of Triton kernels, child processes included.
+
+    Args:
+        request: What to profile.
+        ncu: The profiler.
+    """
+    words = [ncu, "--set", request.metrics, "--target-processes", "all", "--clock-control", "none"]
+    for section in _SECTIONS:
+        words += ["--section", section]
+    if not request.from_start:
+        words += ["--profile-from-start", "off"]
+    if request.kernel:
+        words += ["--kernel-name", f"regex:{request.kernel}"]
+    if request.skip:
+        words += ["--launch-skip", str(request.skip)]
+    if request.launches is not None:
+        words += ["--launch-count", str(request.launches)]
+    return [*words, "--csv", "--page", "raw", "--log-file", request.out, *request.program]
+
+
+def find_ncu() -> str:
+    """The profiler on this machine.
+
+    Raises:
+        MissingDependencyError: There is none.
+    """
+    found = shutil.which("ncu") or next((place for place in _PLACES if Path(place).is_file()), None)
+    if found is None:
+        raise MissingDependencyError(
+            "Nsight Compute is not here: there is no `ncu` on the PATH, nor in a CUDA toolkit",
+            hint="it comes with CUDA's toolkit; `triton-ops profile command` prints the line for a machine that has it",
+        )
+    return found
+
+
+def run_ncu(request: NcuRequest) -> Path:
+    """Profile a program; returns the file with the CSV.
+
+    Cost: the program is run once, and each profiled launch dozens of times.
+
+    Raises:
+        MissingDependencyError: There is no profiler here.
+        ProfileError: The profiler failed; the error says why, as far as it told.
+    """
+    done = subprocess.run(ncu_command(request, find_ncu()), check=False, stdout=_STDERR)
+    out = Path(request.out)
+    try:
+        text = read_file(out, _LARGEST_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        text = ""
+    for mark, said, hint in _SAID:
+        if mark in text:
+            raise ProfileError(f"ncu wrote no profile: {said}", hint=hint)
+    if done.returncode and '"Kernel Name"' not in text:
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+        said = f"ncu ended with code {done.returncode}: {last[:200]}"
+        raise ProfileError(said, hint="run the program without ncu first")
+    return out

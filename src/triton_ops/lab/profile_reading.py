@@ -1,0 +1,509 @@
+"""The figures of a profile that decide, under one name each, whichever page and version has them.
+
+`raw` has one row for each launch and a second row with the units. `details` has one row for each metric of each launch.
+With `--print-summary` a row has the minimum, the maximum and the average over launches. Columns are found by their
+names, since versions add and move them. The program's own output and lines of the profiler may stand in between.
+
+Forms: the documentation of the Nsight Compute CLI, "Command Line Options" and "Output pages", 2019.5 to 2025.3. Which
+of them were read from a live profiler is in docs/guides/profiles.md.
+
+Numbers are printed by the locale: `1,234.50`, or `1.234,50`. Units are scaled by default, as in `Gbyte/s`, `usecond` or
+`us`, whose names changed with versions. Values become seconds, bytes, bytes per second, Hz, percent or plain counts.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from triton_ops.base import read_file
+from triton_ops.exceptions import ProfileError
+
+_NUMBER = re.compile(r"[-+]?\d[\d.,'\u00a0\u202f]*(?:[eE][-+]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d{1,3}(?:\.\d{3})*,(?!\d{3}$)\d+|[-+]?\d{1,3}(?:\.\d{3})+,\d+|[-+]?0,\d+")
+_TIMES = {
+    "second": 1.0, "sec": 1.0, "s": 1.0, "msecond": 1e-3, "ms": 1e-3, "usecond": 1e-6, "us": 1e-6, "nsecond": 1e-9,
+    "ns": 1e-9,
+}  # fmt: skip
+_SCALES = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_WORDS = ("byte", "hz", "cycle", "inst", "sector", "request", "flop", "op", "warp", "thread", "block")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One value of a metric.
+
+    Attributes:
+        value: The number in base units; None for `n/a`, `inf` and texts.
+        unit: The base unit: `s`, `byte`, `byte/s`, `hz`, `%`, or what was printed.
+        text: What was printed.
+    """
+
+    value: float | None
+    unit: str
+    text: str
+
+
+def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
+    """The value of a printed number with its unit.
+
+    Args:
+        text: The printed number; of a number with further ones in brackets the first counts.
+        unit: The printed unit; empty for plain counts.
+        decimal_comma: Whether the file's numbers have a decimal comma.
+    """
+    scale, base = _based(unit.strip())
+    found = _NUMBER.match(text.strip())
+    if found is None or text.strip()[found.end() : found.end() + 1].isalpha():
+        return Quantity(None, base, text.strip())
+    digits = re.sub(r"['\u00a0\u202f]", "", found[0])
+    digits = digits.replace(".", "").replace(",", ".") if decimal_comma else digits.replace(",", "")
+    try:
+        value = float(digits) * scale
+    except ValueError:
+        return Quantity(None, base, text.strip())
+    return Quantity(value if math.isfinite(value) else None, base, text.strip())
+
+
+def has_decimal_comma(texts: Iterable[str]) -> bool:
+    """Whether the numbers of a file have a decimal comma: one that cannot be a separator of thousands shows it."""
+    return any(_DECIMAL_COMMA.fullmatch(text.strip()) for text in texts)
+
+
+def _based(unit: str) -> tuple[float, str]:
+    """The factor to the base unit, and the base unit."""
+    if unit in _TIMES:
+        return _TIMES[unit], "s"
+    over, slash, under = unit.partition("/")
+    scale, word = _scaled(over)
+    if slash and under in _TIMES:
+        scale, word = scale / _TIMES[under], "hz" if word == "cycle" else f"{word}/s"
+        return scale, word
+    return scale, f"{word}/{under}" if slash else word
+
+
+def _scaled(word: str) -> tuple[float, str]:
+    lowered = word.lower()
+    for prefix, factor in _SCALES.items():
+        if word.startswith(prefix) and lowered[1:] in _WORDS:
+            return factor, lowered[1:]
+    return 1.0, lowered if lowered in _WORDS else word
+
+
+_LARGEST_BYTES = 256 << 20
+_KERNEL, _METRIC, _UNIT = "Kernel Name", "Metric Name", "Metric Unit"
+_VALUES = ("Metric Value", "Average")  # the second in summaries
+_FACTS = (
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",
+    "Grid Size", "Device", "CC", "Section Name", "Invocations", "Rule Name", "Rule Type", "Rule Description",
+    "Estimated Speedup Type", "Estimated Speedup", "Minimum", "Maximum", "Body Item Label",
+)  # fmt: skip
+_HINT = "make one: ncu --import REPORT.ncu-rep --csv --page raw > FILE.csv"
+
+
+@dataclass(frozen=True)
+class ProfiledLaunch:
+    """One launch of a kernel, or the average over the launches of a summary.
+
+    Attributes:
+        kernel: The kernel's name.
+        facts: What identifies it: `ID`, `Block Size`, `Grid Size`, `Device`, `CC` and the like, as printed.
+        metrics: Every metric by its name; on the page `details`, where `Memory Throughput` has two units, each by name
+            and unit too.
+    """
+
+    kernel: str
+    facts: dict[str, str]
+    metrics: dict[str, Quantity]
+
+
+@dataclass(frozen=True)
+class ProfileTable:
+    """The launches of one file.
+
+    Attributes:
+        launches: The launches, in the order of the file.
+        notes: What a reader should know, such as that the file is cut.
+    """
+
+    launches: tuple[ProfiledLaunch, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_ncu(path: str | Path) -> ProfileTable:
+    """The launches in a file that `ncu --csv` has printed.
+
+    Raises:
+        ProfileError: The file cannot be read, is none of Nsight Compute's, or holds no launch.
+    """
+    try:
+        data = read_file(path, _LARGEST_BYTES)
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
+    return parse_ncu(_decoded(data, str(path)), str(path))
+
+
+def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
+    """The launches in the text that `ncu --csv` has printed.
+
+    Args:
+        text: The text, whatever a program has printed in between.
+        name: What errors call it.
+
+    Raises:
+        ProfileError: The text is none of Nsight Compute's, or holds no launch.
+    """
+    lines = text.splitlines()
+    notes: list[str] = []
+    if lines and _is_cut(lines, text):
+        notes.append(f"{name} ends within line {len(lines)}, which is left out: the file is cut")
+        lines.pop()
+    tables = list(_tables(lines))
+    if not tables:
+        raise ProfileError(f"{name} is no CSV of Nsight Compute: {_what_it_is(text)}", hint=_HINT)
+    launches = [launch for header, rows in tables for launch in _launches(header, rows)]
+    strange = sum(len(rows) - len(_whole(header, rows)) for header, rows in tables)
+    if strange:
+        notes.append(f"{strange} lines between the rows are no rows of the table, and left out")
+    if not launches:
+        raise ProfileError(f"{name} holds no profiled kernel{': ' + notes[0] if notes else ''}", hint=_HINT)
+    if notes and notes[0].endswith("is cut"):
+        notes.append(f"the last kernel, {launches[-1].kernel}, may lack metrics")
+    return ProfileTable(tuple(launches), tuple(notes))
+
+
+def _decoded(data: bytes, name: str) -> str:
+    """The text of a file; a shell of Windows writes UTF-16."""
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        raise ProfileError(f"{name} is no text, so no CSV of Nsight Compute", hint=_HINT) from None
+
+
+def _is_cut(lines: Sequence[str], text: str) -> bool:
+    """Whether the last line ends early: within a quoted field, before one, or with fewer than the line before it."""
+    last = lines[-1]
+    if text.endswith("\n") or not last.startswith('"') or len(lines) == 1:
+        return False
+    if not last.endswith('"') or last.count('"') % 2 == 1:
+        return True
+    return len(next(csv.reader([last]))) < len(next(csv.reader([lines[-2]])))
+
+
+def _what_it_is(text: str) -> str:
+    for mark, said in (
+        ("ERR_NVGPUCTRPERM", "the profiler had no permission to read the GPU's counters"),
+        ("No kernels were profiled", "no kernel was profiled"),
+        ("Total Time (ns)", "it is a table of Nsight Systems"),
+        ("==PROF==", "it has the profiler's messages and no table"),
+    ):
+        if mark in text:
+            return said
+    return f"no line names the column {_KERNEL!r}" if text.strip() else "it is empty"
+
+
+def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Every table of a file: its header, and all further rows up to the next header."""
+    header: list[str] | None = None
+    rows: list[list[str]] = []
+    for line in lines:
+        if not line.strip() or line.startswith("=="):  # the profiler's own messages
+            continue
+        fields = next(csv.reader([line]))
+        if _KERNEL in fields:
+            if header is not None:
+                yield header, rows
+            header, rows = fields, []
+        elif header is not None:
+            rows.append(fields)
+    if header is not None:
+        yield header, rows
+
+
+def _whole(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """The rows that are whole, as long as the header: a row of a metric may end before the columns of rules."""
+    needed = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
+    return [[*row, *[""] * (len(header) - len(row))] for row in rows if needed <= len(row) <= len(header)]
+
+
+def _launches(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
+    whole = _whole(header, rows)
+    return _by_metric(header, whole) if _METRIC in header else _by_launch(header, whole)
+
+
+def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
+    """The launches of the page `raw`: below the header a row with units and no kernel, then a row for each launch."""
+    at = header.index(_KERNEL)
+    units = list(rows[0]) if rows and not rows[0][at] else [""] * len(header)
+    named = [row for row in rows if row[at]]
+    comma = has_decimal_comma(text for row in named for text in row)
+    found = []
+    for row in named:
+        metrics = {
+            name: quantity(text, unit, comma)
+            for name, unit, text in zip(header, units, row, strict=True)
+            if name not in _FACTS or unit
+        }
+        found.append(ProfiledLaunch(row[at], _facts(header, row), metrics))
+    return found
+
+
+def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
+    """The launches of the page `details` and of summaries: a row for each metric."""
+    value = next((header.index(name) for name in _VALUES if name in header), None)
+    if value is None:
+        return []
+    kernel, metric, unit = header.index(_KERNEL), header.index(_METRIC), _place(header, _UNIT)
+    identity = [header.index(name) for name in ("ID", "Process ID", _KERNEL) if name in header]
+    comma = has_decimal_comma(row[value] for row in rows)
+    found: dict[tuple[str, ...], ProfiledLaunch] = {}
+    for row in rows:
+        key = tuple(row[at] for at in identity)
+        launch = found.setdefault(key, ProfiledLaunch(row[kernel], _facts(header, row), {}))
+        if row[metric]:  # rows of rules have none
+            seen = quantity(row[value], row[unit] if unit is not None else "", comma)
+            launch.metrics.setdefault(row[metric], seen)
+            launch.metrics.setdefault(f"{row[metric]} [{seen.unit}]", seen)
+    return [launch for launch in found.values() if launch.metrics]
+
+
+def _place(header: Sequence[str], name: str) -> int | None:
+    return header.index(name) if name in header else None
+
+
+def _facts(header: Sequence[str], row: Sequence[str]) -> dict[str, str]:
+    return {name: text for name, text in zip(header, row, strict=True) if name in _FACTS and text}
+
+
+_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+_NAMES: dict[str, tuple[str, ...]] = {
+    "duration_s": ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max", "Duration"),
+    "compute": (
+        f"sm__throughput.{_ELAPSED}", "Compute (SM) Throughput", "Compute (SM) [%]", "SM Compute Throughput", "SOL SM",
+        "SM Throughput", "SM [%]",
+    ),
+    "memory": (
+        f"gpu__compute_memory_throughput.{_ELAPSED}", "Memory Throughput [%]", "Memory [%]", "SOL Memory",
+    ),
+    "dram": (
+        f"gpu__dram_throughput.{_ELAPSED}", f"dram__throughput.{_ELAPSED}", "DRAM Throughput [%]", "SOL DRAM",
+    ),
+    "l2": (f"lts__throughput.{_ELAPSED}", "L2 Cache Throughput", "SOL L2 Cache", "L2 [%]"),
+    "l1": (
+        "l1tex__throughput.avg.pct_of_peak_sustained_active", f"l1tex__throughput.{_ELAPSED}",
+        "L1/TEX Cache Throughput", "SOL L1/TEX Cache", "L1/TEX [%]",
+    ),
+    "tensor": (
+        "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+        f"sm__pipe_tensor_cycles_active.{_ELAPSED}", f"sm__inst_executed_pipe_tensor.{_ELAPSED}",
+    ),
+    "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
+    "most_occupancy": ("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy"),
+    "no_eligible": ("smsp__issue_inst0.avg.pct_of_peak_sustained_active", "No Eligible"),
+    "registers": ("launch__registers_per_thread", "Registers Per Thread"),
+    "waves": ("launch__waves_per_multiprocessor", "Waves Per SM"),
+    "blocks": ("launch__grid_size", "Grid Size"),
+    "threads": ("launch__block_size", "Block Size"),
+    "by_registers": ("launch__occupancy_limit_registers", "Block Limit Registers"),
+    "by_shared": ("launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),
+    "by_warps": ("launch__occupancy_limit_warps", "Block Limit Warps"),
+    "by_blocks": ("launch__occupancy_limit_blocks", "Block Limit SM"),
+    "dram_bytes_per_s": ("dram__bytes.sum.per_second", "Memory Throughput [byte/s]"),
+    "dram_bytes": ("dram__bytes.sum",),
+    "clock_hz": ("gpc__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second", "SM Frequency"),
+    "units": ("device__attribute_multiprocessor_count", "# SMs"),
+}  # fmt: skip
+_LOCAL = re.compile(
+    r"l1tex__t_bytes_pipe_lsu_mem_local(?:_op_(?:ld|st))?\.sum|smsp__(?:sass_)?inst_executed_op_local_(?:ld|st)\.sum|"
+    r"(?:sass__inst_executed|smsp__sass_inst_executed)_(?:register_spilling|local_\w+)(?:\.sum)?|"
+    r"Local Memory Spilling Requests"
+)
+_STALL = re.compile(r"smsp__average_warps_issue_stalled_(?!not_selected|selected)(\w+?)_per_issue_active\.ratio")
+_OPERATIONS = re.compile(
+    r"sm__ops_path_tensor(?:_op_[a-z]+)?_src_(?P<element>[a-z]+\d+)(?:_dst_[a-z]+\d+)?(?P<dense>_sparsity_off)?\.sum"
+)
+_SHARED_ACCESSES = (
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+)  # fmt: skip
+_OF_PEAK = ("peak_sustained_elapsed.per_second", "pct_of_peak_sustained_elapsed")
+_OPERANDS = {
+    "bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
+}  # fmt: skip
+_DEVICE_NAME = "device__attribute_display_name"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelProfile:
+    """One profiled launch; shares are percent, and a figure that the profile does not have is None.
+
+    Attributes:
+        kernel: The kernel's name.
+        duration_s: Seconds of the launch.
+        compute: Throughput of the multiprocessors, of their peak: `Compute (SM) Throughput`.
+        memory: The same of the busiest part of the memory system: `Memory Throughput`.
+        dram: The same of device memory.
+        l2: The same of L2.
+        l1: The same of L1 and shared memory.
+        tensor: The same of the matrix units.
+        occupancy: Warps at a time of the most that fit, as achieved.
+        most_occupancy: The same as the launch allows.
+        no_eligible: Cycles in which a scheduler had no warp to issue.
+        registers: Registers per thread.
+        waves: Waves of blocks.
+        blocks: Blocks of the launch.
+        threads: Threads of a block.
+        by_registers: Blocks per multiprocessor that registers allow.
+        by_shared: The same by shared memory.
+        by_warps: The same by warps.
+        by_blocks: The same by the number of blocks.
+        dram_bytes_per_s: Bytes per second of device memory.
+        dram_bytes: Bytes of device memory.
+        clock_hz: The clock of the multiprocessors.
+        units: Multiprocessors.
+        products: Operations of products of tiles, by the dtype of their operands, as counted.
+        products_peak: The most of these operations per second at the clock that ran; None if none were counted.
+        conflicts: Accesses to shared memory that waited for a bank, percent of all its accesses.
+        local: The largest figure of the metrics for local memory, in bytes, instructions or requests.
+        stall: What warps waited for most, and for how many cycles of each instruction.
+        device: The device's name; empty if the profile has none.
+        capability: Its compute capability, such as 9.0; empty if the profile has none.
+    """
+
+    kernel: str
+    duration_s: float | None = None
+    compute: float | None = None
+    memory: float | None = None
+    dram: float | None = None
+    l2: float | None = None
+    l1: float | None = None
+    tensor: float | None = None
+    occupancy: float | None = None
+    most_occupancy: float | None = None
+    no_eligible: float | None = None
+    registers: float | None = None
+    waves: float | None = None
+    blocks: float | None = None
+    threads: float | None = None
+    by_registers: float | None = None
+    by_shared: float | None = None
+    by_warps: float | None = None
+    by_blocks: float | None = None
+    dram_bytes_per_s: float | None = None
+    dram_bytes: float | None = None
+    clock_hz: float | None = None
+    units: float | None = None
+    products: tuple[tuple[str, float], ...] = ()
+    products_peak: float | None = None
+    conflicts: float | None = None
+    local: float | None = None
+    stall: tuple[str, float] | None = None
+    device: str = ""
+    capability: str = ""
+
+    @property
+    def arch(self) -> str:
+        """The architecture, such as `sm_90`; empty if the profile has none."""
+        digits = self.capability.replace(".", "")
+        return f"sm_{digits}" if digits.isdigit() else ""
+
+    @property
+    def flops(self) -> float:
+        """Operations of all products of tiles, as counted; 0 if none were counted."""
+        return sum(count for _, count in self.products)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the operands of most of these operations; empty if none were counted."""
+        return max(self.products, key=lambda pair: pair[1])[0] if self.products else ""
+
+    @property
+    def moved_bytes(self) -> float | None:
+        """Bytes of device memory, counted or by rate and time; None if the profile has neither."""
+        if self.dram_bytes is not None:
+            return self.dram_bytes
+        if self.dram_bytes_per_s is None or self.duration_s is None:
+            return None
+        return self.dram_bytes_per_s * self.duration_s
+
+
+def figures_of(launch: ProfiledLaunch) -> KernelProfile:
+    """The figures of a launch."""
+    metrics = launch.metrics
+    known = {name: _first(metrics, names) for name, names in _NAMES.items()}
+    if known["dram_bytes"] is None:
+        parts = [_first(metrics, (f"dram__bytes_{way}.sum",)) for way in ("read", "write")]
+        known["dram_bytes"] = sum(part for part in parts if part is not None) if any(parts) else None
+    known["blocks"] = known["blocks"] or _product(launch.facts.get("Grid Size", ""))
+    known["threads"] = known["threads"] or _product(launch.facts.get("Block Size", ""))
+    products, peak, busiest = _products(metrics)
+    waited, accesses = (_first(metrics, (name,)) for name in _SHARED_ACCESSES)
+    known["conflicts"] = 100 * waited / accesses if waited is not None and accesses else None
+    known["tensor"] = busiest if busiest is not None else known["tensor"]
+    local = [seen.value for name, seen in metrics.items() if _LOCAL.fullmatch(name) and seen.value is not None]
+    device = metrics.get(_DEVICE_NAME)
+    assert set(known) <= {each.name for each in fields(KernelProfile)}
+    return KernelProfile(
+        kernel=launch.kernel, local=max(local, default=None), stall=_stall(metrics), products=products,
+        products_peak=peak,
+        device=device.text if device is not None else "", capability=launch.facts.get("CC", ""), **known,
+    )  # fmt: skip
+
+
+def _first(metrics: Mapping[str, Quantity], names: Sequence[str]) -> float | None:
+    """The value of the first name that has one; a name may end with the unit that is meant."""
+    for name in names:
+        seen = metrics.get(name)
+        if seen is not None and seen.value is not None:
+            return seen.value
+    return None
+
+
+def _products(
+    metrics: Mapping[str, Quantity],
+) -> tuple[tuple[tuple[str, float], ...], float | None, float | None]:
+    """Operations by dtype, the most per second, and the share of the peak in percent, of counted products of tiles.
+
+    A profile counts the same operations for all instructions together and for each kind of them, and with and without
+    sparse operands; only the peak of what is named dense, and did the most, is the peak that holds.
+    """
+    found = [
+        (match, seen.value)
+        for name, seen in metrics.items()
+        if (match := _OPERATIONS.fullmatch(name)) is not None and seen.value
+    ]
+    counts: dict[str, float] = {}
+    for match, count in found:
+        dtype = _OPERANDS.get(match["element"], match["element"])
+        counts[dtype] = max(counts.get(dtype, 0.0), count)
+    if not found:
+        return (), None, None
+    most, _ = max(found, key=lambda pair: (bool(pair[0]["dense"]), pair[1]))
+    peak, share = (metrics.get(f"{most[0]}.{what}") for what in _OF_PEAK)
+    return tuple(counts.items()), peak.value if peak else None, share.value if share else None
+
+
+def _stall(metrics: Mapping[str, Quantity]) -> tuple[str, float] | None:
+    found = [
+        (match[1].replace("_", " "), seen.value)
+        for name, seen in metrics.items()
+        if (match := _STALL.fullmatch(name)) is not None and seen.value is not None
+    ]
+    return max(found, key=lambda pair: pair[1], default=None)
+
+
+def _product(text: str) -> float | None:
+    """The number of blocks or threads in a text such as `(128, 1, 1)` or `512`."""
+    sizes = [int(part) for part in re.findall(r"\d+", text)]
+    if not sizes:
+        return None
+    found = 1
+    for size in sizes:
+        found *= size
+    return float(found)

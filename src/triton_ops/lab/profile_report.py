@@ -1,0 +1,369 @@
+"""A whole profile: kernels by their share of the time, each with its verdict, and what is worth doing about them.
+
+The rules are those of Nsight Compute's own guide: a part that runs at 60 % of its peak limits the kernel, and at 80 %
+it is near what can be had; if neither multiprocessors nor memory reach 60 %, the kernel waits. A kernel that waits with
+both below 30 %, and is over in microseconds, is limited by its launch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from triton_ops.compile_modes import Advice, CallProfile, OpShare, decided
+from triton_ops.device import DeviceSpec, Placed, Roofline, roofline, spec_called
+from triton_ops.exceptions import ProfileError
+from triton_ops.lab.profile_reading import KernelProfile, figures_of, read_ncu
+
+COMPUTE, MEMORY, LATENCY, LAUNCH, UNDECIDED = (
+    "compute-bound", "memory-bound", "latency-bound", "launch-bound", "undecided",
+)  # fmt: skip
+VERDICTS = (COMPUTE, MEMORY, LATENCY, LAUNCH, UNDECIDED)
+
+BUSY, NEAR_PEAK = 60.0, 80.0  # percent of a peak
+_IDLE = 30.0  # percent of both peaks below which a short kernel is limited by its launch
+_ALIKE = 10.0  # percent between compute and memory that count as equal
+_SHORT_S = 10e-6
+_FEW_WARPS = 25.0  # percent of occupancy
+_MOST_REGISTERS = 255
+_MANY_CONFLICTS = 10.0  # percent of the accesses to shared memory
+_NO_TENSOR = 5.0  # percent of the matrix units' peak
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to try next.
+
+    Attributes:
+        what: What to do.
+        why: The figure that speaks for it.
+    """
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What limits a kernel.
+
+    Attributes:
+        profile: The figures.
+        verdict: One of `VERDICTS`.
+        reasons: The numbers behind it, in words.
+        steps: What to try next, the most promising first.
+    """
+
+    profile: KernelProfile
+    verdict: str
+    reasons: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+
+def judged(profile: KernelProfile) -> Judgement:
+    """What limits a profiled kernel, and what to try next."""
+    verdict, reasons = _verdict(profile)
+    signs = _signs(profile)
+    steps = signs if profile.local and verdict == MEMORY else [*signs, *_NEXT[verdict](profile)]
+    return Judgement(profile, verdict, tuple(reasons), tuple(steps))
+
+
+def _verdict(seen: KernelProfile) -> tuple[str, list[str]]:
+    compute, memory = seen.compute, seen.memory
+    if compute is None or memory is None:
+        named = [name for name, share in (("compute", compute), ("memory", memory)) if share is None]
+        return UNDECIDED, [f"the profile has no throughput of {' and '.join(named)}: profile the section SpeedOfLight"]
+    shares = f"multiprocessors at {compute:.0f}% and memory at {memory:.0f}% of their peaks"
+    if max(compute, memory) >= BUSY:
+        near = "near the peak" if max(compute, memory) >= NEAR_PEAK else f"over {BUSY:.0f}%"
+        both = abs(compute - memory) < _ALIKE and min(compute, memory) >= BUSY
+        said = [f"{shares}: {near}" + (", and both limit it" if both else "")]
+        return (COMPUTE, said) if compute >= memory else (MEMORY, [*said, *_level(seen)])
+    said = [f"{shares}: both below {BUSY:.0f}%, so it waits"]
+    if (short := _short(seen)) and max(compute, memory) < _IDLE:
+        return LAUNCH, [*said, short]
+    return LATENCY, [*said, *_waits(seen)]
+
+
+def _short(seen: KernelProfile) -> str:
+    """Why a kernel that waits is limited by its launch; empty if it is not."""
+    if seen.duration_s is not None and seen.duration_s <= _SHORT_S:
+        return f"it is over in {seen.duration_s * 1e6:.1f} us, about what launching takes"
+    return ""
+
+
+def _level(seen: KernelProfile) -> list[str]:
+    """Which part of the memory system is the busiest."""
+    parts = {"device memory": seen.dram, "L2": seen.l2, "L1 and shared memory": seen.l1}
+    known = {name: share for name, share in parts.items() if share is not None}
+    if not known:
+        return []
+    name = max(known, key=lambda part: known[part])
+    if (seen.dram or 0.0) >= BUSY:  # what streams through device memory keeps L2 as busy, and is not limited by it
+        name = "device memory"
+    return [f"the part that limits is {name}, at {known[name]:.0f}%"]
+
+
+def _waits(seen: KernelProfile) -> list[str]:
+    """What is known of why it waits."""
+    said = []
+    if seen.no_eligible is not None:
+        said.append(f"schedulers have no warp to issue in {seen.no_eligible:.0f}% of the cycles")
+    if seen.occupancy is not None:
+        said.append(f"achieved occupancy {seen.occupancy:.0f}%")
+    if seen.waves is not None and seen.waves < 1:
+        said.append(f"its blocks fill {seen.waves:.0%} of the device")
+    if seen.stall is not None:
+        said.append(f"warps wait longest for: {seen.stall[0]} ({seen.stall[1]:.1f} cycles of each instruction)")
+    return said
+
+
+def _signs(seen: KernelProfile) -> list[Step]:
+    """What stands out whatever the verdict; spilled registers are what loads the memory, if it is loaded."""
+    steps = []
+    if seen.local:
+        full = seen.registers is not None and seen.registers >= _MOST_REGISTERS
+        low = seen.occupancy is not None and seen.occupancy < _FEW_WARPS
+        also = f", with {seen.registers:.0f} registers per thread" if full and seen.registers else ""
+        also += f" and occupancy of {seen.occupancy:.0f}%" if low else ""
+        what = "look for spilled registers: triton-ops spills TARGET --config …"
+        steps.append(Step(what, f"it uses local memory{also}"))
+    if seen.conflicts is not None and seen.conflicts >= _MANY_CONFLICTS:
+        what = "another tile or layout, so that lanes of a warp read different banks of shared memory"
+        steps.append(Step(what, f"{seen.conflicts:.0f}% of the accesses to shared memory wait for a bank"))
+    return steps
+
+
+def _compute_steps(seen: KernelProfile) -> list[Step]:
+    if seen.tensor is not None and seen.tensor < _NO_TENSOR:
+        return [
+            Step("let matrix units do the products: tl.dot on bf16, fp16 or fp8 tiles of 16 and more",
+                 f"matrix units run at {seen.tensor:.0f}%"),
+            Step("do less arithmetic for each element", "single-element operations fill the multiprocessors"),
+        ]  # fmt: skip
+    steps = [Step("try fewer bits: fp8 in place of bf16, bf16 in place of fp32", "the units are busy, not the memory")]
+    if seen.compute is not None and seen.compute < NEAR_PEAK:
+        why = f"{seen.compute:.0f}% leave room below the peak"
+        steps.insert(0, Step("tune tiles, warps and stages: triton-ops tune", why))
+    return steps
+
+
+def _memory_steps(seen: KernelProfile) -> list[Step]:
+    parts = {"dram": seen.dram or 0.0, "l2": seen.l2 or 0.0, "l1": seen.l1 or 0.0}
+    level = "dram" if parts["dram"] >= BUSY else max(parts, key=lambda part: parts[part])
+    if level == "l1" and parts[level]:
+        return [
+            Step("load wider and in order: 16 bytes per thread, neighbouring threads at neighbouring addresses",
+                 f"L1 and shared memory run at {parts[level]:.0f}%"),
+            Step("give every thread more of a tile, so that operands are read less often", "operands pass through L1"),
+        ]  # fmt: skip
+    if level == "l2" and parts[level]:
+        what = "larger tiles, or programs in groups that share operands (GROUP_M)"
+        return [Step(what, f"L2 runs at {parts[level]:.0f}%")]
+    steps = [Step("move fewer bytes: fuse with what runs before or after, or store in fewer bits",
+                  f"device memory runs at {parts['dram']:.0f}%")]  # fmt: skip
+    if parts["dram"] < NEAR_PEAK:
+        steps.append(Step("more bytes in flight: larger blocks, or more blocks per multiprocessor", "it leaves room"))
+    return steps
+
+
+def _latency_steps(seen: KernelProfile) -> list[Step]:
+    steps = []
+    if seen.waves is not None and seen.waves < 1:
+        steps.append(Step("more blocks: smaller tiles, or split the reduction (split-K)",
+                          f"blocks fill {seen.waves:.0%} of the device"))  # fmt: skip
+    limits = {"registers": seen.by_registers, "shared memory": seen.by_shared}
+    known = {name: blocks for name, blocks in limits.items() if blocks is not None}
+    others = [blocks for blocks in (seen.by_warps, seen.by_blocks) if blocks is not None]
+    if known and others:
+        name = min(known, key=lambda limit: known[limit])
+        if known[name] < min(others):
+            cure = "smaller tiles or more warps" if name == "registers" else "fewer stages or smaller tiles"
+            steps.append(Step(cure, f"{name} allow {known[name]:.0f} blocks per multiprocessor"))
+    if seen.stall is not None and "barrier" in seen.stall[0]:
+        steps.append(Step("fewer warps, so that fewer wait for each other", f"warps wait for: {seen.stall[0]}"))
+    steps.append(Step("more stages, so that loads run ahead (num_stages)", "neither units nor memory are busy"))
+    return steps
+
+
+def _launch_steps(seen: KernelProfile) -> list[Step]:
+    took = f"it is over in {(seen.duration_s or 0.0) * 1e6:.1f} us"
+    return [
+        Step("launch less often: fuse it with its neighbours (torch.compile, or one kernel)", took),
+        Step("capture the launches in a CUDA graph", took),
+    ]
+
+
+def _undecided_steps(_: KernelProfile) -> list[Step]:
+    return [Step("profile again: triton-ops profile command -- PROGRAM", "what decides is not in this profile")]
+
+
+_NEXT = {
+    COMPUTE: _compute_steps, MEMORY: _memory_steps, LATENCY: _latency_steps, LAUNCH: _launch_steps,
+    UNDECIDED: _undecided_steps,
+}  # fmt: skip
+
+
+_PRODUCT = re.compile(
+    r"gemm|cutlass|xmma|cublas|nvjet|matmul|product|conv|attention|attn|flash|fmha|(?:^|_)(?:add|b|baddb)?mm(?:_|$)",
+    re.IGNORECASE,
+)
+_MATRIX_UNITS = 5.0  # percent of their peak at which a kernel multiplies matrices, whatever its name
+_SCATTERED = re.compile(r"sort|scatter|gather|index|radix|topk|cumsum|scan|unique|histogram|embedding", re.IGNORECASE)
+_LEAST_SHARE = 0.005  # of the time, to be worth a word
+_LAUNCH_S = 3.5e-6  # of an empty kernel between two events, as measured on an H200 (docs/concepts/model.md)
+
+
+@dataclass(frozen=True)
+class ProfiledKernel:
+    """All launches of one kernel in a profile.
+
+    Attributes:
+        judgement: The verdict on its launch of median length.
+        launches: Number of launches.
+        share: Share of the time of all kernels; None if the profile has no times.
+    """
+
+    judgement: Judgement
+    launches: int
+    share: float | None
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    """What a profile says.
+
+    Attributes:
+        kernels: The kernels, the longest first.
+        advice: What is worth doing about all of them; None if the profile has no times.
+        notes: What a reader should know, such as that the file is cut.
+    """
+
+    kernels: tuple[ProfiledKernel, ...]
+    advice: Advice | None
+    notes: tuple[str, ...] = ()
+
+
+def read_profile(path: str | Path, *, kernel: str = "", tried: Collection[str] = ()) -> ProfileReport:
+    """What a CSV file of Nsight Compute says of the kernels in it; no GPU and no profiler are needed.
+
+    Args:
+        path: The file, as `ncu --csv` printed it.
+        kernel: A regular expression; only kernels in whose name it is found are read.
+        tried: Ways that were tried already: `library`, `torch.compile`, `Triton`, `CUDA`.
+
+    Returns:
+        A verdict for each kernel with its figures, what to try next, and what is worth doing about the whole.
+
+    Raises:
+        ProfileError: The file cannot be read, is none of Nsight Compute's, or has no such kernel.
+    """
+    table = read_ncu(path)
+    try:
+        wanted = re.compile(kernel)
+    except re.error as error:
+        raise ProfileError(f"{kernel!r} is no regular expression: {error}", hint="such as --kernel matmul") from error
+    found = [figures_of(launch) for launch in table.launches if wanted.search(launch.kernel)]
+    if not found:
+        names = ", ".join(dict.fromkeys(launch.kernel for launch in table.launches))
+        raise ProfileError(f"{path} has no kernel with {kernel!r} in its name", hint=f"it has {names[:300]}")
+    grouped: dict[str, list[KernelProfile]] = {}
+    for profile in found:
+        grouped.setdefault(profile.kernel, []).append(profile)
+    whole_s = sum(profile.duration_s or 0.0 for profile in found)
+    kernels = sorted((_together(group, whole_s) for group in grouped.values()), key=lambda one: -(one.share or 0.0))
+    return ProfileReport(tuple(kernels), _advice(found, kernels, whole_s, tried), table.notes)
+
+
+def _together(group: Sequence[KernelProfile], whole_s: float) -> ProfiledKernel:
+    """A kernel's launches as one, by the launch of median length."""
+    timed = sorted((one for one in group if one.duration_s is not None), key=lambda one: one.duration_s or 0.0)
+    middle = timed[len(timed) // 2] if timed else group[0]
+    share = sum(one.duration_s or 0.0 for one in timed) / whole_s if whole_s else None
+    return ProfiledKernel(judged(middle), len(group), share)
+
+
+def _advice(
+    found: Sequence[KernelProfile], kernels: Sequence[ProfiledKernel], whole_s: float, tried: Collection[str]
+) -> Advice | None:
+    """What is worth doing, by the rules for models; operators are kernels here."""
+    if not whole_s:
+        return None
+    ops = tuple(
+        OpShare(one.judgement.profile.kernel, one.share or 0.0, one.launches, _kind(one.judgement.profile))
+        for one in kernels
+    )
+    busy = [(one.tensor or 0.0, one.duration_s or 0.0) for one in found if one.tensor and _kind(one) == "product"]
+    busy_s = sum(took for _, took in busy)
+    arch = next((one.arch for one in found if one.arch), "")
+    advice = decided(
+        CallProfile(
+            call_ms=1e3 * max(whole_s, len(found) * _LAUNCH_S), idle=max(0.0, 1 - whole_s / (len(found) * _LAUNCH_S)),
+            ops=ops, of_peak=sum(share / 100 * took for share, took in busy) / busy_s if busy_s else None, arch=arch,
+        ), tried,
+    )  # fmt: skip
+    return replace(advice, reasons=(*advice.reasons, *_verdicts(kernels)))
+
+
+def _verdicts(kernels: Sequence[ProfiledKernel]) -> list[str]:
+    """How the time divides among the verdicts, in words."""
+    shares: dict[str, float] = {}
+    for one in kernels:
+        shares[one.judgement.verdict] = shares.get(one.judgement.verdict, 0.0) + (one.share or 0.0)
+    ordered = sorted(shares.items(), key=lambda pair: -pair[1])
+    said = [f"{share:.0%} of the time is {verdict}" for verdict, share in ordered if share >= _LEAST_SHARE]
+    many = sum(one.launches for one in kernels if one.judgement.verdict == LAUNCH)
+    return said + ([f"{many} launches are too short to fill the device"] if many else [])
+
+
+def _kind(profile: KernelProfile) -> str:
+    """What kind of work a kernel does: by what the profiler counted, else by its name."""
+    multiplies = profile.products or (profile.tensor or 0.0) >= _MATRIX_UNITS
+    return "product" if multiplies else kernel_kind(profile.kernel)
+
+
+def kernel_kind(name: str) -> str:
+    """What kind of work a kernel's name means, in the words of `compile_modes.advice`."""
+    if _PRODUCT.search(name):
+        return "product"
+    return "scattered" if _SCATTERED.search(name) else "fusable"
+
+
+def device_of(profile: KernelProfile, gpu: str | None = None) -> DeviceSpec | None:
+    """The device of a profile, from the table, or the one that is named; None if it is not known.
+
+    Raises:
+        ProfileError: There is no device of the given name.
+    """
+    if gpu is None:
+        return spec_called(profile.device) if profile.device else None
+    spec = spec_called(gpu)
+    if spec is None:
+        raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
+    return spec
+
+
+def placed_below_roof(
+    profile: KernelProfile, spec: DeviceSpec | None, flops: float = 0.0, dtype: str = ""
+) -> tuple[Roofline, Placed] | None:
+    """The roofline of a launch and its place below it, by the time and the bytes that the profiler counted.
+
+    Args:
+        profile: The figures of the launch.
+        spec: The device; None if it is not known.
+        flops: Operations of one launch; 0 takes those of products that the profiler counted.
+        dtype: Of the operands of these operations; empty takes that of the counted ones.
+
+    Returns:
+        None if the profile has no time, neither bytes nor operations are known, or no peak of the device is.
+    """
+    if spec is None or profile.duration_s is None:
+        return None
+    roof = roofline(
+        spec, flops=flops or profile.flops, bytes_=profile.moved_bytes or 0.0, dtype=dtype or profile.dtype,
+        products=True,
+    )  # fmt: skip
+    placed = roof.placed(1e3 * profile.duration_s)
+    return None if placed is None else (roof, placed)

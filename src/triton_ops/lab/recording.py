@@ -1,0 +1,283 @@
+"""Recordings: the times of all configs of a space, read from any of three forms of files.
+
+1. Recordings of `triton-ops record`: JSON, usually gzipped, with `space` and `rows`; see docs/reference/files.md.
+2. Kernel Tuner's cache files: JSON with `tune_params` and `cache`. A file that was cut off before its end counts as
+   whole.
+3. This project's run logs: JSON lines. The space is then exactly the configs that were tried.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from triton_ops.base import (
+    CHECKSUM,
+    Count,
+    Extent,
+    Milliseconds,
+    Seconds,
+    bounded,
+    parsed,
+    read_named,
+    unpacked,
+    unsealed,
+)
+from triton_ops.compilation import with_residents
+from triton_ops.device import machine_of, spec_named
+from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, UnsupportedDtypeError
+from triton_ops.records import Head, Run, run_of
+from triton_ops.space import Config, ConfigSpace, Tunable, as_tunable, config_from_json
+from triton_ops.values import Argument, Compiled, Measurement, Resources, Status, Trial, dtype_name
+
+MODE = "recorded"
+_RUN_LINE = b'{"type":'  # the beginning of a run log
+_WORD_BYTES = 4  # the first recordings, which do not name Python, count spilled registers instead of bytes
+_CACHE_NAME = b'"tune_params"'  # a name in every cache file of Kernel Tuner
+_UNREADABLE = (
+    ArithmeticError, AttributeError, LookupError, RecursionError, SpaceError, TypeError, ValueError,
+    msgspec.ValidationError,
+)  # fmt: skip
+
+_FAILURES = {
+    "CompilationFailedConfig": Status.COMPILE,
+    "InvalidConfig": Status.CONSTRAINT,
+    "RuntimeFailedConfig": Status.RUNTIME,
+}  # Kernel Tuner's words
+
+
+_Quantiles: TypeAlias = Annotated[list[Milliseconds], msgspec.Meta(min_length=3)]
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A config in a recording of `triton-ops record`."""
+
+    config: Config
+    status: str
+    compile_s: Seconds | None = None
+    shared: Count | None = None
+    regs: Count | None = None
+    spills: Count | None = None
+    serialised: bool | None = None
+    ms: list[_Quantiles] = []
+    final: list[_Quantiles] = []
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    """The parts of a recording of `triton-ops record` that are read here."""
+
+    family: str
+    shape: tuple[Extent, ...]
+    gpu: str
+    space: dict[str, list[Any]]
+    rows: list[_Row]
+    arguments: dict[str, Argument] = {}
+    python: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """One kernel on one problem and device, with every config of its space measured.
+
+    Attributes:
+        file: Name of the file.
+        kernel: Name of the kernel, without shape and dtype; empty if the file does not tell.
+        problem: Shape of the problem; empty if the file does not tell.
+        dtype: Dtype of the problem; empty if the file does not tell.
+        device: Name of the device; empty if the file does not tell.
+        space: A space of exactly the recorded configs.
+        trials: The trial of each config.
+        head: The file's content without its configs.
+        arguments: The problem's arguments as a key describes them; empty if the file does not tell.
+    """
+
+    file: str
+    kernel: str
+    problem: tuple[int, ...]
+    dtype: str
+    device: str
+    space: ConfigSpace
+    trials: Mapping[Config, Trial]
+    head: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def best_ms(self) -> float:
+        """Milliseconds of the fastest config."""
+        return min(trial.median_ms for trial in self.trials.values() if trial.ok)
+
+    @cached_property
+    def compiled(self) -> Mapping[Config, Compiled]:
+        """The compiler's result for each config; empty if the file has no figures of the compiler."""
+        if all(trial.resources is None or trial.resources.registers is None for trial in self.trials.values()):
+            return {}
+        spec = spec_named(self.device)
+        machine = machine_of(spec) if spec is not None else None
+        return {config: with_residents(_compiled(trial), machine) for config, trial in self.trials.items()}
+
+    def same_place(self, other: Recording) -> bool:
+        """Whether the other recording is of the same kernel, problem and device, and so gives the answer away."""
+        return (self.kernel, self.problem, self.dtype, self.device, set(self.space.tunables)) == (
+            other.kernel, other.problem, other.dtype, other.device, set(other.space.tunables),
+        )  # fmt: skip
+
+
+def read_recording(path: Path) -> Recording:
+    """The recording in a file of any of the three forms.
+
+    Raises:
+        RecordingError: The file cannot be read, has none of the forms, or has no config that ran.
+    """
+    try:
+        found = _parsed(path, unpacked(read_named(path)))
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
+    except _UNREADABLE as error:
+        raise RecordingError(
+            f"{path} is no recording: {type(error).__name__}: {error}",
+            hint="give a file of `triton-ops record`, a run log, or a cache file of Kernel Tuner",
+        ) from error
+    except RunLogError as error:
+        raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
+    if not any(trial.ok for trial in found.trials.values()):
+        raise RecordingError(f"{path} holds no config that ran", hint="give a recording with at least one time")
+    return found
+
+
+def _parsed(path: Path, content: bytes) -> Recording:
+    if content.startswith(_RUN_LINE):
+        return recording_of(run_of(path, content.split(b"\n")[:-1]))
+    if _CACHE_NAME in content:
+        bounded(content)
+        return _of_cache(path.name, _cache_content(content.decode()))
+    found = parsed(content)
+    return _of_rows(path.name, unsealed(found) if CHECKSUM in found else found)
+
+
+def _cache_content(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return json.loads(text.rstrip().rstrip(",") + "}}")  # Kernel Tuner closes the JSON only at the very end
+
+
+def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
+    found = msgspec.convert(content, _Rows, dec_hook=config_from_json)
+    unit_bytes = 1 if found.python else _WORD_BYTES
+    trials = [_row_trial(row, unit_bytes) for row in found.rows]
+    kernel, dtype = _family(found.family)
+    return Recording(
+        file=name,
+        kernel=kernel,
+        problem=found.shape,
+        dtype=dtype,
+        device=found.gpu,
+        space=_space(found.space, trials),
+        trials={trial.config: trial for trial in trials},
+        head={name: value for name, value in content.items() if name != "rows"},
+        arguments=found.arguments,
+    )
+
+
+def _family(name: str) -> tuple[str, str]:
+    """The kernel and the dtype in a name such as `matmul_bf16`; a name without a dtype is the kernel's alone."""
+    for length in (2, 1):  # float8_e4m3fn is a dtype of two words
+        words = name.rsplit("_", length)
+        try:
+            return words[0], dtype_name("_".join(words[1:]))
+        except UnsupportedDtypeError:
+            continue
+    return name, ""
+
+
+def _row_trial(row: _Row, unit_bytes: int) -> Trial:
+    spilled = None if row.spills is None else row.spills * unit_bytes
+    made = Resources(row.regs, spilled, row.shared, serialised=row.serialised)
+    if row.status == "ok":
+        return Trial(row.config, Status.OK, _measured(_row_ms(row)), error="", resources=made, compile_s=row.compile_s)
+    return Trial(row.config, _row_failure(row.status), error=row.status, resources=made, compile_s=row.compile_s)
+
+
+def _compiled(trial: Trial) -> Compiled:
+    """The part of a trial that was known before its launch; a config that failed later did compile."""
+    if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT, Status.DEFERRED):
+        return Compiled(trial.config, Status.OK, "", trial.resources, compile_s=trial.compile_s)
+    return Compiled(trial.config, trial.status, trial.error, trial.resources, compile_s=trial.compile_s)
+
+
+def _row_ms(row: _Row) -> float:
+    """The best estimate of a row's time: the median of its final passes, else the faster of the first two."""
+    if row.final:
+        return float(statistics.median(quantiles[2] for quantiles in row.final))
+    return min(quantiles[2] for quantiles in row.ms)
+
+
+def _row_failure(status: str) -> Status:
+    word = status.partition(":")[0]
+    if word == "OutOfResources":
+        return Status.RESOURCES
+    return Status(word) if word in {known.value for known in Status} else Status.RUNTIME
+
+
+def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
+    names = content["tune_params_keys"]
+    trials = [_cache_trial(names, row) for row in content["cache"].values()]
+    size = content.get("problem_size", ())
+    problem = tuple(size) if isinstance(size, (list, tuple)) else (size,)
+    return Recording(
+        file=name,
+        kernel=content.get("kernel_name", ""),
+        problem=problem,
+        dtype="",
+        device=content.get("device_name", ""),
+        space=_space({key: content["tune_params"][key] for key in names}, trials),
+        trials={trial.config: trial for trial in trials},
+    )
+
+
+def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
+    config, time = Config.from_json({name: row[name] for name in names}), row["time"]
+    if isinstance(time, str):
+        return Trial(config, _FAILURES.get(time, Status.RUNTIME), error=time)
+    return Trial(config, Status.OK, _measured(time))
+
+
+def recording_of(run: Run) -> Recording:
+    """The recording in a run log; unlike `read_recording` also of one in which no config ran."""
+    head, trials = run.head, run.trials
+    axes = {
+        name: [Config.from_json({name: value})[name] for value in given] for name, given in head.space.tunables.items()
+    }
+    return Recording(
+        file=run.path.name,
+        kernel=head.key.kernel,
+        problem=head.shape or (),
+        dtype=_main_dtype(head),
+        device=str(head.key.device.get("name", "")),
+        space=_space(axes, list(trials.values())),
+        trials=trials,
+        arguments=head.key.problem,
+    )
+
+
+def _main_dtype(head: Head) -> str:
+    """The dtype that the operation was asked for, else the dtype of the first tensor."""
+    tensors = (given["dtype"] for given in head.key.problem.values() if isinstance(given, dict) and "dtype" in given)
+    return head.dtype or next(tensors, "")
+
+
+def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:
+    """A space of exactly the recorded configs; the tunables' values keep the order of the file."""
+    tunables: dict[str, Tunable] = {name: as_tunable(name, values) for name, values in axes.items()}
+    return ConfigSpace(tunables, listed=tuple(trial.config for trial in trials))
+
+
+def _measured(ms: float) -> Measurement:
+    return Measurement((float(ms),), MODE)

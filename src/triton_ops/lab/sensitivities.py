@@ -1,0 +1,336 @@
+"""Which tunables matter in a measured space, by a run log or a recording.
+
+The logarithm of the time is fitted by a sum of one effect for each value of each tunable, so that configs need not be
+on a grid. What such a sum does not explain is due to tunables that act together.
+
+Two configs are compared only if they differ in nothing else, so that a jump is due to that step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice, pairwise
+from operator import mul
+from statistics import median
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from triton_ops.exceptions import RecordingError
+from triton_ops.lab.recording import Recording
+from triton_ops.space import Config, Value
+from triton_ops.values import WASTEFUL_SPILL_BYTES, Trial
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """The configs of a recording, in its order.
+
+    Attributes:
+        values: Of each tunable its values: numbers in rising order, others in the order of the space.
+        ordered: The tunables whose values have neighbours: those of numbers, and those that the space says are ordered.
+        codes: Of each tunable for each config the place of its value: int64 [configs].
+        ms: Milliseconds: float64 [configs]; NaN for a config that did not run.
+        failed: bool [configs].
+    """
+
+    values: dict[str, tuple[Value, ...]]
+    ordered: frozenset[str]
+    codes: dict[str, np.ndarray[Any, Any]]
+    ms: np.ndarray[Any, Any]
+    failed: np.ndarray[Any, Any]
+
+    @property
+    def ran(self) -> Any:
+        """Which ran: bool [configs]."""
+        return np.isfinite(self.ms)
+
+
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Whether values are numbers, so that they have an order of their own."""
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+def in_order(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Numbers in rising order, whatever theirs in a space, where the default's may come first; other values as is."""
+    return tuple(sorted(values)) if are_numbers(values) else tuple(values)
+
+
+def measured(recording: Recording) -> Measured:
+    """The configs of a recording as arrays.
+
+    Cost: 1 s for 100,000 configs of ten tunables.
+    """
+    trials = recording.trials.values()
+    tunables = recording.space.tunables
+    values = {name: in_order(each.values) for name, each in tunables.items()}
+    ordered = frozenset(name for name, each in tunables.items() if each.ordered or are_numbers(each.values))
+    codes: dict[str, np.ndarray[Any, Any]] = {}
+    for name, several in values.items():
+        known: dict[Hashable, int] = {_key(value): code for code, value in enumerate(several)}
+        places = (known.setdefault(_key(config.get(name)), len(known)) for config in recording.trials)
+        codes[name] = np.fromiter(places, dtype=np.int64, count=len(recording.trials))
+    ms = [trial.median_ms if trial.ok else np.nan for trial in trials]
+    failed = np.array([trial.failed for trial in trials])
+    return Measured(values=values, ordered=ordered, codes=codes, ms=np.array(ms), failed=failed)
+
+
+def _key(value: Value) -> Hashable:
+    """A value that tells `1` from `True`."""
+    return type(value), value
+
+
+_STEEP = 1.5  # times slower that count as a jump
+_OFTEN = 0.25  # of the pairs in which it must be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cliff:
+    """One step of one tunable that costs much.
+
+    Attributes:
+        name: The tunable.
+        before: The value before the step.
+        after: The value after it.
+        pairs: Pairs of configs that differ in this step alone, of which the first ran.
+        steep: Those of which the second is at least 1.5 times slower.
+        spills: Those of which only the second spills.
+        fails: Those of which the second failed.
+        slower: The median of the second's time over the first's, where both ran; None if none did.
+        slower_if_spilled: The same for those of which only the second spills.
+    """
+
+    name: str
+    before: Value
+    after: Value
+    pairs: int
+    steep: int
+    spills: int
+    fails: int
+    slower: float | None
+    slower_if_spilled: float | None
+
+
+def cliffs(recording: Recording) -> list[Cliff]:
+    """The steps that cost much, the most frequent first; both directions of a step count, each by itself.
+
+    A file that has no figures of the compiler tells nothing of spills.
+    """
+    seen = measured(recording)
+    trials = list(recording.trials.values())
+    widths = {name: int(codes.max()) + 1 for name, codes in seen.codes.items()}
+    places = dict(zip(seen.codes, accumulate(widths.values(), mul, initial=1), strict=False))
+    numbers = _numbers(seen.codes, places, len(trials))
+    found: list[Cliff] = []
+    for name, values in seen.values.items():
+        if name not in seen.ordered:
+            continue
+        by_value: dict[int, dict[int, Trial]] = {}
+        for number, code, trial in zip(numbers, seen.codes[name].tolist(), trials, strict=True):
+            by_value.setdefault(code, {})[number - code * places[name]] = trial
+        for low, high in pairwise(range(len(values))):
+            for before, after in ((low, high), (high, low)):
+                pairs = list(_pairs(by_value.get(before, {}), by_value.get(after, {})))
+                cliff = _cliff(pairs, name, values[before], values[after])
+                if cliff is not None:
+                    found.append(cliff)
+    return sorted(found, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))
+
+
+_Trials: TypeAlias = "Mapping[int, Trial]"
+
+
+def _numbers(codes: Mapping[str, Any], places: Mapping[str, int], count: int) -> list[int]:
+    """A number for each config, of which the value of each tunable is a digit."""
+    found = [0] * count
+    for name, column in codes.items():
+        found = [number + code * places[name] for number, code in zip(found, column.tolist(), strict=True)]
+    return found
+
+
+def _cliff(pairs: Sequence[tuple[Trial, Trial]], name: str, before: Value, after: Value) -> Cliff | None:
+    if not pairs:
+        return None
+    ratios = [second.median_ms / first.median_ms for first, second in pairs if second.ok]
+    spilled = [second for first, second in pairs if _spills(second) and not _spills(first)]
+    if_spilled = [
+        second.median_ms / first.median_ms
+        for first, second in pairs
+        if second.ok and _spills(second) and not _spills(first)
+    ]
+    steep = sum(ratio >= _STEEP for ratio in ratios)
+    fails = sum(second.failed for _, second in pairs)
+    if not spilled and steep < max(1.0, _OFTEN * len(ratios)) and fails < max(1.0, _OFTEN * len(pairs)):
+        return None
+    return Cliff(
+        name=name, before=before, after=after, pairs=len(pairs), steep=steep, spills=len(spilled), fails=fails,
+        slower=median(ratios) if ratios else None, slower_if_spilled=median(if_spilled) if if_spilled else None,
+    )  # fmt: skip
+
+
+def _pairs(first: _Trials, second: _Trials) -> Iterator[tuple[Trial, Trial]]:
+    """Trials that differ in this step alone, of which the first ran."""
+    for rest, trial in first.items():
+        if trial.ok and trial.median_ms > 0 and (other := second.get(rest)) is not None:
+            yield trial, other
+
+
+def _spills(trial: Trial) -> bool:
+    return trial.resources is not None and (trial.resources.spill_bytes or 0) > WASTEFUL_SPILL_BYTES
+
+
+_Array: TypeAlias = "np.ndarray[Any, Any]"
+_ROUNDS = 60  # of the fit; each tunable's effects are fitted to what the others leave
+_CLOSE = 1e-9
+_FEWEST = 3  # configs below which nothing is said
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueEffect:
+    """What one value of a tunable does.
+
+    Attributes:
+        value: The value.
+        configs: Configs with this value that ran.
+        failed: Configs with this value that failed.
+        slower: How much slower it makes a config than the tunable's best value, by the fit: 0.1 is a tenth.
+        best_ms: The fastest config with this value; None if none ran.
+        loss: How much slower that is than the fastest of all: what is lost if the tunable is fixed to this value.
+    """
+
+    value: Value
+    configs: int
+    failed: int
+    slower: float | None
+    best_ms: float | None
+    loss: float | None
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What a tunable does to the time.
+
+    Attributes:
+        name: The tunable.
+        share: Share of the variance of the logarithm of the time that its effects have.
+        effects: Its values: numbers in rising order, others in the order of the space.
+    """
+
+    name: str
+    share: float
+    effects: tuple[ValueEffect, ...]
+
+    @property
+    def best(self) -> ValueEffect:
+        """The value with the least effect."""
+        return min((one for one in self.effects if one.slower is not None), key=lambda one: one.slower or 0.0)
+
+    @property
+    def span(self) -> float:
+        """How much slower the worst value makes a config than the best one, by the fit."""
+        return max(one.slower for one in self.effects if one.slower is not None)
+
+    @property
+    def most_lost(self) -> float:
+        """What is lost if the tunable is fixed to its worst value, and all others are chosen anew."""
+        return max(one.loss for one in self.effects if one.loss is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity:
+    """Which tunables matter in a measured space.
+
+    Attributes:
+        kernel: The kernel and its problem.
+        device: The device; empty if the file does not say.
+        configs: Configs that ran.
+        failed: Configs that failed.
+        best: The fastest config.
+        best_ms: Its milliseconds.
+        explained: Share of the variance of the logarithm of the time that single tunables explain.
+        knobs: The tunables with several values, the one that matters most first.
+    """
+
+    kernel: str
+    device: str
+    configs: int
+    failed: int
+    best: Config
+    best_ms: float
+    explained: float
+    knobs: tuple[Knob, ...]
+
+
+def sensitivity(recording: Recording) -> Sensitivity:
+    """Which tunables matter in a recording or run log.
+
+    Raises:
+        RecordingError: Fewer than three configs ran, all ran equally long, or one took no time.
+
+    Cost: 20 ms for a thousand configs, and 2 s for 100,000 of ten tunables.
+    """
+    seen = measured(recording)
+    ran = seen.ran
+    if (seen.ms[ran] <= 0).any():
+        raise RecordingError(f"{recording.file} has a config that took no time", hint="leave that config out")
+    times = np.log(seen.ms[ran])
+    times -= times.mean() if len(times) else 0.0
+    spread = float(times @ times)
+    columns = {name: codes[ran] for name, codes in seen.codes.items()}
+    columns = {name: column for name, column in columns.items() if len(np.unique(column)) > 1}
+    if len(times) < _FEWEST or spread <= _CLOSE**2 or not columns:
+        raise RecordingError(
+            f"{recording.file} has {len(times)} configs that ran in different times; nothing can be told from them",
+            hint=f"give a file with {_FEWEST} or more",
+        )
+    effects, left = _fitted(columns, times)
+    knobs = [_knob(seen, name, effects[name], spread) for name in columns]
+    best = int(np.nanargmin(seen.ms))
+    return Sensitivity(
+        kernel=" ".join(filter(None, (recording.kernel, "x".join(map(str, recording.problem)), recording.dtype))),
+        device=recording.device, configs=len(times), failed=int(seen.failed.sum()),
+        best=next(islice(recording.trials, best, None)), best_ms=recording.best_ms,
+        explained=max(0.0, 1 - float(left @ left) / spread), knobs=tuple(sorted(knobs, key=lambda knob: -knob.share)),
+    )  # fmt: skip
+
+
+def _fitted(columns: Mapping[str, _Array], times: _Array) -> tuple[dict[str, _Array], _Array]:
+    """The effect of each value of each tunable, and what is left of each time.
+
+    One tunable after another is fitted to what the others leave, until no effect changes.
+    """
+    counts = {name: np.maximum(np.bincount(column), 1) for name, column in columns.items()}
+    effects = {name: np.zeros(len(count)) for name, count in counts.items()}
+    left = times.copy()
+    for _ in range(_ROUNDS):
+        moved = 0.0
+        for name, column in columns.items():
+            change = np.bincount(column, weights=left, minlength=len(counts[name])) / counts[name]
+            effects[name] += change
+            left -= change[column]
+            moved = max(moved, float(np.abs(change).max()))
+        if moved < _CLOSE:
+            break
+    return effects, left
+
+
+def _knob(seen: Measured, name: str, effects: _Array, spread: float) -> Knob:
+    several, codes = seen.values[name], seen.codes[name]
+    ran = np.bincount(codes[seen.ran], minlength=len(several))
+    failed = np.bincount(codes[seen.failed], minlength=len(several))
+    best_ms = np.full(max(len(several), len(ran)), np.inf)
+    np.minimum.at(best_ms, codes[seen.ran], seen.ms[seen.ran])
+    of_any = effects[np.flatnonzero(ran[: len(effects)])]
+    values = []
+    for code, value in enumerate(several):
+        measured_ms = float(best_ms[code]) if ran[code] else None
+        effect = ValueEffect(
+            value=value, configs=int(ran[code]), failed=int(failed[code]), best_ms=measured_ms,
+            slower=math.expm1(effects[code] - of_any.min()) if ran[code] else None,
+            loss=None if measured_ms is None else measured_ms / float(best_ms.min()) - 1,
+        )  # fmt: skip
+        values.append(effect)
+    listed = effects[: len(several)]  # a file may hold values that its space does not list
+    return Knob(name, float(ran[: len(listed)] @ listed**2) / spread, tuple(values))

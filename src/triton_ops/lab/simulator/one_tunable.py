@@ -1,0 +1,125 @@
+"""What one knob does: the winner with another value of it, the pipeline by stages, configs at other shapes.
+
+All of this is translated for the page as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops.compilation import STAGES as STAGE_COUNTS
+from triton_ops.compilation import Timeline, timeline
+from triton_ops.device import Machine
+from triton_ops.lab.expectation import load_steps
+from triton_ops.lab.simulator.places import Standing, placed
+from triton_ops.lab.simulator.workloads import least_sides, work_of
+from triton_ops.values import STAGES, WARPS, Work
+
+_WARPS = (1, 2, 4, 8, 16, 32)
+_STAGES = (1, 2, 3, 4, 5, 6)
+_FACTORS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A config with another value of one knob.
+
+    Attributes:
+        value: The knob's value.
+        expected_ms: Expected time; 0 if the config cannot run.
+        why_not: Why it cannot run; empty if it can.
+        own: Whether it is the value that the config has.
+    """
+
+    value: int
+    expected_ms: float
+    why_not: str
+    own: bool
+
+
+@dataclass(frozen=True)
+class Dial:
+    """One knob of a config, turned while the others stay.
+
+    Attributes:
+        name: The tunable.
+        turns: Its values in order.
+        range: The longest over the shortest expected time of the values that can run.
+    """
+
+    name: str
+    turns: Sequence[Turn]
+    range: float
+
+
+def dials(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> list[Dial]:
+    """Each knob of a config turned alone: sides of tiles by factors of two, warps, and stages."""
+    found: list[Dial] = []
+    for name in [*sides, "num_warps", "num_stages"]:
+        own = config.get(name, WARPS if name == "num_warps" else STAGES)
+        values: Sequence[int] = _WARPS if name == "num_warps" else _STAGES
+        if name in sides:
+            values = [int(own * factor) for factor in _FACTORS if own * factor >= sides[name]]
+        turns = [_turn(work, machine, {**config, name: value}, sides, name, own) for value in values]
+        times = [turn.expected_ms for turn in turns if not turn.why_not]
+        found.append(Dial(name, turns, max(times) / min(times) if times else 1.0))
+    return found
+
+
+def _turn(
+    work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int], name: str, own: int
+) -> Turn:
+    _, why_not, expected_ms, _ = placed(work, machine, config, sides)
+    return Turn(value=config[name], expected_ms=expected_ms, why_not=why_not, own=config[name] == own)
+
+
+def timelines(one: Standing) -> list[Timeline]:
+    """The pipeline of a config's loop with one to five stages; none for a kernel without a pipeline."""
+    load, told = load_steps(one.forecast, one.stages)
+    return [timeline(stages, load=load) for stages in STAGE_COUNTS] if told else []
+
+
+@dataclass(frozen=True)
+class ShapePoint:
+    """A problem of a series, and how the configs do there.
+
+    Attributes:
+        extents: The problem.
+        best_ms: Expected time of its winner; 0 if no config can run.
+        winner: The place of the winner in the list of configs; -1 if none can run.
+        slower: Each config's expected time over the winner's; 0 for one that cannot run.
+    """
+
+    extents: Sequence[int]
+    best_ms: float
+    winner: int
+    slower: Sequence[float]
+
+
+def over_shapes(
+    family: str, shapes: Sequence[Sequence[int]], dtype: str, machine: Machine, configs: Sequence[Mapping[str, Any]]
+) -> list[ShapePoint]:
+    """How the same configs do at several shapes: where a config that wins one is slow at the next."""
+    return [_shape_point(family, extents, dtype, machine, configs) for extents in shapes]
+
+
+def _shape_point(
+    family: str, extents: Sequence[int], dtype: str, machine: Machine, configs: Sequence[Mapping[str, Any]]
+) -> ShapePoint:
+    work, sides = work_of(family, extents, dtype), least_sides(family, dtype)
+    found = [placed(work, machine, config, sides) for config in configs]
+    times = [0.0 if one[1] else one[2] for one in found]
+    able = [time for time in times if time > 0]
+    best = min(able) if able else 0.0
+    winner = times.index(best) if able else -1
+    return ShapePoint(extents, best, winner, [time / best if able else 0.0 for time in times])
+
+
+def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
+    """Problems that differ along one axis, from a sixteenth of its extent on, each a third of an octave longer."""
+    begin = max(1.0, extents[axis] / 16)
+    values = [int(begin * 2 ** (at / 3)) for at in range(count)]
+    kept = [value for at, value in enumerate(values) if at == 0 or value > values[at - 1]]
+    return [[*extents[:axis], value, *extents[axis + 1 :]] for value in kept]

@@ -1,0 +1,1 @@
+"""The ranking model as JavaScript, translated from its Python source."""

@@ -1,0 +1,252 @@
+"""A simulation: a workload at a shape on a device, its configs in the order in which they are expected to be fast.
+
+Nothing runs. The ranking is the ranking model's, by datasheet figures alone, so that it is the same on every computer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from triton_ops.device import Machine
+from triton_ops.exceptions import (
+    EmptySpaceError,
+    SettingsError,
+    ShapeMismatchError,
+    SpaceError,
+    TargetError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+from triton_ops.lab.simulator.advice import advice
+from triton_ops.lab.simulator.one_tunable import Dial, ShapePoint, dials, over_shapes, series
+from triton_ops.lab.simulator.places import Standing, ranked
+from triton_ops.lab.simulator.workloads import (
+    LESSON,
+    PRODUCT,
+    ROWS,
+    WORKLOADS,
+    Workload,
+    device_named,
+    least_sides,
+    work_of,
+)
+from triton_ops.space import Config
+from triton_ops.values import Work, dtype_name
+
+DEVICE = "NVIDIA H200"
+DTYPE = "bfloat16"
+MOST_CONFIGS = 20_000  # ranked within two or three seconds
+LARGEST = 2**31 - 1  # of an extent: Triton's whole numbers of 32 bits
+_COMMON = ("BM", "BN", "BK", "num_warps", "num_stages")
+_OF_PRODUCTS = ("GROUP_M", "ALGORITHM", "PROGRAMS", "SPLIT", "SWAPPED", "LOADS", "DESCRIPTORS", "HALVES")
+SHAPES = 20  # of a series
+COMPARED = 8  # configs that are compared over shapes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A ranking of configs, with what it is the ranking of.
+
+    Attributes:
+        workload: The workload.
+        shape: Its extents.
+        dtype: Long name of its dtype.
+        device: Name of the device in the table.
+        machine: The device's figures.
+        configs: The configs as they were given.
+        factors: For each config a factor on its expected time, if the ranking is disturbed on purpose.
+    """
+
+    workload: Workload
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    machine: Machine = field(hash=False)
+    configs: Sequence[Mapping[str, Any]] = field(hash=False)
+    factors: Sequence[float] = ()
+
+    @cached_property
+    def work(self) -> Work:
+        """What the workload calculates and moves."""
+        return work_of(self.workload.family, self.shape, self.dtype)
+
+    @cached_property
+    def standings(self) -> list[Standing]:
+        """The configs, the winner first."""
+        return ranked(self.work, self.machine, self.configs, self.sides, self.factors)
+
+    @property
+    def sides(self) -> dict[str, int]:
+        """The tunables that are sides of tiles, with the least length of each."""
+        return least_sides(self.workload.family, self.dtype)
+
+    @property
+    def advice(self) -> str:
+        """One sentence on what wins."""
+        return advice(self.standings, self.workload.rule)
+
+    @property
+    def dials(self) -> list[Dial]:
+        """The winner with each knob turned alone; empty if no config can run."""
+        first = self.standings[0]
+        return dials(self.work, self.machine, first.config, self.sides) if first.place else []
+
+    @property
+    def compared(self) -> Sequence[Mapping[str, Any]]:
+        """The configs that are compared over shapes: all, or the first places of many."""
+        return self.configs if len(self.configs) <= COMPARED else [one.config for one in self.standings[:COMPARED]]
+
+    def over(self, extent: str) -> list[ShapePoint]:
+        """How the `compared` configs do at shapes that differ in one extent.
+
+        Raises:
+            ShapeMismatchError: The workload has no such extent.
+        """
+        if extent not in self.workload.extents:
+            raise ShapeMismatchError(
+                f"{self.workload.name} has no extent {extent!r}; it has {', '.join(self.workload.extents)}",
+                self.workload.extents,
+                extent,
+                hint="name one of them",
+            )
+        shapes = series(self.shape, self.workload.extents.index(extent), SHAPES)
+        return over_shapes(self.workload.family, shapes, self.dtype, self.machine, self.compared)
+
+
+def simulate(
+    workload: str,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    gpu: str = DEVICE,
+    configs: Sequence[Mapping[str, Any]] | None = None,
+    jitter: float = 0.0,
+    seed: int = 0,
+) -> Simulation:
+    """Rank configs of a workload by expected time; nothing runs, and no GPU is needed.
+
+    Args:
+        workload: `gemm`, `skinny-gemm`, `rmsnorm` or `attention`.
+        shape: The workload's extents; None takes its own.
+        dtype: Dtype of the operands, long or short; None is bfloat16.
+        gpu: A device of the table by its vendor's name.
+        configs: The configs; None takes the five of the lesson.
+        jitter: Standard deviation of a random factor on each expected time, by which places are found; 0 is none.
+        seed: The same seed gives the same factors.
+
+    Raises:
+        TargetError: There is no such workload.
+        ShapeMismatchError: The shape has another number of extents, or one that is out of range.
+        UnsupportedDtypeError: The dtype is not known, or the device's matrix units have no rate for it.
+        DeviceError: The model does not know the device.
+        UnknownTunableError: A config has a tunable that the workload does not have.
+        EmptySpaceError: There are no configs.
+        SpaceError: There are too many configs, or one lacks the side of a tile.
+        ConfigValueError: A config has a value that no config can have.
+        SettingsError: `jitter` is out of range.
+
+    Cost: 0.1 ms per config.
+    """
+    found = workload_named(workload)
+    device, machine = device_named(gpu)
+    long_dtype = _dtype(found, machine, device, dtype)
+    chosen = LESSON if configs is None else configs
+    _check_configs(found, chosen)
+    if not 0 <= jitter <= 1:
+        raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
+    rng = random.Random(seed)
+    return Simulation(
+        workload=found, shape=_extents(found, shape), dtype=long_dtype, device=device, machine=machine, configs=chosen,
+        factors=[math.exp(rng.gauss(0, jitter)) for _ in chosen] if jitter else (),
+    )  # fmt: skip
+
+
+def workload_named(name: str) -> Workload:
+    """The workload of a name.
+
+    Raises:
+        TargetError: There is none.
+    """
+    if name not in WORKLOADS:
+        raise TargetError(
+            f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
+            hint="name one of them, or none for all; `triton-ops rank` ranks the configs of a kernel, of your own too",
+        )
+    return WORKLOADS[name]
+
+
+def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """All configs of a space, the last tunable changing fastest.
+
+    Raises:
+        SpaceError: They are too many.
+        ConfigValueError: A value is none that a config can have.
+    """
+    axes = {
+        name: list(dict.fromkeys(Config({name: value})[name] for value in values)) for name, values in space.items()
+    }
+    count = 1
+    for values in axes.values():
+        count *= len(values)
+    if count > MOST_CONFIGS:
+        raise SpaceError(f"the space has {count:,} configs; the most is {MOST_CONFIGS:,}", hint="leave values out")
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+def _extents(workload: Workload, shape: Sequence[int] | None) -> tuple[int, ...]:
+    found = tuple(workload.shape if shape is None else shape)
+    names = "x".join(workload.extents)
+    if len(found) != len(workload.extents):
+        raise ShapeMismatchError(
+            f"{workload.name} takes {len(workload.extents)} extents, {names}, not {len(found)}",
+            workload.extents,
+            found,
+            hint=f"for example --shape {'x'.join(map(str, workload.shape))}",
+        )
+    if wrong := [extent for extent in found if not 1 <= extent <= LARGEST]:
+        raise ShapeMismatchError(
+            f"an extent of {wrong[0]} is out of range", f"1 to {LARGEST}", found, hint=f"give {names} as whole numbers"
+        )
+    return found
+
+
+def _dtype(workload: Workload, machine: Machine, device: str, dtype: str | None) -> str:
+    found = dtype_name(dtype or DTYPE)
+    if workload.family != ROWS and found not in machine.mma_flops_per_cycle:
+        known = list(machine.mma_flops_per_cycle)
+        raise UnsupportedDtypeError(
+            f"the matrix units of {device} have no known rate for {found}; known are {', '.join(known)}",
+            found,
+            known,
+            hint="use one of these, or another --gpu",
+        )
+    return found
+
+
+def tunables_of(workload: Workload) -> tuple[str, ...]:
+    """The tunables that a config of a workload may have."""
+    return (*_COMMON, *(_OF_PRODUCTS if workload.family == PRODUCT else ()))
+
+
+def _check_configs(workload: Workload, configs: Sequence[Mapping[str, Any]]) -> None:
+    if not configs:
+        raise EmptySpaceError("there are no configs to rank", hint="--config BM=128,BN=128,BK=32")
+    if len(configs) > MOST_CONFIGS:
+        raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
+    for config in configs:
+        Config(config)
+    known = tunables_of(workload)
+    unknown = dict.fromkeys(name for config in configs for name in config if name not in known)
+    if unknown:
+        raise UnknownTunableError(
+            f"{workload.name} has no tunable {', '.join(unknown)}; it has {', '.join(known)}", hint="correct the name"
+        )
+    needed = least_sides(workload.family, DTYPE)
+    if missing := dict.fromkeys(name for config in configs for name in needed if name not in config):
+        raise SpaceError(f"a config has no {', '.join(missing)}: {workload.sides}", hint="give every config a value")

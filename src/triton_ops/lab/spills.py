@@ -1,0 +1,508 @@
+"""`cure_spills`: the changes of a config that may cure its spill, each tried by compiling, and measured on a GPU.
+
+The order is that of the lesson on pitfalls from which this project grew: a smaller tile, more warps, fewer stages, and
+if nothing helps, a kernel that is split. A limit of registers that the config itself sets comes first, since taking it
+back costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from triton_ops.backend import AheadOfTime, CompilesAhead, Kernel, Operation, described, disassembled, values_of
+from triton_ops.compilation import CompilePool
+from triton_ops.device import (
+    LIMITS,
+    TARGETS,
+    Residents,
+    Target,
+    gpu_missing,
+    named_target,
+    probe,
+    spec_called,
+    target_of,
+)
+from triton_ops.exceptions import ConfigValueError, TargetError
+from triton_ops.kernel_ir import ACCUMULATED_BYTES, LocalTraffic, amdgcn_traffic, sass_traffic
+from triton_ops.lab.ranking import expected_of
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.tuner import tune, uninterrupted
+from triton_ops.values import WASTEFUL_SPILL_BYTES, Compiled, Status, warps_and_stages
+
+SIZE = Callable[[Config], "int | None"]
+"""Elements of a config's accumulator, or of its largest tile; None if that is not known."""
+_LEAST_SIDE = 16  # `tl.dot` takes no smaller side
+_TILE_STEPS = 3
+_LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One kind of change.
+
+    Attributes:
+        name: Its name, in words.
+        why: What it is expected to do.
+        steps: The configs to try, each going further than the one before.
+    """
+
+    name: str
+    why: str
+    steps: Callable[[], Iterator[Config]]
+
+
+def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> tuple[Change, ...]:
+    """The changes of a config that may cure a spill, in order.
+
+    Args:
+        config: The config that spills.
+        space: Its space, of which the values of tunables are taken where they are listed.
+        target: What is compiled for.
+        size: Tells the size of a config's accumulator or tile.
+    """
+    found = [
+        Change("smaller tile", "half of the accumulator, or of the row, is half of its registers",
+               lambda: _smaller(config, space, size)),
+        Change("more warps", "the same registers are spread over more threads", lambda: _wider(config, target)),
+        Change("fewer stages", "fewer tiles are under way", lambda: _shallower(config)),
+    ]  # fmt: skip
+    if config.get("maxnreg") is not None:
+        freed = Change("no limit of registers", "maxnreg takes registers away", lambda: _unlimited(config))
+        found.insert(0, freed)
+    return tuple(found)
+
+
+def _smaller(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
+    """Configs of which each has half of the tile of the one before."""
+    before = config
+    for _ in range(_TILE_STEPS):
+        smaller = _halved(before, space, size)
+        if smaller is None:
+            return
+        yield smaller
+        before = smaller
+
+
+def _halved(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
+    """The config with the longest side of its tile made shorter; None if no tunable does that."""
+    now = size(config)
+    sides = [
+        (value, place, name)
+        for place, name in enumerate(space.tunables)
+        if isinstance(value := config[name], int) and not isinstance(value, bool) and name not in _LAUNCH_OPTIONS
+    ]
+    for value, _, name in sorted(sides, reverse=True):
+        less = _less(space.tunables[name].values, value)
+        if less is None:
+            continue
+        shorter = Config({**config, name: less})
+        then = size(shorter)
+        if now is not None and then is not None and then < now:
+            return shorter
+    return None
+
+
+def _less(values: tuple[object, ...], value: int) -> int | None:
+    """The next smaller value of a tunable, or half of it where none is listed; None below the least side of a tile."""
+    listed = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one < value]
+    less = max(listed, default=value // 2 if value % 2 == 0 else 0)
+    return less if less >= _LEAST_SIDE else None
+
+
+def _wider(config: Config, target: Target) -> Iterator[Config]:
+    warps, _ = warps_and_stages(config)
+    while (warps := warps * 2) * target.warp_size <= target.threads_per_block:
+        yield Config({**config, "num_warps": warps})
+
+
+def _shallower(config: Config) -> Iterator[Config]:
+    _, stages = warps_and_stages(config)
+    for fewer in (2, 1):
+        if fewer < stages:
+            yield Config({**config, "num_stages": fewer})
+
+
+def _unlimited(config: Config) -> Iterator[Config]:
+    yield Config({**config, "maxnreg": None})
+
+
+_MOST = {"cuda": 255, "hip": 512}
+"""Registers that one thread can have. Sources: CUDA C++ Programming Guide; CDNA 3 ISA guide, VGPRs and AGPRs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpillEvidence:
+    """What one config takes, and what it spills.
+
+    Attributes:
+        config: The config.
+        status: `ok` if it compiled and fits; `deferred` if it also spills much or a rule expects it to; else why not.
+        reason: Why the status is not ok, in words.
+        registers: Registers of one thread; None if it did not compile.
+        most_registers: Most registers that one thread can have.
+        stack_bytes: The thread's frame in local memory.
+        spill_bytes: The part of the frame that holds spilled registers.
+        shared_bytes: Shared memory of a block.
+        accumulator: Rows and columns of the block's largest accumulator; None without products.
+        accumulator_registers: Registers of each thread that it takes; None without products.
+        local: Instructions that reach local memory; None where no disassembler could be run.
+        residents: The blocks that a multiprocessor holds; None if the architecture's limits are not known.
+        median_ms: The measured time of a launch; None if it was not measured.
+    """
+
+    config: Config
+    status: Status
+    reason: str = ""
+    registers: int | None = None
+    most_registers: int = 255
+    stack_bytes: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    accumulator: tuple[int, int] | None = None
+    accumulator_registers: float | None = None
+    local: LocalTraffic | None = None
+    residents: Residents | None = None
+    median_ms: float | None = None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it was compiled and could be launched."""
+        return self.status in (Status.OK, Status.DEFERRED) and self.spill_bytes is not None
+
+    @property
+    def accumulator_bytes(self) -> int | None:
+        """Bytes of registers that the largest accumulator takes of a block; None without products."""
+        return None if self.accumulator is None else ACCUMULATED_BYTES * prod(self.accumulator)
+
+
+class Examiner:
+    """Compiles configs of one kernel without a GPU, and gathers the evidence of each.
+
+    Args:
+        ahead: What is compiled, and for which target.
+        pool: The processes that compile.
+    """
+
+    def __init__(self, ahead: AheadOfTime, pool: CompilePool) -> None:
+        self._ahead = replace(ahead, arguments=described(ahead.arguments, light=True))
+        self._pool = pool
+
+    def evidence(self, config: Config) -> SpillEvidence:
+        """What a config takes and spills.
+
+        Cost: one compilation, and a third of a second where it spills.
+
+        Raises:
+            TargetError: The kernel cannot be compiled without being launched.
+        """
+        compiling = self._pool.submit(config, anyway=True)
+        tile = self._pool.read(config).result().accumulator
+        found = compiling.result()
+        made, target = found.resources, self._ahead.target
+        warps, _ = warps_and_stages(config)
+        seen = SpillEvidence(
+            config=config, status=found.status, reason=found.reason, most_registers=_MOST[target.kind],
+            accumulator=tile, accumulator_registers=None if tile is None else prod(tile) / (warps * target.warp_size),
+            shared_bytes=made.shared_bytes if made else None,
+        )  # fmt: skip
+        if made is None or made.registers is None:
+            return seen
+        limits = LIMITS.get(target.arch)
+        return replace(
+            seen, registers=made.registers, stack_bytes=made.stack_bytes, spill_bytes=made.spill_bytes,
+            residents=limits.residents(made.registers, made.shared_bytes or 0, warps) if limits else None,
+            local=self._local(found),
+        )  # fmt: skip
+
+    def tile(self, config: Config) -> int | None:
+        """Elements of the accumulator, or of the largest tile of a kernel without products; None if it is not known."""
+        work = self._pool.read(config).result()
+        if work.accumulator is not None:
+            return prod(work.accumulator)
+        return max((access.tile for launch in work.launches for access in launch.accesses), default=None)
+
+    def _local(self, found: Compiled) -> LocalTraffic | None:
+        """The local traffic, which a config that spills nothing does not have."""
+        made = found.resources
+        if made is None or not found.launchable:
+            return None
+        if not made.stack_bytes and not made.spill_bytes:
+            return LocalTraffic(0, 0, 0, 0, 0)
+        built = self._ahead.built(found.config)  # from the disk cache
+        if self._ahead.target.kind == "hip":
+            return _sum([amdgcn_traffic(one.assembly) for one in built])
+        texts = [disassembled(one.binary) for one in built]
+        return None if None in texts else _sum([sass_traffic(text) for text in texts if text is not None])
+
+
+def _sum(parts: list[LocalTraffic]) -> LocalTraffic:
+    return LocalTraffic(
+        sum(one.loads for one in parts), sum(one.stores for one in parts), sum(one.load_bytes for one in parts),
+        sum(one.store_bytes for one in parts), sum(one.in_loops for one in parts),
+    )  # fmt: skip
+
+
+CURES, HELPS, NO_HELP, SLOWER, IMPOSSIBLE = "cures", "helps", "does not help", "slower", "not possible"
+"""The verdicts on a change."""
+_LEAST_PART = 0.9  # of the spilled bytes that must be left at most for a change to count as a help
+TOGETHER = "together"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One change, with every config that was compiled to try it.
+
+    Attributes:
+        name: The change, in words.
+        why: What it is expected to do.
+        before: The evidence of the config that spills.
+        steps: The evidence of each config, in the order tried.
+    """
+
+    name: str
+    why: str
+    before: SpillEvidence
+    steps: tuple[SpillEvidence, ...]
+
+    @property
+    def best(self) -> SpillEvidence | None:
+        """The first step that cures the spill, or else the one that spills least; None if none compiled."""
+        compiled = [step for step in self.steps if step.compiled]
+        cured = next((step for step in compiled if healthy(step)), None)
+        return cured or min(compiled, key=lambda step: step.spill_bytes or 0, default=None)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the change cures the spill, helps, does not, makes the config slower, or is not possible."""
+        return IMPOSSIBLE if self.best is None else self.verdict_on(self.best)
+
+    def verdict_on(self, step: SpillEvidence) -> str:
+        """The same of one of its configs."""
+        if not step.compiled:
+            return IMPOSSIBLE
+        if step.median_ms is not None and self.before.median_ms is not None and step.median_ms >= self.before.median_ms:
+            return SLOWER
+        if healthy(step):
+            return CURES
+        return HELPS if (step.spill_bytes or 0) < _LEAST_PART * (self.before.spill_bytes or 0) else NO_HELP
+
+    @property
+    def kept(self) -> bool:
+        """Whether the change helps."""
+        return self.verdict in (CURES, HELPS)
+
+    def timed(self, median_ms: dict[str, float]) -> Tried:
+        """The same with the times that were measured, by the text of the config."""
+        steps = (replace(step, median_ms=median_ms.get(step.config.text)) for step in self.steps)
+        return Tried(self.name, self.why, with_time(self.before, median_ms), tuple(steps))
+
+
+def with_time(seen: SpillEvidence, median_ms: dict[str, float]) -> SpillEvidence:
+    """Evidence with the time that was measured, by the text of the config."""
+    return replace(seen, median_ms=median_ms.get(seen.config.text))
+
+
+def healthy(seen: SpillEvidence) -> bool:
+    """Whether a config spills nothing worth a word."""
+    return seen.compiled and (seen.spill_bytes or 0) <= WASTEFUL_SPILL_BYTES
+
+
+@dataclass(frozen=True)
+class SpillReport:
+    """What a config spills, and what cures it.
+
+    Attributes:
+        target: The architecture that was compiled for.
+        before: The evidence of the config.
+        tried: Each change with its verdict, in the order of the cures; empty for a config that spills nothing.
+        notes: Remarks, such as that the config is not in the space.
+    """
+
+    target: str
+    before: SpillEvidence
+    tried: tuple[Tried, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spills(self) -> bool:
+        """Whether the config spills enough to matter."""
+        return self.before.compiled and not healthy(self.before)
+
+    @property
+    def cure(self) -> Tried | None:
+        """The change to make: of those that were measured the fastest, else the first that cures; None without one."""
+        cured = [one for one in self.tried if one.verdict == CURES]
+        timed = [one for one in cured if one.best is not None and one.best.median_ms is not None]
+        if timed:
+            return min(timed, key=lambda one: one.best.median_ms if one.best and one.best.median_ms else 0.0)
+        return next(iter(cured), None)
+
+    @property
+    def advice(self) -> str:
+        """What to do, in one sentence."""
+        if not self.before.compiled:
+            return f"it cannot be launched: {self.before.reason}"
+        if not self.spills:
+            spilled = self.before.spill_bytes or 0
+            return "it spills nothing" if not spilled else f"it spills {spilled} bytes, too few to matter"
+        cure = self.cure
+        if cure is None or cure.best is None:
+            return "no change of the config cures it: split the kernel, or keep fewer values alive at once"
+        changed = {name: value for name, value in cure.best.config.items() if self.before.config.get(name) != value}
+        return f"{cure.name} cures it: {' '.join(f'{name}={value}' for name, value in changed.items())}"
+
+
+_UNCHECKED = "nothing was checked"
+
+
+def cure_spills(
+    target: Operation | Kernel | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    space: Any = None,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    arch: str | None = None,
+    measure: bool | None = None,
+) -> SpillReport:
+    """Say what a config spills to local memory, and try what may cure it; no GPU is needed.
+
+    Each change is compiled from the config alone, one kind at a time: a smaller tile, more warps, fewer stages. Where
+    none cures it, those that help are tried together. A change is kept only if it helps.
+
+    Args:
+        target: An `Operation`, a `TritonKernel` or a `LauncherKernel`.
+        args: Positional arguments of the kernel, `TensorSpec`s in place of tensors or tensors on any device.
+        kwargs: Keyword arguments of the kernel.
+        config: Values of tunables, also as a `triton.Config`; the rest as in the space's default. They need not be in
+            the space.
+        space: The space, as for `tune`; None takes the operation's; a kernel's is then the config alone.
+        shape: Extents of an operation's problem; None takes its defaults.
+        dtype: Dtype of an operation's problem; None takes its default.
+        arch: What to compile for: an architecture such as `sm_90`, or a GPU's name; None takes the GPU that is here.
+        measure: Whether to time the config and the changes that help, and to drop those that make it slower; None
+            does so where `arch` is None.
+
+    Returns:
+        What the config takes, every change that was tried, and the one that cures the spill, if any.
+
+    Raises:
+        TargetError: The kernel is none that Triton compiles.
+        DeviceError: The architecture is not known, or none is named and no GPU is here.
+        ConfigValueError: `config` is no mapping, or a value belongs to no tunable.
+        SpaceError, KernelTypeError, ShapeMismatchError, UnsupportedDtypeError: An argument does not fit.
+
+    Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
+    """
+    config = _checked_config(config)
+    goal = _target(arch)
+    if space is None and config and not isinstance(target, Operation):
+        space = {name: [value] for name, value in config.items()}
+    expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
+    kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
+    if kernel is None:
+        raise TargetError(
+            f"{expected.name} is no kernel that Triton compiles, so it spills nothing that can be seen",
+            hint="name an Operation with a TritonKernel, or give the kernel itself",
+        )
+    chosen = _chosen(expected.space, expected.name, config or {})
+    ahead = AheadOfTime(kernel, expected.arguments, goal, expected.space.members)
+    with CompilePool(ahead) as pool:
+        report = _examined(Examiner(ahead, pool), chosen, expected.space, goal)
+    if not (arch is None if measure is None else measure) or not report.spills:
+        return report
+    return _measured(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
+
+
+def _checked_config(config: Any) -> Mapping[str, Any] | None:
+    given = None if config is None else values_of(config)
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
+    return given
+
+
+def _target(arch: str | None) -> Target:
+    if arch is None:
+        return target_of(probe("cuda") if gpu_missing() is None else probe())
+    if (spec := spec_called(arch)) is not None and arch.strip().lower() not in TARGETS:
+        return target_of(spec)
+    return named_target(arch)
+
+
+def _chosen(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
+    """The default config with the given values, which need not be in the space; launch options may be added."""
+    options = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+    wrong = [one for one in values if one not in space.tunables and one not in options]
+    if wrong:
+        raise ConfigValueError(f"{name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}")
+    known = {one: value for one, value in values.items() if one in space.tunables}
+    return Config({**space.default_config, **values, **space.with_names(known)})
+
+
+def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Target) -> SpillReport:
+    before = examiner.evidence(config)
+    notes = [] if (why := space.why_not(config)) is None else [f"the config is not in the space: {why}"]
+    if before.compiled and not healthy(before) and before.accumulator is None:
+        notes.append(f"{_UNCHECKED}: a tile that must hold a whole row cannot become smaller than the row")
+    if not before.compiled and config.get("maxnreg") is not None:
+        notes += _without_limit(examiner, config)
+    if not before.compiled or healthy(before):
+        return SpillReport(target.arch, before, notes=tuple(notes))
+    tried: list[Tried] = []
+    for change in changes(config, space, target, lru_cache(maxsize=None)(examiner.tile)):
+        one = Tried(change.name, change.why, before, ())
+        for step in change.steps():
+            one = Tried(change.name, change.why, before, (*one.steps, examiner.evidence(step)))
+            if one.verdict == CURES:
+                break
+        tried.append(one)
+    helps = [one for one in tried if one.verdict == HELPS]
+    if len(helps) > 1 and not any(one.verdict == CURES for one in tried):
+        whole = Config({**config, **{name: value for one in helps for name, value in _changed(one).items()}})
+        named = " and ".join(one.name for one in helps)
+        tried.append(Tried(TOGETHER, named, before, (examiner.evidence(whole),)))
+    return SpillReport(target.arch, before, tuple(tried), tuple(notes))
+
+
+def _without_limit(examiner: Examiner, config: Config) -> list[str]:
+    """What a config that does not compile takes without its own limit of registers; nothing if it does not then."""
+    freed = examiner.evidence(Config({name: value for name, value in config.items() if name != "maxnreg"}))
+    if not freed.compiled:
+        return []
+    return [
+        f"without maxnreg={config['maxnreg']} it takes {freed.registers} registers of a thread and spills "
+        f"{freed.spill_bytes:,} bytes"
+    ]
+
+
+def _changed(tried: Tried) -> dict[str, Any]:
+    if tried.best is None:
+        return {}
+    return {name: value for name, value in tried.best.config.items() if tried.before.config.get(name) != value}
+
+
+def _measured(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:
+    """The report with the times of the config and of every change that helps."""
+    kept = [one.best.config for one in report.tried if one.kept and one.best is not None]
+    median_ms = times(list(dict.fromkeys([report.before.config, *kept])))
+    tried = tuple(one.timed(median_ms) for one in report.tried)
+    notes = (note for note in report.notes if not note.startswith(_UNCHECKED))
+    return SpillReport(report.target, with_time(report.before, median_ms), tried, tuple(notes))
+
+
+def _times(
+    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, configs: Iterable[Config],
+    shape: Sequence[int] | None, dtype: str | None,
+) -> dict[str, float]:  # fmt: skip
+    """Median milliseconds of verified configs by their texts; a config that did not run is left out."""
+    result = tune(
+        target, args, kwargs, space=[dict(one) for one in configs], shape=shape, dtype=dtype, search="exhaustive",
+        effort="quick", keep=False,
+    )  # fmt: skip
+    return {trial.config.text: trial.median_ms for trial in uninterrupted(result).trials if trial.ok}

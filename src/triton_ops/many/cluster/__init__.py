@@ -1,1 +1,0 @@
-"""Problems measured by actors of Ray, on any number of hosts."""

@@ -1,0 +1,357 @@
+"""What runs in the actors: a measurer on each GPU, and the keeper of the run's cache folder.
+
+Both are plain classes, which know nothing of Ray. A measurer works in a cache folder of its own, and has the keeper
+write each trial into that of the run before it begins the next.
+
+Run logs only grow, so that their new lines are a piece; any other file is a piece as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_ops import settings
+from triton_ops.backend import unpack
+from triton_ops.base import (
+    LARGEST_LOG_BYTES,
+    append_at,
+    atomic_write,
+    ensure_folder,
+    folder_within,
+    own_temporary_folder,
+    read_file,
+    skip_syncs,
+    usable_cpus,
+)
+from triton_ops.compilation import OtherHost, OtherHosts, SharedCpus, versions_here
+from triton_ops.device import gpus_here
+from triton_ops.exceptions import TritonKernelError
+from triton_ops.many.executor import Place
+from triton_ops.records import QUARANTINE_FOLDER as QUARANTINE
+from triton_ops.records import RUNS_FOLDER as RUNS
+from triton_ops.tuner import Leave, Prepared, RunPlan, RunProgress
+from triton_ops.values import Trial, TuningResult
+
+_COPIED = re.compile(
+    rf"[0-9a-f]{{32}}\.record\.json|{RUNS}/[0-9a-f]{{32}}/[0-9A-Za-z-]+\.jsonl|{QUARANTINE}/[0-9A-Za-z._-]+\.jsonl"
+)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file.
+
+    Attributes:
+        path: The file's path inside the cache folder.
+        at: Where in the file it begins, in bytes; the file ends with the piece.
+        content: The bytes.
+    """
+
+    path: str
+    at: int
+    content: bytes
+
+
+class Watched:
+    """Finds what changes in a cache folder.
+
+    Args:
+        folder: The folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def changes(self) -> list[Piece]:
+        """What was added since the last call, in no order of importance; what was there before the first is new."""
+        return [piece for path in _files_of(self._folder) if (piece := self._change(path)) is not None]
+
+    def _change(self, path: Path) -> Piece | None:
+        name = path.relative_to(self._folder).as_posix()
+        found = path.stat()  # before the file is read, so that what is added meanwhile is a change the next time
+        at, changed_ns = self._seen.get(name, (0, 0))
+        if (found.st_size, found.st_mtime_ns) == (at, changed_ns):
+            return None
+        content = read_file(path, LARGEST_LOG_BYTES)
+        at = at if path.suffix == ".jsonl" and len(content) >= at else 0
+        self._seen[name] = len(content), found.st_mtime_ns
+        return Piece(name, at, content[at:])
+
+
+def apply(folder: Path, pieces: Iterable[Piece]) -> None:
+    """Write pieces into a cache folder.
+
+    Raises:
+        ValueError: A piece is of no file that is copied.
+        OSError: A file cannot be written.
+    """
+    for piece in pieces:
+        if not _COPIED.fullmatch(piece.path):
+            raise ValueError(f"{piece.path} is no file of records, run logs or configs that crash")
+        path = folder / piece.path
+        if path.parent != folder:
+            ensure_folder(folder_within(folder, path.parent))
+        if piece.at and append_at(path, piece.at, piece.content):
+            continue
+        before = read_file(path, LARGEST_LOG_BYTES)[: piece.at] if piece.at else b""
+        atomic_write(path, before + piece.content)
+
+
+def files_of_problem(folder: Path, name: str) -> list[Piece]:
+    """The record and the run logs of a problem, whole, and the configs that crash or hang."""
+    paths = [folder / f"{name}.record.json", *(folder / RUNS / name).glob("*.jsonl"), *(folder / QUARANTINE).glob("*")]
+    return [
+        Piece(path.relative_to(folder).as_posix(), 0, read_file(path, LARGEST_LOG_BYTES))
+        for path in paths
+        if _is_copied(folder, path) and path.is_file()
+    ]
+
+
+def _files_of(folder: Path) -> Iterator[Path]:
+    places = ("*.record.json", f"{RUNS}/*/*.jsonl", f"{QUARANTINE}/*")
+    return (path for place in places for path in sorted(folder.glob(place)) if _is_copied(folder, path))
+
+
+def _is_copied(folder: Path, path: Path) -> bool:
+    return _COPIED.fullmatch(path.relative_to(folder).as_posix()) is not None
+
+
+SIMULATED = "simulated"
+"""The model of a GPU that is not asked for, where actors stand in for GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFacts:
+    """What must be equal on all hosts of a run, and where an actor is.
+
+    Attributes:
+        host: The host's name.
+        model: The GPU's model.
+        python: Python's version.
+        triton: Triton's version; empty if it is not installed.
+    """
+
+    host: str
+    model: str
+    python: str
+    triton: str
+
+
+def facts_here(model: str | None = None) -> HostFacts:
+    """The facts of this process.
+
+    Args:
+        model: The GPU's model; None asks the first GPU that this process sees.
+
+    Raises:
+        DeviceError: There is no GPU.
+    """
+    versions = versions_here()
+    return HostFacts(
+        host=socket.gethostname(), model=gpus_here()[0].name if model is None else model,
+        python=versions["Python"], triton=versions["Triton"],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One problem as it is sent to a measurer.
+
+    Attributes:
+        name: The job's name.
+        turn: Counts how often problems were sent; of two measurers that have the same problem, the later may write.
+        tune: The job's `tune`, packed.
+        pieces: The problem's files, and those of other problems that may guide its search.
+        limit_s: Seconds that it may take at most; None is no further limit.
+        cpus: How many processes may compile for it.
+    """
+
+    name: str
+    turn: int
+    tune: bytes
+    pieces: Sequence[Piece]
+    limit_s: float | None
+    cpus: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a piece of work: a result, or the exception that ended it."""
+
+    result: TuningResult | None
+    error: BaseException | None = None
+
+
+class Keeper:
+    """Writes what measurers find into the cache folder of the run; it runs on the driver's host.
+
+    Its methods may be called by several threads: pieces of different problems wait for the disk at the same time.
+
+    Args:
+        folder: The cache folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._turns: dict[str, int] = {}
+        self._heard: dict[int, float] = {}
+        self._guard = threading.Lock()
+        self._writing: dict[str, threading.Lock] = {}
+        self._told: dict[str, bool] = {}  # each line, and whether it was asked for
+
+    def begin(self, name: str, turn: int) -> None:
+        """A problem is about to be sent again; what an earlier measurer of it still sends is refused."""
+        with self._of(name):
+            self._turns[name] = turn
+            self._heard[turn] = time.monotonic()
+
+    def keep(self, name: str, turn: int, pieces: Sequence[Piece]) -> bool:
+        """Write pieces, and return whether the measurer may go on.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
+        with self._of(name):
+            if self._turns.setdefault(name, turn) != turn:
+                return False
+            apply(self._folder, pieces)
+            self._heard[turn] = time.monotonic()
+            return True
+
+    def silent_s(self, turns: Sequence[int]) -> list[float]:
+        """For how many seconds nothing was heard of some turns, at most since this was first asked."""
+        now = time.monotonic()
+        return [now - self._heard.setdefault(turn, now) for turn in turns]
+
+    def tell(self, line: str) -> None:
+        """Keep what a person should know until it is asked for; what several measurers tell is kept once."""
+        with self._guard:
+            self._told.setdefault(line, False)
+
+    def news(self) -> list[str]:
+        """What was told since the last call."""
+        with self._guard:
+            new = [line for line, known in self._told.items() if not known]
+            self._told.update(dict.fromkeys(new, True))
+        return new
+
+    def _of(self, name: str) -> threading.Lock:
+        """What one thread at a time holds while a problem's turn or files change."""
+        with self._guard:
+            return self._writing.setdefault(name, threading.Lock())
+
+
+class Measurer:
+    """Tunes one problem after the other on the GPU that this process sees.
+
+    Args:
+        keep: Has the keeper write pieces of a problem, by its name and turn, and returns whether to go on.
+        model: The GPU's model, where it is not asked for.
+        threads: The driver's `OMP_NUM_THREADS`; Ray sets one of its own, by which records of a CPU would differ.
+    """
+
+    def __init__(
+        self, keep: Callable[[str, int, Sequence[Piece]], bool], model: str | None = None, threads: str | None = None
+    ) -> None:
+        settings.set_openmp_text(threads)
+        self._keep, self._model = keep, model
+        skip_syncs()  # the keeper has what is to last
+        self._folder = own_temporary_folder()
+        self._watched = Watched(self._folder)
+        self._elsewhere: OtherHosts | None = None
+
+    def facts(self) -> HostFacts:
+        """Where this is, and what is installed there.
+
+        Raises:
+            DeviceError: There is no GPU.
+        """
+        return facts_here(self._model)
+
+    def usable_cpus(self) -> int:
+        """CPUs of this host that this process may use."""
+        return usable_cpus()
+
+    def use(self, hosts: Sequence[OtherHost], tell: Callable[[str], object]) -> None:
+        """From now on have other hosts compile as well.
+
+        Args:
+            hosts: The hosts.
+            tell: Is told of each that is used no more.
+        """
+        self._elsewhere = OtherHosts(hosts, tell)
+
+    def loads(self, tune: bytes) -> str:
+        """Why a packed tune cannot be loaded here; empty if it can."""
+        try:
+            unpack(tune)
+        except TritonKernelError as error:
+            return error.message
+        return ""
+
+    def measure(self, work: Work) -> Answer:
+        """Tune a problem; every trial is with the keeper before the next one begins."""
+        apply(self._folder, work.pieces)
+        self._watched.changes()  # these are known there
+        gate = _Open(work.limit_s)
+        place = Place(
+            device=None, gate=gate, shared_cpus=SharedCpus(work.cpus, elsewhere=self._elsewhere),
+            listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
+        )  # fmt: skip
+        try:
+            result = unpack(work.tune)(place)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the driver raises it
+            return Answer(None, error)
+        finally:
+            self._send(work, gate)
+        return Answer(result)
+
+    def _send(self, work: Work, gate: _Open) -> None:
+        if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
+            gate.ended = True
+
+
+class _Open:
+    """The gate of a problem that has the device, until another measurer has its problem."""
+
+    def __init__(self, limit_s: float | None) -> None:
+        self._leave = Leave(limit_s=limit_s)
+        self.ended = False
+
+    def wait(self, prepared: Prepared | None = None) -> Leave:  # noqa: ARG002 - the role's signature
+        """The device is free."""
+        return self._leave
+
+    def check(self) -> None:
+        """Do nothing, as long as the problem is this measurer's.
+
+        Raises:
+            KeyboardInterrupt: Another measurer has it.
+        """
+        if self.ended:
+            raise KeyboardInterrupt
+
+
+class _Sends:
+    """A listener that has each finished trial sent."""
+
+    def __init__(self, send: Callable[[], None]) -> None:
+        self._send = send
+
+    def started(self, plan: RunPlan) -> None:  # noqa: ARG002 - the role's signature
+        """Send the head of the run log."""
+        self._send()
+
+    def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
+        """Send the trial."""
+        self._send()
+
+    def ended(self, result: TuningResult | None) -> None:
+        """The files are sent when the tune has returned."""

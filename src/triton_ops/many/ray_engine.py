@@ -1,0 +1,579 @@
+"""Ray as the engine of a run: connecting, checking that all hosts are alike, and the actors that measure.
+
+Facts of Ray that this relies on (2.60): the call of an actor that dies raises, and so do those queued behind it, hence
+one call in flight; a method that runs cannot be cancelled, hence `kill`; an actor dies with its driver.
+
+Facts of Ray that this relies on (2.60): an actor that needs more CPUs than are free waits for them, and its calls with
+it; the methods of an actor with `max_concurrency` run in threads; an actor dies with its driver.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import pickletools
+import re
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triton_ops import settings
+from triton_ops.backend import NEEDS, is_installed, is_listed, pack
+from triton_ops.base import ensure_folder, require
+from triton_ops.compilation import CompileHost, OtherHost
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
+from triton_ops.many.executor import Executor, ExecutorLostError, Job
+from triton_ops.many.problem import Options
+from triton_ops.many.ray_actors import (
+    SIMULATED,
+    Answer,
+    HostFacts,
+    Keeper,
+    Measurer,
+    Piece,
+    Work,
+    facts_here,
+    files_of_problem,
+)
+from triton_ops.records import cache_folder, store_in
+from triton_ops.values import TuningResult
+
+_log = logging.getLogger("triton_ops")
+_MOST_GUIDES = 8  # problems whose files are sent along: the nearest four guide a search
+_MOST_READ = 64  # problems whose files are held in memory
+_LOOK_S = 5.0  # between two looks for actors that hang
+
+
+class Ledger:
+    """What the executors of one run share: the keeper, the cache folder, and which problems of a kernel have ended.
+
+    Args:
+        ray: The module.
+        keeper: The handle of the keeper's actor.
+        folder: The cache folder of the run.
+        known: For each kernel, the ids of its records.
+        patience_s: An actor of which nothing is heard for so long has hung.
+    """
+
+    def __init__(self, ray: Any, keeper: Any, folder: Path, known: dict[str, list[str]], patience_s: float) -> None:
+        self.ray, self.keeper, self.folder, self.patience_s = ray, keeper, folder, patience_s
+        self._known = known
+        self._turns = itertools.count(1)
+        self._sent: set[str] = set()
+        self._guides: dict[str, list[Piece]] = {}  # of the last problems of each kernel, which have ended
+
+    def begin(self, job: Job) -> int:
+        """The turn of a problem that is about to be sent.
+
+        The keeper hears of it before, and is waited for, where an earlier measurer may still send something.
+
+        Raises:
+            ExecutorLostError: The keeper is gone.
+        """
+        turn = next(self._turns)
+        if job.name not in self._sent:
+            self._sent.add(job.name)
+            return turn
+        try:
+            self.ray.get(self.keeper.begin.remote(job.name, turn))
+        except self.ray.exceptions.RayError as error:
+            raise ExecutorLostError(f"what writes the run logs is gone: {_line(error)}") from error
+        return turn
+
+    def pieces_for(self, job: Job) -> list[Piece]:
+        """The files of a problem, and of the last problems of its kernel."""
+        guides = [name for name in self._known.get(job.kernel, [])[-_MOST_GUIDES:] if name != job.name]
+        found = {piece.path: piece for name in guides for piece in self._of_guide(name)}
+        found.update((piece.path, piece) for piece in files_of_problem(self.folder, job.name))
+        return list(found.values())
+
+    def _of_guide(self, name: str) -> list[Piece]:
+        """The files of a problem that has ended, which are read once for all that it guides."""
+        if name not in self._guides:
+            if len(self._guides) >= _MOST_READ:
+                del self._guides[next(iter(self._guides))]
+            self._guides[name] = files_of_problem(self.folder, name)
+        return self._guides[name]
+
+    def tell_news(self) -> None:
+        """Log what measurers have told the keeper."""
+        try:
+            for line in self.ray.get(self.keeper.news.remote(), timeout=_LOOK_S):
+                _log.warning("%s", line)
+        except self.ray.exceptions.RayError:
+            pass  # a busy keeper; that it is gone is said where something is to be kept
+
+    def ended(self, job: Job) -> None:
+        """A problem has a record, which guides the others of its kernel."""
+        self._known.setdefault(job.kernel, []).append(job.name)
+
+
+class ActorExecutor:
+    """Measures jobs in an actor of Ray, which has a GPU of its own.
+
+    Args:
+        actor: The handle of the actor.
+        ledger: What the executors of the run share.
+        cpus: How many processes may compile for one problem on the actor's host.
+    """
+
+    def __init__(self, actor: Any, ledger: Ledger, cpus: int) -> None:
+        self._actor, self._ledger, self._cpus = actor, ledger, cpus
+        self._closed = threading.Event()
+        self._ended = threading.Event()
+        self._turn = 0
+
+    def prepare(self, jobs: Sequence[Job]) -> None:
+        """Nothing is prepared: an actor has one call at a time, and what is queued behind a death is lost with it."""
+
+    def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
+        """Send a job.
+
+        Raises:
+            ExecutorLostError: The keeper is gone.
+        """
+        future: Future[TuningResult] = Future()
+        try:
+            content = pack(job.tune).content
+        except KernelTypeError as error:
+            future.set_exception(error)
+            return future
+        self._turn = self._ledger.begin(job)
+        work = Work(
+            name=job.name, turn=self._turn, tune=content, pieces=self._ledger.pieces_for(job), limit_s=limit_s,
+            cpus=self._cpus,
+        )  # fmt: skip
+        self._ended = threading.Event()
+        sent = self._actor.measure.remote(work).future()
+        sent.add_done_callback(lambda done: self._take(job, done, future, self._ended))
+        return future
+
+    def hung(self) -> int | None:
+        """The turn of what is being measured; None if nothing is."""
+        return None if self._ended.is_set() or not self._turn else self._turn
+
+    def end(self) -> None:
+        """End the actor's process from outside; what it measures is lost there."""
+        self._ledger.ray.kill(self._actor)
+
+    def close(self) -> None:
+        """End the actor: every finished trial is with the keeper."""
+        self._closed.set()
+        self.end()
+
+    def _take(self, job: Job, done: Future[Answer], future: Future[TuningResult], ended: threading.Event) -> None:
+        ended.set()
+        error = done.exception()
+        if error is not None:
+            future.set_exception(self._of_call(error))
+            return
+        answer = done.result()
+        if answer.error is not None:
+            future.set_exception(self._of_tune(answer.error))
+            return
+        assert answer.result is not None
+        self._ledger.ended(job)
+        future.set_result(answer.result)
+
+    def _of_call(self, error: BaseException) -> BaseException:
+        """The exception of a future, for what Ray says of a call that has failed."""
+        if self._closed.is_set():
+            return KeyboardInterrupt()
+        if isinstance(error, self._ledger.ray.exceptions.RayTaskError):  # the actor lives
+            return self._of_tune(getattr(error, "cause", None) or error)
+        return ExecutorLostError(_line(error))
+
+    def _of_tune(self, error: BaseException) -> BaseException:
+        """The exception of a future, for what was raised in the actor, which calls no other actor than the keeper."""
+        if isinstance(error, self._ledger.ray.exceptions.RayActorError):
+            return ExecutorLostError(f"what writes the run logs is gone: {_line(error)}")
+        return error
+
+
+def watch_for_hangs(executors: Callable[[], list[ActorExecutor]], ledger: Ledger, over: threading.Event) -> None:
+    """End actors of which nothing was heard for too long, until the run is over."""
+    while not over.wait(_LOOK_S):
+        ledger.tell_news()
+        turns = {turn: executor for executor in executors() if (turn := executor.hung()) is not None}
+        try:
+            silences = ledger.ray.get(ledger.keeper.silent_s.remote(list(turns)), timeout=_LOOK_S)
+        except ledger.ray.exceptions.RayError:
+            continue  # a busy keeper; that it is gone is said where something is to be kept
+        for (_, executor), silent_s in zip(turns.items(), silences, strict=True):
+            if silent_s > ledger.patience_s:
+                _log.warning("an actor is ended: nothing was heard of it for %.0f s", silent_s)
+                executor.end()
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+_MOST_FOR_ONE = 16  # a config is measured in a tenth of the time in which it is compiled
+_QUICK_CALLS = 4  # that wait for no compiler, such as for what was made
+
+
+@dataclass(frozen=True, eq=False)
+class Helper:
+    """The actor of a host that compiles.
+
+    Attributes:
+        name: The host's name.
+        cpus: How many of its CPUs compile.
+        actor: The handle.
+    """
+
+    name: str
+    cpus: int
+    actor: Any
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """Calls a method of an actor, and returns at once."""
+
+    actor: Any
+
+    def __call__(self, what: str, *given: Any) -> Future[Any]:
+        asked: Future[Any] = Future()
+        getattr(self.actor, what).remote(*given).future().add_done_callback(lambda done: _pass_on(done, asked))
+        return asked
+
+
+def _pass_on(done: Future[Any], asked: Future[Any]) -> None:
+    """Take over an answer; what the method has raised is raised as it was, and anything else says that it is gone."""
+    error = done.exception()
+    if error is None:
+        asked.set_result(done.result())
+        return
+    cause = getattr(error, "cause", None)
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    asked.set_exception(cause if isinstance(cause, Exception) else ConnectionError(f"it is gone: {lines[0]}"))
+
+
+def helpers_of(ray: Any, taken: Collection[str], measurers: int) -> list[Helper]:
+    """An actor on each host that has CPUs and measures nothing; none of them is waited for.
+
+    Args:
+        ray: The module.
+        taken: The nodes on which something is measured, by Ray's ids.
+        measurers: How many measure.
+    """
+    here, found = ray.get_runtime_context().get_node_id(), []
+    place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    for node_id, name, cpus in idle_nodes(ray.nodes(), here, taken):
+        made = ray.remote(CompileHost).options(
+            num_cpus=cpus, max_concurrency=cpus + _QUICK_CALLS, max_restarts=0, max_task_retries=0,
+            scheduling_strategy=place(node_id, False),
+        )  # fmt: skip
+        found.append(Helper(name, cpus, made.remote(2 * measurers)))
+    return found
+
+
+def idle_nodes(nodes: Iterable[Mapping[str, Any]], here: str, taken: Collection[str]) -> list[tuple[str, str, int]]:
+    """Id, host and CPUs of each node that lives and measures nothing; one CPU less where the run was started.
+
+    Args:
+        nodes: As `ray.nodes` describes them.
+        here: The node of the driver, which needs a CPU with the keeper.
+        taken: The nodes on which something is measured.
+    """
+    return [
+        (node["NodeID"], node["NodeManagerHostname"], cpus)
+        for node in nodes
+        if node["Alive"] and node["NodeID"] not in taken
+        and (cpus := int(node["Resources"].get("CPU", 0)) - (node["NodeID"] == here)) > 0
+    ]  # fmt: skip
+
+
+def shared_out(helpers: Sequence[Helper], measurers: int) -> list[list[OtherHost]]:
+    """For each measurer the hosts that compile for it: each CPU is for one measurer, and each gets equally many."""
+    places = [helper for helper in helpers for _ in range(helper.cpus)]
+    found = []
+    for at in range(measurers):
+        own = places[at::measurers][:_MOST_FOR_ONE]
+        found.append(
+            [
+                OtherHost(name=helper.name, cpus=own.count(helper), ask=_Ask(helper.actor))
+                for helper in dict.fromkeys(own)
+            ]
+        )
+    return found
+
+
+_ANSWERS_S = 5.0  # for a host to take a connection
+_READY_S = 300.0  # for all actors to start, code and packages included
+_SILENCE_S = 120.0  # over what a step of a tune may take
+_AT_ONCE = 32  # calls of the keeper: they wait for the disk
+_PACKAGE = Path(__file__).parents[2]
+_FORM = "write --engine ray, or ray:HOST:PORT"
+_ADDRESS = re.compile(r"\[?[^\s/]+\]?:\d{1,5}")
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # of a client, with settings that are empty
+_FRAME_BYTES, _SETTINGS_FRAME = 9, 4  # the head of a frame, and the kind of the first one
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """Measures on the GPUs of a Ray cluster, one actor for each.
+
+    Attributes:
+        address: HOST:PORT of the cluster's head; empty is the cluster of `RAY_ADDRESS`, or else one of this machine
+            alone, which is started for the run.
+        simulated: Actors that stand in for GPUs of the cluster; they ask for no GPU. None takes the cluster's GPUs.
+    """
+
+    address: str = ""
+    simulated: int | None = None
+
+    @contextmanager
+    def executors(self, jobs: Sequence[Job], options: Options) -> Iterator[Mapping[str, Executor]]:
+        """The executors by the names of their devices; at the end all actors are gone.
+
+        Raises:
+            MissingDependencyError: Ray is not installed.
+            SettingsError: The address does not answer, or a host has other versions.
+            DeviceError: The cluster has no GPU, or GPUs of another model than this machine.
+            TargetError: A host cannot load a kernel.
+        """
+        ray = require("ray", "--engine ray")
+        packed = {job.kernel: pack(job.tune).content for job in jobs}
+        if ray.is_initialized():
+            raise SettingsError("this process uses Ray already", hint="call ray.shutdown() first")
+        _connect(ray, self.address, [_PACKAGE, *_modules_in(packed.values())])
+        over = threading.Event()
+        try:
+            ledger = _ledger(ray, options)
+            actors = _actors(ray, ledger.keeper, self.simulated)
+            found = _alike(ray, actors, self.simulated)
+            _check_loading(ray, actors, found, packed)
+            executors = _named(ray, actors, found, ledger)
+            _have_others_compile(ray, actors, ledger.keeper)
+            watched = lambda: list(executors.values())  # noqa: E731 - one line
+            threading.Thread(target=watch_for_hangs, args=(watched, ledger, over), daemon=True).start()
+            yield dict(executors)
+            ledger.tell_news()
+        finally:
+            over.set()
+            ray.shutdown()
+
+
+def engine_named(text: Any) -> RayEngine | None:
+    """The engine that `--engine` names, or None for None.
+
+    Raises:
+        SettingsError: There is none of that name, or the address is none.
+    """
+    if text is None:
+        return None
+    name, _, address = text.partition(":") if isinstance(text, str) else ("", "", "")
+    host, _, port = address.rpartition(":")
+    if name != "ray":
+        raise SettingsError(f"there is no engine {text!r}", hint=_FORM)
+    if address.startswith("ray://"):
+        raise SettingsError(
+            f"{address} is an address for Ray's client; run logs are written where the run is started",
+            hint="start the run on a host of the cluster, with ray:HOST:PORT or `ray job submit`",
+        )
+    if address and not (host and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise SettingsError(f"{address!r} is no address of a cluster", hint=_FORM)
+    if text.endswith(":"):
+        raise SettingsError(f"the address in {text!r} is empty", hint=_FORM)
+    return RayEngine(address)
+
+
+def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
+    named = address or settings.ray_address()  # which Ray would wait for, for minutes
+    if _ADDRESS.fullmatch(named):
+        check_answer(named)
+    environment = {"py_modules": [str(path) for path in modules]}
+    try:
+        ray.init(address=address or None, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
+    except (RuntimeError, ConnectionError, ValueError, OSError) as error:  # Ray has no class of its own for these
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        said = " ".join(str(error).split()) if "ersion" in first else first
+        raise SettingsError(
+            f"Ray does not connect to {named or 'a cluster'}: {said}", hint="`ray status` there says how it is"
+        ) from error
+
+
+def check_answer(address: str) -> None:
+    """Ask an address for the greeting of a server that speaks HTTP/2, as Ray's head does.
+
+    Raises:
+        SettingsError: Nothing answers, or something else.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_S) as connection:
+            if settings.ray_is_encrypted():
+                return
+            connection.sendall(_GREETING)
+            answer = connection.recv(_FRAME_BYTES, socket.MSG_WAITALL)
+    except TimeoutError as error:
+        raise SettingsError(
+            f"{address} does not answer within {_ANSWERS_S:g} s", hint="is Ray's head running there? `ray status`"
+        ) from error
+    except OSError as error:
+        raise SettingsError(
+            f"{address} does not answer: {error.strerror or error}", hint="is Ray's head running there? `ray status`"
+        ) from error
+    if len(answer) < _FRAME_BYTES or answer[3] != _SETTINGS_FRAME:
+        raise SettingsError(
+            f"what answers at {address} is no head of a Ray cluster",
+            hint="name the port of `ray start --head`, 6379 unless it was given another",
+        )
+
+
+def _modules_in(packed: Iterable[bytes]) -> list[Path]:
+    """The modules that packed tunes name and hosts may lack, each as its file or its package's folder.
+
+    They are the user's, and installed packages of folders that are no Python's own.
+    """
+    words = {word for content in packed for _, word, _ in pickletools.genops(content) if isinstance(word, str)}
+    tops = {word.partition(".")[0] for word in words} & sys.modules.keys()
+    found = []
+    for top in sorted(tops - {*NEEDS, "__main__", "triton_ops"}):
+        file = getattr(sys.modules[top], "__file__", None)
+        if file is not None and (is_listed(file) or not is_installed(top)):
+            path = Path(file).resolve()
+            found.append(path.parent if path.name == "__init__.py" else path)
+    return found
+
+
+def _ledger(ray: Any, options: Options) -> Ledger:
+    folder = ensure_folder(cache_folder(options.cache_dir)).resolve()
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
+    keeper = (
+        ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here, max_concurrency=_AT_ONCE).remote(str(folder))
+    )
+    known: dict[str, list[str]] = {}
+    for record in store_in(str(folder)):
+        known.setdefault(record.key.kernel, []).append(record.id)
+    patience = options.plan.patience
+    silence_s = _SILENCE_S + patience.setup_s + patience.trial_s + options.plan.race.seconds
+    return Ledger(ray, keeper, folder, known, silence_s)
+
+
+def _actors(ray: Any, keeper: Any, simulated: int | None) -> list[Any]:
+    """An actor for each GPU of the cluster.
+
+    Raises:
+        DeviceError: There is none.
+    """
+    count = int(ray.cluster_resources().get("GPU", 0)) if simulated is None else simulated
+    if not count:
+        raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
+    needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if simulated is None else {"num_cpus": 0}
+    made = ray.remote(Measurer).options(max_concurrency=1, max_restarts=0, max_task_retries=0, **needs)
+    model, threads = None if simulated is None else SIMULATED, settings.openmp_text()
+    return [made.remote(_Keep(keeper), model, threads) for _ in range(count)]
+
+
+@dataclass(frozen=True)
+class _Keep:
+    """The keeper as a measurer sees it: a call that returns when the pieces are on disk."""
+
+    keeper: Any
+
+    def __call__(self, name: str, turn: int, pieces: Any) -> bool:
+        ray = require("ray", "an actor of a run")
+        return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
+
+
+@dataclass(frozen=True)
+class _Tell:
+    """The keeper for what a person should know."""
+
+    keeper: Any
+
+    def __call__(self, line: str) -> None:
+        self.keeper.tell.remote(line)
+
+
+def _have_others_compile(ray: Any, actors: Sequence[Any], keeper: Any) -> None:
+    """Have the hosts on which no actor measures compile for the others, once they are ready."""
+    taken = ray.get([actor.__ray_call__.remote(_node_of) for actor in actors])
+    helpers = helpers_of(ray, set(taken), len(actors))
+    for actor, hosts in zip(actors, shared_out(helpers, len(actors)), strict=True):
+        if hosts:
+            actor.use.remote(hosts, _Tell(keeper))
+
+
+def _node_of(_: Any) -> str:
+    """Ray's id of the node on which an actor is."""
+    return str(require("ray", "an actor of a run").get_runtime_context().get_node_id())
+
+
+def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
+    """Where each actor is.
+
+    Raises:
+        SettingsError: An actor does not start, or its host has other versions than this one.
+        DeviceError: Its GPU is of another model.
+    """
+    try:
+        found: list[HostFacts] = ray.get([actor.facts.remote() for actor in actors], timeout=_READY_S)
+    except ray.exceptions.RayError as error:
+        said = [line for line in str(error).strip().splitlines() if line.strip()]
+        raise SettingsError(
+            f"the actors do not start: {said[-1].strip() if said else type(error).__name__}",
+            hint="`ray status` says what is asked for and what is there",
+        ) from error
+    check_alike(found, facts_here(None if simulated is None else SIMULATED))
+    return found
+
+
+def check_alike(found: Iterable[HostFacts], here: HostFacts) -> None:
+    """Compare the hosts of actors with this one.
+
+    Raises:
+        SettingsError: A host has other versions.
+        DeviceError: It has a GPU of another model.
+    """
+    for facts in found:
+        for what, there, own in (
+            ("Python", facts.python, here.python), ("Triton", facts.triton, here.triton),
+        ):  # fmt: skip
+            if there != own:
+                raise SettingsError(
+                    f"{facts.host} has {what} {there or '(none)'}, and this host {own or '(none)'}",
+                    hint="install the same versions on all hosts: a record holds for one",
+                )
+        if facts.model != here.model:
+            raise DeviceError(
+                f"one run is for GPUs of one model: {facts.host} has {facts.model}, and this host {here.model}",
+                hint="start a run for each model, with the same cache folder",
+            )
+
+
+def _check_loading(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:
+    """Have one actor of each host load each kernel.
+
+    Raises:
+        TargetError: One cannot.
+    """
+    for host, actor in dict(zip((facts.host for facts in found), actors, strict=True)).items():
+        whys = ray.get([actor.loads.remote(content) for content in packed.values()])
+        for kernel, why in zip(packed, whys, strict=True):
+            if why:
+                raise TargetError(f"{host} cannot load {kernel}: {why}", hint="install what it imports on all hosts")
+
+
+def _named(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorExecutor]:
+    on_host = Counter(facts.host for facts in found)
+    cpus = ray.get([actor.usable_cpus.remote() for actor in actors])
+    numbers: Counter[str] = Counter()
+    executors = {}
+    for actor, facts, usable in zip(actors, found, cpus, strict=True):
+        name = f"{facts.host}:{numbers[facts.host]}"
+        numbers[facts.host] += 1
+        executors[name] = ActorExecutor(actor, ledger, max(1, usable // on_host[facts.host]))
+    return executors

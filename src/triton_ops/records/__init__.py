@@ -1,0 +1,95 @@
+"""What is kept, and found again: records, lockfiles, run logs, misses and the quarantine."""
+
+from triton_ops._faces import lazy_face
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from triton_ops.records.bundle import Imported as Imported
+    from triton_ops.records.bundle import export_records as export_records
+    from triton_ops.records.bundle import import_records as import_records
+    from triton_ops.records.directory import DirectoryStore as DirectoryStore
+    from triton_ops.records.followed import FollowedLockfile as FollowedLockfile
+    from triton_ops.records.key_advice import KernelAdvice as KernelAdvice
+    from triton_ops.records.key_advice import MeasuredRegret as MeasuredRegret
+    from triton_ops.records.key_advice import PartAdvice as PartAdvice
+    from triton_ops.records.key_advice import advise as advise
+    from triton_ops.records.key_advice import fields_of as fields_of
+    from triton_ops.records.layered import LayeredStore as LayeredStore
+    from triton_ops.records.layered import open_store as open_store
+    from triton_ops.records.layered import share_records as share_records
+    from triton_ops.records.lock_entry import EntryOrigin as EntryOrigin
+    from triton_ops.records.lock_entry import LockedDevice as LockedDevice
+    from triton_ops.records.lock_entry import LockEntry as LockEntry
+    from triton_ops.records.lock_entry import Measured as Measured
+    from triton_ops.records.lock_making import Change as Change
+    from triton_ops.records.lock_making import LeftOut as LeftOut
+    from triton_ops.records.lock_making import LockPlan as LockPlan
+    from triton_ops.records.lock_making import changes as changes
+    from triton_ops.records.lock_making import lock_of as lock_of
+    from triton_ops.records.lock_making import updated as updated
+    from triton_ops.records.lock_making import with_ranges as with_ranges
+    from triton_ops.records.lockfile import DEFAULT_NAME as DEFAULT_NAME
+    from triton_ops.records.lockfile import Lockfile as Lockfile
+    from triton_ops.records.lockfile import accept_edits as accept_edits
+    from triton_ops.records.lockfile import dumps as dumps
+    from triton_ops.records.lockfile import editing as editing
+    from triton_ops.records.lockfile import merged as merged
+    from triton_ops.records.lockfile import read_lockfile as read_lockfile
+    from triton_ops.records.lockfile import write_lockfile as write_lockfile
+    from triton_ops.records.misses import Miss as Miss
+    from triton_ops.records.misses import clear_misses as clear_misses
+    from triton_ops.records.misses import costs as costs
+    from triton_ops.records.misses import forget_misses as forget_misses
+    from triton_ops.records.misses import note_miss as note_miss
+    from triton_ops.records.misses import read_misses as read_misses
+    from triton_ops.records.nearby import winners_nearby as winners_nearby
+    from triton_ops.records.packaged_lockfiles import share_lockfile as share_lockfile
+    from triton_ops.records.packaged_lockfiles import shared_entries as shared_entries
+    from triton_ops.records.packaged_lockfiles import shared_lockfiles as shared_lockfiles
+    from triton_ops.records.quarantine import QUARANTINE_FOLDER as QUARANTINE_FOLDER
+    from triton_ops.records.quarantine import Quarantine as Quarantine
+    from triton_ops.records.quarantine import quarantine_of as quarantine_of
+    from triton_ops.records.recalling import cache_folder as cache_folder
+    from triton_ops.records.recalling import cache_path as cache_path
+    from triton_ops.records.recalling import covers as covers
+    from triton_ops.records.recalling import key_of as key_of
+    from triton_ops.records.recalling import may_have_records as may_have_records
+    from triton_ops.records.recalling import recall as recall
+    from triton_ops.records.recalling import recalled as recalled
+    from triton_ops.records.recalling import reference_fingerprint as reference_fingerprint
+    from triton_ops.records.recalling import store_in as store_in
+    from triton_ops.records.recalling import unknown_note as unknown_note
+    from triton_ops.records.record import ALONE as ALONE
+    from triton_ops.records.record import INTERPRETED as INTERPRETED
+    from triton_ops.records.record import Failure as Failure
+    from triton_ops.records.record import Limits as Limits
+    from triton_ops.records.record import NotedCall as NotedCall
+    from triton_ops.records.record import Record as Record
+    from triton_ops.records.record import Timing as Timing
+    from triton_ops.records.record import Verified as Verified
+    from triton_ops.records.run_log import Finalist as Finalist
+    from triton_ops.records.run_log import Head as Head
+    from triton_ops.records.run_log import Preview as Preview
+    from triton_ops.records.run_log import Resumed as Resumed
+    from triton_ops.records.run_log import Run as Run
+    from triton_ops.records.run_log import RunLog as RunLog
+    from triton_ops.records.run_log import TrialOrigin as TrialOrigin
+    from triton_ops.records.run_log import Tried as Tried
+    from triton_ops.records.run_log import Twins as Twins
+    from triton_ops.records.run_log import head_of as head_of
+    from triton_ops.records.run_log import read_run as read_run
+    from triton_ops.records.run_log import run_of as run_of
+    from triton_ops.records.runs import RUNS_FOLDER as RUNS_FOLDER
+    from triton_ops.records.runs import Runs as Runs
+    from triton_ops.records.runs import find_run as find_run
+    from triton_ops.records.runs import find_runs_of as find_runs_of
+    from triton_ops.records.runs import new_run_id as new_run_id
+    from triton_ops.records.store import RECORDS as RECORDS
+    from triton_ops.records.store import Codec as Codec
+    from triton_ops.records.store import MemoryStore as MemoryStore
+    from triton_ops.records.store import Store as Store
+    from triton_ops.records.store import parse_object as parse_object
+    from triton_ops.records.transfer import model_of as model_of
+    from triton_ops.records.transfer import transfers_to as transfers_to
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__spec__)

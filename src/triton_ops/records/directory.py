@@ -1,0 +1,271 @@
+"""A folder with one readable JSON file per value, shared by any number of threads and processes.
+
+A file's name is made from the id, so that a look-up opens one file. The file also holds the full content of its key,
+and counts as an entry only if the id is the fingerprint of that key. Files with other names are never opened or
+changed, and a file that cannot be read as an entry is never removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Generic
+
+from triton_ops._paths import expanded
+from triton_ops.base import (
+    Guard,
+    atomic_write,
+    ensure_folder,
+    holds,
+    is_file,
+    is_folder,
+    locked,
+    make_folders,
+    read_file,
+    sweep,
+    writable,
+)
+from triton_ops.exceptions import CacheError
+from triton_ops.records.store import Codec, T
+
+_log = logging.getLogger("triton_ops")
+_ID_LENGTH = 32
+_ID = re.compile(rf"[0-9a-f]{{{_ID_LENGTH}}}")
+_LOCK_WAIT_S = 30.0  # a write takes about 1 ms; who waits this long waits for a stopped process
+_POLL_S = 0.005  # a waiting process looks again after a few writes' time
+_LARGEST_BYTES = 4 << 20  # a record has about 3 KB, and one with 10,000 ties 1 MB
+
+
+class DirectoryStore(Generic[T]):
+    """Values in `<id>.<suffix>.json` files. Safe to share among threads and processes.
+
+    A file that cannot be read as an entry (damaged, of another kind, ill-typed, newer, edited, not permitted) counts as
+    missing, and is reported once per store object as a warning of the logger `triton_ops`. The file is kept: only a
+    `put` of the same id replaces it, and not even that if the file is of another kind or of a newer version.
+
+    A write that fails (full disk, read-only folder) causes a warning and no exception; there is no further warning
+    until a write succeeds again. Readers see the old file or the new one. Writers and removers take turns with the
+    folder's lock, and go on without it, after a warning, where it cannot be had. The first `put`
+    and every removal also remove what killed writers of this user left there over an hour ago.
+
+    Attributes:
+        folder: The folder that holds the files.
+        codec: The kind of value that the files hold.
+        read_only: Whether this object refuses to change the folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], codec: Codec[T], *, read_only: bool = False) -> None:
+        """Open a folder.
+
+        Args:
+            folder: The folder; `~` is expanded. A missing folder is made, or counts as empty if `read_only` is set.
+            codec: The kind of value that the files hold.
+            read_only: Whether nothing in the folder is made or changed, whatever the permissions allow.
+
+        Raises:
+            CacheError: The path is a file, or the folder cannot be made.
+        """
+        found = _existing(folder) if read_only else ensure_folder(folder)
+        self.folder = found.absolute()  # absolute, so that the folder stays the same when the working directory changes
+        self._prefix = os.path.join(self.folder, "")  # noqa: PTH118 - ends in a separator
+        self._swept = False
+        self.codec = codec
+        self.read_only = read_only
+        self._guard = Guard()
+        self._reported: set[str] = set()
+        self._checked: dict[str, bytes] = {}
+
+    @property
+    def writable(self) -> bool:
+        """Whether entries can be written now; this is tried by making a file."""
+        return not self.read_only and writable(self.folder)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the folder can be read, so that a missing file means a missing entry."""
+        return is_folder(self.folder) and os.access(self.folder, os.R_OK | os.X_OK)
+
+    def path_of(self, entry_id: str) -> Path:
+        """The path of an entry, whether the file exists or not."""
+        return self.folder / f"{entry_id}.{self.codec.suffix}.json"
+
+    def get(self, entry_id: str, /) -> T | None:
+        """The value of that id as the disk has it now; None if there is none that can be read.
+
+        Cost: opens one file, about 0.1 ms; half as much if this object has read the same text before.
+        """
+        if not _ID.fullmatch(entry_id):
+            return None
+        checked = self._checked.get(entry_id)
+        if checked is not None and self.codec.reload is not None:
+            path = f"{self._prefix}{entry_id}.{self.codec.suffix}.json"  # a path object would take as long as the rest
+            if holds(path, checked):
+                return self.codec.reload(checked)
+        return self._load(self.path_of(entry_id))
+
+    def text_of(self, entry_id: str) -> bytes | None:
+        """The text from which `get` last made the value of that id; None if it has made none."""
+        return self._checked.get(entry_id)
+
+    def put(self, value: T, /) -> None:
+        """Write `value`; a failure is a warning, as with `try_put`."""
+        self.try_put(value)
+
+    def try_put(self, value: T) -> bool:
+        """Write `value`, and return whether it is on disk.
+
+        Cost: two fsyncs, 1 ms on an idle disk, and the wait for the folder's lock, at most 30 s.
+
+        Raises:
+            CacheError: The value has no JSON form; nothing was written.
+        """
+        text, path = self.codec.dumps(value), self.path_of(self.codec.id_of(value))
+        try:
+            with self._locked():
+                self._sweep_once()
+                kept = self._why_kept(path)
+                if kept is None:
+                    atomic_write(path, text)
+        except OSError as error:
+            self._report("(write)", f"{self.folder} takes no new entries: {_reason(error)}")
+            return False
+        if kept is not None:
+            self._report(f"{path.name} (kept)", f"{path} is not replaced: {kept}")
+            return False
+        self._forget_report("(write)", path.name)
+        return True
+
+    def remove(self, entry_id: str) -> bool:
+        """Remove one entry, and return whether there was one that could be read.
+
+        Raises:
+            CacheError: The folder cannot be changed.
+        """
+        if not _ID.fullmatch(entry_id):
+            return False
+        path = self.path_of(entry_id)
+        return self._remove(lambda: [path] if is_file(path) else []) == 1
+
+    def clear(self) -> int:
+        """Remove every entry that this version can read, whoever wrote it, and return their number.
+
+        Half-written files of killed writers are removed as well if they are old. All other files stay.
+
+        Raises:
+            CacheError: The folder cannot be changed; some entries may be gone already.
+        """
+        return self._remove(self._paths)
+
+    def __iter__(self) -> Iterator[T]:
+        """Every entry that can be read, ordered by id; entries that are written meanwhile may be missing."""
+        for path in self._paths():
+            value = self._load(path)
+            if value is not None:
+                yield value
+
+    def _paths(self) -> list[Path]:
+        ending = f".{self.codec.suffix}.json"
+        try:
+            names = sorted(os.listdir(self.folder))  # noqa: PTH208 - names only: a Path per foreign file is waste
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._report("(list)", f"cannot list {self.folder}: {_reason(error)}; it counts as empty")
+            return []
+        return [self.folder / name for name in names if name.endswith(ending) and _ID.fullmatch(name[: -len(ending)])]
+
+    def _load(self, path: Path) -> T | None:
+        text = b""
+        try:
+            text = read_file(path, _LARGEST_BYTES)
+            value = self.codec.loads(text)
+            self._check_name(path, value)
+            self._checked[path.name[:_ID_LENGTH]] = text
+        except FileNotFoundError:
+            return None
+        except (CacheError, OSError) as error:
+            self._report_unread(path, text, error)
+            return None
+        self._forget_report(path.name)
+        return value
+
+    def _check_name(self, path: Path, value: T) -> None:
+        if path != self.path_of(self.codec.id_of(value)):
+            raise CacheError(f"it is the entry {self.codec.id_of(value)} under another entry's name")
+
+    def _why_kept(self, path: Path) -> str | None:
+        try:
+            return self.codec.protects(read_file(path, _LARGEST_BYTES))
+        except OSError:
+            return None  # the file is missing or cannot be read: only this package uses such names
+
+    def _remove(self, paths: Callable[[], list[Path]]) -> int:
+        if not paths():
+            return 0
+        count = 0
+        try:
+            with self._locked():
+                for path in paths():
+                    if self._load(path) is not None:
+                        path.unlink(missing_ok=True)
+                        count += 1
+                sweep(self.folder)
+        except OSError as error:
+            raise CacheError(
+                f"entries in {self.folder} cannot be removed: {_reason(error)}",
+                hint="remove them as a user who may write there",
+            ) from error
+        return count
+
+    def _sweep_once(self) -> None:
+        if not self._swept:
+            sweep(self.folder)
+            self._swept = True
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self.read_only:
+            raise PermissionError(errno.EROFS, "it was opened for reading only")
+        make_folders(self.folder)
+        with locked(self.folder, wait_s=_LOCK_WAIT_S, poll_s=_POLL_S):
+            yield
+
+    def _report_unread(self, path: Path, text: bytes, error: Exception) -> None:
+        """Warn that a file counts as missing; there is one warning for all files that an earlier version wrote."""
+        if self.codec.is_older(text):
+            what = f"{path}, like every {self.codec.kind} that an earlier version wrote, is ignored"
+            self._report("(older)", f"{what}: {_reason(error)}")
+        else:
+            step = "" if getattr(error, "hint", None) else "; mend or remove it, and what it held is written anew"
+            self._report(path.name, f"{path} is ignored: {_reason(error)}{step}")
+
+    def _report(self, subject: str, message: str) -> None:
+        with self._guard:
+            known = subject in self._reported
+            self._reported.add(subject)
+        if not known:
+            _log.warning("%s", message)
+
+    def _forget_report(self, *subjects: str) -> None:
+        if self._reported:
+            with self._guard:
+                self._reported.difference_update(subjects)
+
+
+def _existing(folder: str | os.PathLike[str]) -> Path:
+    path = expanded(folder)
+    if is_file(path):
+        raise CacheError(
+            f"{path} cannot be a cache folder: it is a file",
+            hint="name the folder that holds the entries",
+        )
+    return path
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

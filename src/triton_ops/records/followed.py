@@ -1,0 +1,75 @@
+"""A lockfile that launches use, at a path: it is read once, and again as long as it is refused."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+
+from triton_ops.exceptions import LockfileError
+from triton_ops.records.lockfile import Lockfile, read_lockfile, state_of
+
+_FIRST_LOOK_S = 0.1
+_MOST_LOOK_S = 1.0  # between two looks at a file that stays as it was refused
+_log = logging.getLogger("triton_ops")
+
+
+class FollowedLockfile:
+    """The lockfile at a path. A file that is refused is one warning for each time that it was changed.
+
+    Attributes:
+        refused: Why there is no lockfile; empty if it was read, or not tried yet.
+
+    Args:
+        path: The file.
+        warning: The beginning of the warning.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], warning: str) -> None:
+        self._path, self._warning = path, warning
+        self._lockfile: Lockfile | None = None
+        self._refused_state: tuple[int, ...] | None = None
+        self._follower: threading.Thread | None = None
+        self.refused = ""
+
+    def read(self) -> Lockfile | None:
+        """The lockfile; None if it is refused. What was read once is never read again.
+
+        Cost: one `stat` where the file is as it was when it was refused.
+        """
+        if self._lockfile is None and (state := state_of(self._path)) != self._refused_state:
+            try:
+                self._lockfile, self.refused = read_lockfile(self._path), ""
+            except LockfileError as error:
+                self._refused_state, self.refused = state, str(error)
+                _log.warning("%s is not used: %s", self._warning, error)
+        return self._lockfile
+
+    def follow(self, found: Callable[[], object]) -> None:
+        """While the file is refused and somebody holds this object, have a thread look at it; `found` is called then.
+
+        In a forked child, where the thread is not, a further call starts another.
+        """
+        if self._lockfile is None and (self._follower is None or not self._follower.is_alive()):
+            look = partial(_follow, weakref.ref(self), found)
+            self._follower = threading.Thread(target=look, name="triton-ops lockfile", daemon=True)
+            try:
+                self._follower.start()
+            except RuntimeError:  # the system has no thread left; the next call tries again
+                self._follower = None
+
+
+def _follow(followed: weakref.ref[FollowedLockfile], found: Callable[[], object]) -> None:
+    pause_s = _FIRST_LOOK_S
+    while (here := followed()) is not None:
+        if here.read() is not None:
+            _log.warning("%s is used now", here._warning)
+            found()
+            return
+        del here
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _MOST_LOOK_S)

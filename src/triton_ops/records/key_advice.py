@@ -1,0 +1,219 @@
+"""Advice on keys, from records: which part of a problem never changed the winner, and which missing one did.
+
+Parts of a problem that always change together, such as `M`, `a[0]` and the stride that follows from it, count as one:
+no record can tell them apart. Two records that differ in one part only are compared: it did not matter if some config
+was among the fastest of both, or if the winner of one is within the tolerance of the best on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+from triton_ops.base import canonical_json
+from triton_ops.exceptions import RunLogError
+from triton_ops.records.record import Record
+from triton_ops.records.run_log import read_run
+from triton_ops.records.runs import RUNS_FOLDER
+from triton_ops.space import Config
+from triton_ops.values import extents_of
+
+TOLERANCE = 0.02
+Verdict = Literal["matters", "never mattered", "not known"]
+Regret = Callable[[Record, Config], float | None]
+_SHOWN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartAdvice:
+    """What records say of one part of a kernel's problems.
+
+    Attributes:
+        names: Its fields, which always changed together: `M`, `a[0]`, `a.stride` and the like.
+        values: How many values it had.
+        compared: How many pairs of records differ in nothing else.
+        verdict: `matters`, `never mattered`, or `not known` where no two records differ in it alone.
+        regret: The largest loss, relative, of one's winner on the other; None where no time is known.
+        spared_s: Seconds of tuning that a key without it would have spared.
+        in_key: Whether the key that was asked about has it; None if none was asked about.
+    """
+
+    names: tuple[str, ...]
+    values: int
+    compared: int
+    verdict: Verdict
+    regret: float | None
+    spared_s: float
+    in_key: bool | None = None
+
+    @property
+    def advice(self) -> str:
+        """What to do about it; empty for nothing."""
+        if self.verdict == "never mattered" and self.in_key is not False:
+            return "may be left out of the key"
+        return "belongs into the key" if self.verdict == "matters" and self.in_key is False else ""
+
+    @property
+    def title(self) -> str:
+        """Its names in short."""
+        more = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
+        return ", ".join(self.names[:_SHOWN]) + more
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelAdvice:
+    """What records say of the keys of one kernel on one device.
+
+    Attributes:
+        kernel: The kernel's name.
+        device: The device's name.
+        records: How many problems have a proven winner.
+        unproven: How many have an unproven one, which says nothing of a key.
+        winners: How many different configs won.
+        elapsed_s: Seconds that their tunes took.
+        parts: The parts of the problems that changed, those that matter first.
+    """
+
+    kernel: str
+    device: str
+    records: int
+    unproven: int
+    winners: int
+    elapsed_s: float
+    parts: tuple[PartAdvice, ...]
+
+
+def advise(
+    records: Iterable[Record], regret: Regret, *, key: Sequence[str] | None = None, tolerance: float = TOLERANCE
+) -> list[KernelAdvice]:
+    """What the records say of each kernel on each device, in the order of their names.
+
+    Args:
+        records: The records; those of one kernel should be of one source, since another one is another kernel.
+        regret: From a record and a config to how much longer the config takes on that problem than its best one,
+            relative; None where that was not measured.
+        key: The fields of the key that is asked about; None asks about none. Dtypes are part of every key.
+        tolerance: A loss up to this counts as none.
+    """
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        source = canonical_json(dict(record.key.identity).get("source"))
+        place = record.key.kernel, str(record.key.device.get("name")), source, record.key.cache_state
+        groups.setdefault(place, []).append(record)
+    return [_of_kernel(groups[place], regret, key, tolerance) for place in sorted(groups)]
+
+
+def _of_kernel(records: list[Record], regret: Regret, key: Sequence[str] | None, tolerance: float) -> KernelAdvice:
+    first, tuned = records[0].key, len(records)
+    records = [record for record in records if not record.unproven]
+    parts = _parts([fields_of(record.key.problem) for record in records])
+    labels = list(parts)
+    found = [_part(parts, label, labels, records, regret, key, tolerance) for label in labels]
+    order = {"matters": 0, "never mattered": 1, "not known": 2}
+    return KernelAdvice(
+        kernel=first.kernel,
+        device=str(first.device.get("name")),
+        records=len(records),
+        unproven=tuned - len(records),
+        winners=len({record.winner for record in records}),
+        elapsed_s=sum(record.elapsed_s for record in records),
+        parts=tuple(sorted(found, key=lambda part: (order[part.verdict], part.names))),
+    )
+
+
+def fields_of(problem: Mapping[str, Any]) -> dict[str, str]:
+    """Every field of a problem as text: extents, dtypes, strides, alignments and scalars."""
+    fields = {name: str(value) for name, value in extents_of(problem).items()}
+    for name, given in problem.items():
+        if isinstance(given, Mapping):
+            fields.update({f"{name}.{part}": canonical_json(v) for part, v in given.items() if part != "shape"})
+        elif name not in fields:
+            fields[name] = canonical_json(given)
+    return fields
+
+
+def _parts(problems: Sequence[Mapping[str, str]]) -> dict[tuple[int, ...], tuple[str, ...]]:
+    """The fields that change, by how they divide the records: those that divide them alike are one part."""
+    parts: dict[tuple[int, ...], list[str]] = {}
+    for name in dict.fromkeys(name for problem in problems for name in problem):
+        seen: dict[str | None, int] = {}
+        label = tuple(seen.setdefault(problem.get(name), len(seen)) for problem in problems)
+        if len(seen) > 1:
+            parts.setdefault(label, []).append(name)
+    return {label: tuple(sorted(names, key=_plainness)) for label, names in parts.items()}
+
+
+def _plainness(name: str) -> tuple[bool, int, str]:
+    return "." in name or "[" in name or "stride" in name, len(name), name
+
+
+def _part(
+    parts: Mapping[tuple[int, ...], tuple[str, ...]],
+    label: tuple[int, ...],
+    labels: Sequence[tuple[int, ...]],
+    records: Sequence[Record],
+    regret: Regret,
+    key: Sequence[str] | None,
+    tolerance: float,
+) -> PartAdvice:
+    others = [each for each in labels if each is not label and not _follows(each, label)]
+    rest = [tuple(each[at] for each in others) for at in range(len(records))]
+    pairs = [(a, b) for a, b in combinations(range(len(records)), 2) if rest[a] == rest[b] and label[a] != label[b]]
+    losses = [_loss(records[a], records[b], regret) for a, b in pairs]
+    known = [loss for loss in losses if loss is not None]
+    verdict: Verdict = "not known" if not pairs else "never mattered"
+    if any(loss is None or loss > tolerance for loss in losses):
+        verdict = "matters"
+    first = {each: min(at for at, other in enumerate(rest) if other == each) for each in set(rest)}
+    spared = sum(record.elapsed_s for at, record in enumerate(records) if first[rest[at]] != at)
+    names = parts[label]
+    return PartAdvice(
+        names=names,
+        values=len(set(label)),
+        compared=len(pairs),
+        verdict=verdict,
+        regret=max(known, default=None),
+        spared_s=spared if pairs else 0.0,
+        in_key=None if key is None else any(name in key or name.endswith(".dtype") for name in names),
+    )
+
+
+def _follows(other: tuple[int, ...], label: tuple[int, ...]) -> bool:
+    """Whether one part's value follows from another's, so that it cannot stay while the other changes."""
+    return len(set(zip(label, other, strict=True))) == len(set(label))
+
+
+def _loss(one: Record, other: Record, regret: Regret) -> float | None:
+    """What it costs to serve both problems with the winner of one of them; None where that is not known."""
+    if {one.winner, *one.ties} & {other.winner, *other.ties}:
+        return 0.0
+    known = [loss for loss in (regret(other, one.winner), regret(one, other.winner)) if loss is not None]
+    return min(known, default=None)
+
+
+class MeasuredRegret:
+    """The regret of configs from the run logs of a cache folder, each of which is read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ranks: dict[str, dict[Config, float]] = {}
+
+    def __call__(self, record: Record, config: Config) -> float | None:
+        """How much longer a config took than the record's winner, relative; None if the run log does not say."""
+        ranks = self._ranks.get(record.id)
+        if ranks is None:
+            ranks = self._ranks[record.id] = self._read(record)
+        best = ranks.get(record.winner)
+        return max(ranks[config] / best - 1, 0.0) if best and config in ranks else None
+
+    def _read(self, record: Record) -> dict[Config, float]:
+        if not record.run:
+            return {}
+        try:
+            run = read_run(self._folder / RUNS_FOLDER / record.id / f"{record.run}.jsonl")
+        except RunLogError:
+            return {}
+        return {config: trial.rank for config, trial in run.trials.items() if trial.ok}

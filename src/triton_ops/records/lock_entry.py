@@ -1,0 +1,187 @@
+"""One entry of a lockfile: the config that a kernel launches with on a device, for one problem or a range of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from triton_ops.base import Count, Milliseconds, NotNegative, Plain, canonical_json
+from triton_ops.records.record import NotedCall
+from triton_ops.space import Config
+from triton_ops.values import Argument, Key, Range, extents_of, log_distance, why_outside
+
+BY_HAND = "edited by hand, and accepted"
+RECORDED = "record"
+UNPROVEN = f"{RECORDED}, unproven: "  # and why
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockedDevice:
+    """A device for which a lockfile has entries.
+
+    Attributes:
+        alias: The short name by which entries refer to it.
+        kind: `cuda`, `hip` or `cpu`.
+        name: The vendor's name.
+        arch: Such as `sm_90`.
+        units: Number of multiprocessors, compute units or CPU cores; None takes any, as for imported tables.
+        threads: Threads that a CPU's kernels may use; None for GPUs.
+        also: Further vendors' names that count as this device, of the same architecture and of any number of units.
+    """
+
+    alias: str
+    kind: str
+    name: str
+    arch: str | None = None
+    units: Count | None = None
+    threads: Count | None = None
+    also: tuple[str, ...] = ()
+
+    def why_not(self, device: Mapping[str, Any]) -> str | None:
+        """Why a device, described as in a key, is another one; None if it is this one.
+
+        Names are compared without regard to case, spaces, hyphens and underscores.
+        """
+        if device.get("kind") != self.kind:
+            return f"it is of kind {device.get('kind')}, not {self.kind}"
+        if self.arch is not None and device.get("arch") != self.arch:
+            return f"its architecture is {device.get('arch')}, not {self.arch}"
+        name = _bare(str(device.get("name", "")))
+        if name in map(_bare, self.also):
+            return None
+        if name != _bare(self.name):
+            return f"it is {device.get('name')}, not {' or '.join((self.name, *self.also))}"
+        for what, wanted in (("units", self.units), ("threads", self.threads)):
+            if wanted is not None and device.get(what) != wanted:
+                return f"it has {device.get(what)} {what}, not {wanted}"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The times with which a winner won, in milliseconds per launch.
+
+    Attributes:
+        cache_state: `cold` or `warm`: the state of the caches that was asked for.
+        mode: Clock and state of the caches in which it was timed.
+        median_ms: The winner's median.
+        default_ms: The default config's median; None if it was not measured.
+        gain: The default's time over the winner's, compared round by round where that is known.
+    """
+
+    cache_state: str
+    mode: str
+    median_ms: Milliseconds
+    default_ms: Milliseconds | None = None
+    gain: NotNegative | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryOrigin:
+    """Where an entry comes from, in short.
+
+    Attributes:
+        source: `record`, or in words what else, such as the file that was imported.
+        record: Id of the record; empty if there is none.
+        run: Id of the run log of its tune; empty if none was kept.
+        created: When the winner was found, UTC.
+        driver: Version of the device's driver; None if it is not known.
+        versions: Python, this package, and the packages that decide how fast a kernel is.
+    """
+
+    source: str = RECORDED
+    record: str = ""
+    run: str = ""
+    created: str = ""
+    driver: Plain = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tune(self) -> tuple[str, str]:
+        """The record and the run that the winner comes from."""
+        return self.record, self.run
+
+    @property
+    def unproven(self) -> str:
+        """Why the winner is unproven, where it was pinned all the same; empty for any other."""
+        return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockEntry:
+    """The config that one kernel launches with.
+
+    Attributes:
+        kernel: The kernel's name, as in keys.
+        device: Alias of the device.
+        label: The problem in short, for people.
+        config: The config.
+        default: The kernel's default config when this one was found; None if it is not known.
+        measured: The times; None if they are not known, as in imported tables.
+        problem: The problem for which the config was found: argument name to scalar, or to a tensor's facts.
+        ranges: The extents in which a problem may differ from `problem`, each with its range.
+        ignored: Arguments that make no difference.
+        identity: Source and versions of the kernel, as in keys; empty takes any kernel of this name.
+        origin: Where the entry comes from.
+        call: The call of a decorated kernel for which the config was found, or why it cannot be made again; None for an
+            operation, whose problem has all arguments, and where no call was noted.
+    """
+
+    kernel: str
+    device: str
+    label: str = ""
+    config: Config
+    default: Config | None = None
+    measured: Measured | None = None
+    problem: Mapping[str, Argument]
+    ranges: tuple[Range, ...] = ()
+    ignored: tuple[str, ...] = ()
+    identity: Mapping[str, str] = field(default_factory=dict)
+    origin: EntryOrigin = field(default_factory=EntryOrigin)
+    call: NotedCall | str | None = None
+
+    @cached_property
+    def place(self) -> tuple[Any, ...]:
+        """What orders the entries of a file: kernel, device, extents as numbers, then everything that is looked up.
+
+        Extents are in the order of their names, as a file has them: a problem from a record has the kernel's order.
+        """
+        sizes = tuple(extent for _, extent in sorted(extents_of(self.problem).items()))
+        rest = canonical_json([dict(self.problem), list(self.ignored), self.source])
+        return self.kernel, self.device, sizes, rest
+
+    @property
+    def source(self) -> dict[str, str]:
+        """The fingerprints that must be equal for the config to fit: of the kernel, and of its grid."""
+        return {name: self.identity[name] for name in ("source", "grid") if name in self.identity}
+
+    def why_not(self, key: Key) -> str | None:
+        """Why this entry, whose kernel and device are those of `key`, does not answer it; None if it does."""
+        changed = [name for name, mine in self.source.items() if key.identity.get(name) != mine]
+        if changed:
+            return f"the kernel's {' and '.join(changed)} changed since"
+        return why_outside(self.problem, key.problem, self.ranges, self.ignored)
+
+    def is_exact(self, key: Key) -> bool:
+        """Whether the entry was found for the very problem of `key`."""
+        return why_outside(self.problem, key.problem, (), self.ignored) is None
+
+    def distance(self, key: Key) -> float:
+        """How far the problem of `key`, which this entry answers, is from that for which it was found: 1 is twice."""
+        return log_distance(self.problem, key.problem, self.ranges)
+
+    def drift(self, key: Key) -> tuple[str, ...]:
+        """What else differs from when the config was found: versions and the driver, each as `name: then | now`."""
+        then = {name: text for name, text in self.identity.items() if name not in self.source}
+        if self.origin.driver is not None:
+            then["driver"] = str(self.origin.driver)
+        now = {**key.identity, "driver": str(key.device.get("driver"))}
+        return tuple(
+            f"{name}: {text} | {now.get(name)}" for name, text in sorted(then.items()) if now.get(name) != text
+        )
+
+
+def _bare(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter not in " -_")

@@ -1,0 +1,365 @@
+"""A lockfile made from records: which of them it takes, the aliases of devices, and how far each winner holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, Literal
+
+import msgspec
+
+from triton_ops.base import canonical_json
+from triton_ops.exceptions import SettingsError
+from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockEntry, Measured
+from triton_ops.records.lockfile import Lockfile, merged
+from triton_ops.records.record import Record
+from triton_ops.space import Config, config_to_json
+from triton_ops.values import Bucket, Mapper, Nearest, Rule, extents_of, rest_of, unkeyed
+
+_TOLD = (
+    "config",
+    "ranges",
+    "ignored",
+    "default",
+    "identity",
+)  # the times and the origin of equal winners are no change
+
+
+@dataclass(frozen=True)
+class Change:
+    """One entry that differs.
+
+    Attributes:
+        kind: `added`, `removed` or `changed`.
+        entry: The entry as it is in the newer lockfile; if it was removed, as it was.
+        fields: What changed, each as `field: before | after`.
+    """
+
+    kind: Literal["added", "removed", "changed"]
+    entry: LockEntry
+    fields: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        entry = self.entry
+        what = f"{self.kind}: {entry.kernel} {entry.label} on {entry.device}".replace("  ", " ")
+        return "; ".join([what, *(self.fields or (f"({entry.config})",))])
+
+
+def changes(before: Lockfile, after: Lockfile) -> tuple[Change, ...]:
+    """The entries in which two lockfiles differ, in the order of entries.
+
+    Times and origins of an entry whose config stayed are no change; of a device the aliases are.
+    """
+    old, new = _by_problem(before), _by_problem(after)
+    found: list[Change] = []
+    for place in sorted({*old, *new}):
+        was, now = old.get(place), new.get(place)
+        if was is None or now is None:
+            found.append(Change("removed", was) if now is None and was is not None else Change("added", new[place]))
+        elif fields := _fields(was, now):
+            found.append(Change("changed", now, fields))
+    return tuple(found)
+
+
+def _by_problem(lock: Lockfile) -> dict[tuple[Any, ...], LockEntry]:
+    """The entries by what they are for; several of one problem, of different sources, by their number."""
+    found: dict[tuple[Any, ...], LockEntry] = {}
+    for entry in lock.entries:
+        problem = (*entry.place[:3], canonical_json(dict(entry.problem)))
+        number = next(number for number in count() if (*problem, number) not in found)
+        found[(*problem, number)] = entry
+    return found
+
+
+def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
+    one, other = (_told(entry) for entry in (was, now))
+    return tuple(f"{name}: {one[name]} | {other[name]}" for name in one if one[name] != other[name])
+
+
+def _told(entry: LockEntry) -> Mapping[str, Any]:
+    plain = msgspec.to_builtins(entry, enc_hook=config_to_json)
+    shown = {name: plain[name] for name in _TOLD}
+    default = None if entry.default is None else _in_order(entry.default)
+    ranges = [str(each) for each in entry.ranges]
+    return {**shown, "config": _in_order(entry.config), "default": default, "ranges": ranges}
+
+
+def _in_order(config: Config) -> str:
+    """A config's text with its names sorted, as a file has them: a record has them in the order of its space."""
+    return str(Config({name: config[name] for name in sorted(config)}))
+
+
+MEASURED = "measured"  # the rule whose points are the problems that were measured
+_CAP = 2.0
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A record that a lockfile does not take, and why."""
+
+    record: Record
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockPlan:
+    """How records become entries.
+
+    Attributes:
+        buckets: For names of extents, separated by commas, the rule by which a winner also holds for other values: a
+            text as of `rule_of`, or `measured`, or `measured@2` with the cap: the nearest value that has a record.
+            A single name stands for every extent that has its value in all records of the kernel.
+        ignored: Arguments that make no difference.
+        also: For a device's name further names that count as this device.
+        all_sources: Whether records of earlier sources of a kernel are taken too.
+        unproven: Whether records are taken whose winner is unproven.
+    """
+
+    buckets: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    all_sources: bool = False
+    unproven: bool = False
+
+    def __post_init__(self) -> None:
+        self.rules({})  # wrong texts are refused before any work
+
+    def rules(self, points: Mapping[str, Sequence[int]]) -> Mapper:
+        """The mapper, with the given points for the extents whose rule is `measured`.
+
+        Raises:
+            SettingsError: A text names no rule, or an extent has two.
+        """
+        made = {names: _rule(text, points.get(names, (1,))) for names, text in self.buckets.items()}
+        return Mapper.of(made, self.ignored)
+
+
+def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lockfile, tuple[LeftOut, ...]]:
+    """The lockfile of some records, and the records that it does not take.
+
+    Of several records of one problem the one of cold caches is taken, and of these the newest. Of a kernel whose source
+    has changed only the records of the newest source are. A winner that is unproven is not pinned.
+
+    Raises:
+        SettingsError: The plan names a device or an extent that no record has.
+    """
+    plan = plan or LockPlan()
+    newest = sorted(records, key=lambda record: (record.key.cache_state == "cold", record.created), reverse=True)
+    taken: dict[tuple[Any, ...], LockEntry] = {}
+    left: list[LeftOut] = []
+    devices = _devices(newest, plan)
+    sources = _sources(newest)
+    for record in newest:
+        entry = _entry(record, devices, plan)
+        reason = _why_left(record, entry, sources, taken, plan)
+        if reason is None:
+            taken[entry.place] = entry
+        else:
+            left.append(LeftOut(record, reason))
+    used = {entry.device for entry in taken.values()}
+    _check_names(list(taken.values()), plan)
+    entries = with_ranges(list(taken.values()), plan)
+    return Lockfile(tuple(device for device in devices.values() if device.alias in used), tuple(entries)), tuple(left)
+
+
+def updated(old: Lockfile, new: Lockfile, left: Iterable[LeftOut] = (), *, all_sources: bool = False) -> Lockfile:
+    """The entries of `new`, and those of `old` that they do not replace.
+
+    An entry is replaced by one for the same problem on the same device, and by any of the same kernel whose source is
+    another, unless `all_sources` is set. One that stays, and whose record was left out as unproven, is marked as that.
+
+    Raises:
+        LockfileError: One alias means different devices.
+    """
+    sources: dict[str, list[dict[str, str]]] = {}
+    for entry in new.entries:
+        sources.setdefault(entry.kernel, []).append(entry.source)
+    renamed = {_facts(device): device.alias for device in new.devices}
+    aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
+    unproven = {(each.record.id, each.record.run): each.record.unproven for each in left}
+    kept = [
+        _marked(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
+        for entry in old.entries
+        if all_sources or entry.kernel not in sources or entry.source in sources[entry.kernel]
+    ]
+    places = {_problem_of(entry) for entry in new.entries}
+    kept = [entry for entry in kept if _problem_of(entry) not in places]
+    devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
+    used = {entry.device for entry in (*kept, *new.entries)}
+    both = merged([new, Lockfile(devices, tuple(kept))])
+    return Lockfile(tuple(device for device in both.devices if device.alias in used), both.entries)
+
+
+def _marked(entry: LockEntry, unproven: str) -> LockEntry:
+    """An entry that says why its winner is unproven, as the records of earlier versions do not; else the entry."""
+    if not unproven:
+        return entry
+    measured = None if entry.measured is None else replace(entry.measured, gain=None)
+    return replace(entry, measured=measured, origin=replace(entry.origin, source=f"{UNPROVEN}{unproven}"))
+
+
+def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
+    problem, ranges, ignored = unkeyed(record.key.problem)
+    key, default_ms = record.key, record.default_timing
+    return LockEntry(
+        kernel=key.kernel,
+        device=devices[_identity_of(key.device)].alias,
+        label=key.label,
+        config=record.winner,
+        default=record.default,
+        measured=Measured(
+            cache_state=key.cache_state,
+            mode=record.mode,
+            median_ms=record.timing.median_ms,
+            default_ms=None if default_ms is None else default_ms.median_ms,
+            gain=None if record.unproven else record.gain,
+        ),
+        problem=problem,
+        ranges=ranges,
+        ignored=tuple(sorted({*ignored, *(name for name in plan.ignored if name in problem)})),
+        identity=dict(key.identity),
+        origin=EntryOrigin(
+            source=f"{UNPROVEN}{record.unproven}" if record.unproven else RECORDED,
+            record=record.id,
+            run=record.run,
+            created=record.created,
+            driver=key.device.get("driver"),
+            versions=dict(record.versions),
+        ),
+        call=record.call,
+    )
+
+
+def _why_left(
+    record: Record,
+    entry: LockEntry,
+    sources: Mapping[str, dict[str, str]],
+    taken: Mapping[tuple[Any, ...], LockEntry],
+    plan: LockPlan,
+) -> str | None:
+    if record.key.unknown is not None:
+        return f"its kernel cannot be told from others: {record.key.unknown}"
+    if record.unproven and not plan.unproven:
+        return f"unproven: {record.unproven}"
+    if not plan.all_sources and entry.source != sources[entry.kernel]:
+        return "its kernel has changed since: a newer record has another source"
+    if entry.place in taken:
+        return "another record is of the same problem"
+    return None
+
+
+def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
+    """The source of each kernel in its newest record."""
+    found: dict[str, tuple[str, dict[str, str]]] = {}
+    for record in newest:
+        source = {name: text for name, text in record.key.identity.items() if name in ("source", "grid")}
+        if record.key.kernel not in found or record.created > found[record.key.kernel][0]:
+            found[record.key.kernel] = (record.created, source)
+    return {kernel: source for kernel, (_, source) in found.items()}
+
+
+def _identity_of(device: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(device.get(name) for name in ("kind", "name", "arch", "units", "threads"))
+
+
+def _facts(device: LockedDevice) -> tuple[Any, ...]:
+    return device.kind, device.name, device.arch, device.units, device.threads
+
+
+def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...], LockedDevice]:
+    found: dict[tuple[Any, ...], LockedDevice] = {}
+    used: set[str] = set()
+    for facts in sorted({_identity_of(record.key.device) for record in records}, key=canonical_json):
+        kind, name, arch, units, threads = facts
+        alias = re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-") or "device"
+        alias = alias if alias not in used else f"{alias}-{len(used)}"
+        used.add(alias)
+        found[facts] = LockedDevice(
+            alias=alias, kind=str(kind), name=str(name), arch=arch, units=units, threads=threads,
+            also=tuple(plan.also.get(str(name), ())),
+        )  # fmt: skip
+    if unknown := set(plan.also) - {device.name for device in found.values()}:
+        names = ", ".join(sorted(device.name for device in found.values()))
+        raise SettingsError(f"no record is of {', '.join(sorted(unknown))}; there are {names or 'none'}")
+    return found
+
+
+def with_ranges(entries: Iterable[LockEntry], plan: LockPlan) -> list[LockEntry]:
+    """The entries with ranges by the plan's rules; its other parts are not used."""
+    families: dict[tuple[Any, ...], list[LockEntry]] = {}
+    for entry in entries:
+        families.setdefault(_family(entry), []).append(entry)
+    return [made for alike in families.values() for made in _family_with_ranges(alike, plan)]
+
+
+def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
+    """Refuse rules that are about nothing: a name that is misspelt would leave every entry without its range.
+
+    Raises:
+        SettingsError: No entry has an extent, or an argument, that the plan names.
+    """
+    extents = {name for entry in entries for name in extents_of(entry.problem)}
+    arguments = {name for entry in entries for name in entry.problem}
+    named = {name.strip() for given in plan.buckets for name in given.split(",")}
+    for what, strange, there in (
+        ("extent", named - extents, extents),
+        ("argument", {*plan.ignored} - arguments, arguments),
+    ):
+        if entries and strange:
+            listed = ", ".join(map(repr, sorted(strange)))
+            raise SettingsError(
+                f"no entry has the {what} {listed}; they have {', '.join(sorted(there))}",
+                hint="correct the name, or leave it out",
+            )
+
+
+def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
+    """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
+    extents = [extents_of(entry.problem) for entry in alike]
+    tied = {given: names for given in plan.buckets if (names := _tied(given, extents))}
+    points: dict[tuple[str, str], set[int]] = {}
+    for entry, values in zip(alike, extents, strict=True):
+        for given, names in tied.items():
+            points.setdefault((given, _rest(entry, names)), set()).add(values[names[0]])
+    made = []
+    for entry in alike:
+        own = {given: sorted(points[given, _rest(entry, names)]) for given, names in tied.items()}
+        rules = dict(zip(plan.buckets, plan.rules(own).buckets, strict=True))
+        mapper = Mapper(tuple(Bucket(names, rules[given].rule) for given, names in tied.items()))
+        made.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
+    return made
+
+
+def _family(entry: LockEntry) -> tuple[Any, ...]:
+    return entry.kernel, entry.device, canonical_json(entry.source), tuple(extents_of(entry.problem))
+
+
+def _tied(given: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """The extents that a rule is about: those named, or for a single name all that have its value in every problem."""
+    names = tuple(name.strip() for name in given.split(","))
+    if any(name not in alike[0] for name in names):
+        return ()
+    if len(names) > 1:
+        return names
+    return tuple(name for name in alike[0] if all(each[name] == each[names[0]] for each in alike))
+
+
+def _rest(entry: LockEntry, tied: tuple[str, ...]) -> str:
+    """What must be equal in problems that differ in these extents only."""
+    return canonical_json(rest_of(entry.problem, tied))
+
+
+def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
+    return entry.kernel, entry.device, canonical_json([dict(entry.problem), entry.source])
+
+
+def _rule(text: str, points: Sequence[int]) -> str | Rule:
+    kind, at, cap = text.strip().partition("@")
+    if kind != MEASURED:
+        return text
+    try:
+        return Nearest(tuple(points), float(cap) if at else _CAP)
+    except ValueError as error:
+        raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {MEASURED}@1.5") from error

@@ -1,0 +1,475 @@
+"""A lockfile: one file, kept in git, that pins the config of each kernel for each problem and device.
+
+It is read strictly: what was damaged or edited by hand is refused, and `accept_edits` takes it over. Nothing here
+launches, measures or imports torch; a look-up says which entry answers a key, or why none does.
+
+Schema history:
+    1  first form
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any, Literal
+
+import msgspec
+
+from triton_ops._paths import expanded
+from triton_ops.base import (
+    CHECKSUM,
+    DamagedError,
+    canonical_json,
+    locked,
+    read_named,
+    sealed,
+    unambiguous,
+    unsealed,
+    with_defaults,
+    write_named,
+)
+from triton_ops.exceptions import LockfileError, SpaceError
+from triton_ops.records.lock_entry import BY_HAND, LockedDevice, LockEntry
+from triton_ops.records.store import parse_object
+from triton_ops.space import config_from_json, config_to_json
+from triton_ops.values import Key
+
+_LINES = (
+    ("kernel", "device", "label"), ("config",), ("default",), ("measured",), ("problem",), ("ranges",), ("ignored",),
+    ("identity",), ("origin",), ("call",), (CHECKSUM,),
+)  # fmt: skip
+_MARK = re.compile(r"^(<<<<<<< [^\n]*\n|>>>>>>> ?[^\n]*\n)", re.MULTILINE)
+_BETWEEN = re.compile(r"^(?:=======|\|\|\|\|\|\|\| [^\n]*|\|\|\|\|\|\|\|)\n", re.MULTILINE)
+_SEAL = re.compile(rf'\s*"{CHECKSUM}": "[0-9a-f]*"\s*')
+
+
+def text_of(content: Mapping[str, Any]) -> str:
+    """The JSON text of a lockfile's content, with the fields of each entry in the same lines."""
+    lines = ["{", *(f"  {_pair(content, name)}," for name in ("kind", "schema_version"))]
+    lines += _block("devices", [f"    {_json(device)}" for device in content["devices"]])
+    lines += _block("entries", [_entry(entry) for entry in content["entries"]])
+    return "\n".join([*lines, f"  {_pair(content, CHECKSUM)}", "}"]) + "\n"
+
+
+def has_conflicts(text: str | bytes) -> bool:
+    """Whether a line begins with the mark of a conflict. No value does that: in JSON's texts line ends are escaped."""
+    if isinstance(text, bytes):
+        return re.search(rb"^<<<<<<< ", text, re.MULTILINE) is not None
+    return re.search(r"^<<<<<<< ", text, re.MULTILINE) is not None
+
+
+def without_conflicts(text: str) -> str:
+    """The text in which conflicts that are only about the checksum of the whole are settled, whatever it was.
+
+    Raises:
+        LockfileError: Another conflict is left.
+    """
+    outside, *rest = _MARK.split(text)
+    parts = [outside]
+    conflict: list[str] = []  # what has come of one, from its first mark on
+    for mark, after in zip(rest[::2], rest[1::2], strict=True):
+        if conflict and mark.startswith(">"):
+            parts += [_settled("".join(conflict[1:])), after]
+            conflict = []
+        elif conflict or mark.startswith("<"):
+            conflict += [mark, after]
+        else:
+            parts += [mark, after]
+    return "".join([*parts, *conflict])
+
+
+def _settled(conflict: str) -> str:
+    sides = _BETWEEN.split(conflict)
+    if not all(_SEAL.fullmatch(side) for side in sides):
+        raise LockfileError(
+            "a merge left a conflict between entries",
+            hint="keep the entries that you want, remove the marks, then run this again",
+        )
+    return sides[0]
+
+
+def _block(name: str, items: list[str]) -> list[str]:
+    return [f'  "{name}": [', ",\n".join(items), "  ],"] if items else [f'  "{name}": [],']
+
+
+def _entry(entry: Mapping[str, Any]) -> str:
+    rows = [", ".join(_pair(entry, name) for name in names) for names in _LINES if names[0] in entry]
+    return "    {" + ",\n     ".join(rows) + "}"
+
+
+def _pair(content: Mapping[str, Any], name: str) -> str:
+    return f"{_json(name)}: {_json(content[name])}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+KIND = "triton-ops lock"
+SCHEMA_VERSION = 1
+DEFAULT_NAME = "triton-ops.lock.json"
+_LARGEST_BYTES = 64 << 20  # 30,000 entries
+_STILL_S = 0.05  # a file that no writer has changed for so long is not being written
+_LOOK_S = 0.005
+_BUSY_S = 2.0  # a file that is refused and goes on changing is read again for so long
+_EDITED_S = 60.0  # another writer is waited for; reading and writing the largest lockfile takes seconds
+_REFRESH = "`triton-ops lock --refresh` accepts edits by hand; else take the file from where it came"
+
+Rung = Literal["exact", "range"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pinned:
+    """The answer of a lockfile.
+
+    Attributes:
+        entry: The entry that answers.
+        rung: `exact` if it was found for this very problem, `range` if the problem lies in one of its ranges.
+        borrowed_from: The device of the entry, where it is another one and that was asked for; else None.
+        drift: Versions and the driver that changed since the entry was found, each as `name: then | now`.
+    """
+
+    entry: LockEntry
+    rung: Rung
+    borrowed_from: LockedDevice | None = None
+    drift: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"lockfile, {self.rung}: ({self.entry.config}) found for {self.entry.label or self.entry.problem}"]
+        if self.borrowed_from is not None:
+            parts.append(f"borrowed from {self.borrowed_from.name}")
+        unproven = [f"unproven: {why}"] if (why := self.entry.origin.unproven) else []
+        return "; ".join([*parts, *unproven, *self.drift])
+
+
+@dataclass(frozen=True)
+class Lockfile:
+    """The content of a lockfile: devices by alias, and entries in a stable order.
+
+    Raises:
+        LockfileError: Two devices have one alias, an entry names none of them, or two entries answer the same problems.
+    """
+
+    devices: tuple[LockedDevice, ...] = ()
+    entries: tuple[LockEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "devices", tuple(sorted(self.devices, key=lambda device: device.alias)))
+        object.__setattr__(self, "entries", tuple(sorted(self.entries, key=lambda entry: entry.place)))
+        aliases = [device.alias for device in self.devices]
+        if len({*aliases}) != len(aliases):
+            raise LockfileError(f"two devices have one alias, among {', '.join(aliases)}", hint="name them differently")
+        unknown = {entry.device for entry in self.entries} - {*aliases}
+        if unknown:
+            raise LockfileError(f"entries name the devices {', '.join(sorted(unknown))}, which are not listed")
+        for one, other in zip(self.entries, self.entries[1:], strict=False):
+            if one.place == other.place:
+                raise LockfileError(
+                    f"two entries of {one.kernel} on {one.device} are for one problem: {one.label or one.problem}",
+                    hint="keep one of the two, and run `triton-ops lock --refresh`",
+                )
+
+    @cached_property
+    def digest(self) -> str:
+        """The checksum of the content: equal files have equal digests, so that processes can compare what they pin."""
+        return str(_contents(self)[CHECKSUM])
+
+    @cached_property
+    def _of_kernel(self) -> dict[str, tuple[LockEntry, ...]]:
+        found: dict[str, list[LockEntry]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.kernel, []).append(entry)
+        return {kernel: tuple(entries) for kernel, entries in found.items()}
+
+    @cached_property
+    def _device(self) -> dict[str, LockedDevice]:
+        return {device.alias: device for device in self.devices}
+
+    def find(self, key: Key, *, borrow: bool = False) -> Pinned | None:
+        """The entry that answers `key`; None if none does. `why_not` has the reason.
+
+        An entry for the very problem comes first, then the one whose problem is nearest, by the ratios of the extents,
+        among those with a range around it. Ranges are compared with the problem as it is.
+
+        Args:
+            key: The kernel, its problem and the device. The cache state and tolerances are not compared.
+            borrow: Whether an entry of another device may answer, after all of this device.
+
+        Cost: looks at every entry of the kernel: 6 µs each. Not for each launch.
+        """
+        found = [
+            self._pinned(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
+        ]
+        usable = [pinned for pinned in found if borrow or pinned.borrowed_from is None]
+        return min(usable, key=lambda pinned: _rank(pinned, key), default=None)
+
+    def why_not(self, key: Key) -> str:
+        """Why no entry of this device answers `key`, as one sentence; what the nearest entries lack."""
+        entries = self._of_kernel.get(key.kernel)
+        if not entries:
+            return f"the lockfile has no entry of {key.kernel}"
+        here = [entry for entry in entries if self._device[entry.device].why_not(key.device) is None]
+        if not here:
+            device = self._device[entries[0].device]
+            return f"the lockfile has no entry of {key.kernel} for this device: {device.why_not(key.device)}"
+        reasons = list(dict.fromkeys(reason for entry in here if (reason := entry.why_not(key)) is not None))
+        more = f", and {len(reasons) - 1} further reasons" if len(reasons) > 1 else ""
+        return f"none of {len(here)} entries of {key.kernel} answers: {reasons[0]}{more}" if reasons else "one answers"
+
+    def _pinned(self, entry: LockEntry, key: Key) -> Pinned:
+        device = self._device[entry.device]
+        return Pinned(
+            entry=entry,
+            rung="exact" if entry.is_exact(key) else "range",
+            borrowed_from=None if device.why_not(key.device) is None else device,
+            drift=entry.drift(key),
+        )
+
+
+def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, float, bool]:
+    entry = pinned.entry
+    return pinned.borrowed_from is not None, pinned.rung != "exact", entry.distance(key), not entry.source
+
+
+def dumps(lock: Lockfile) -> str:
+    """The text of a lockfile: one entry per few lines, so that changes can be read and merged."""
+    return text_of(_contents(lock))
+
+
+def loads(text: str | bytes) -> Lockfile:
+    """The lockfile in a text.
+
+    Raises:
+        LockfileError: The text is no lockfile of this version, was damaged or edited by hand, or is not well formed.
+    """
+    content = _object(text)
+    _judge_seals(content)
+    return _built(content)
+
+
+def read_lockfile(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lockfile:
+    """The lockfile in a file; see `loads`.
+
+    A file that is refused while it changes, or that is put there just then, is read again: some programs write in
+    place, or remove a file before they put another one there.
+
+    Args:
+        path: The file.
+        or_empty: Whether a file that is not there counts as one without entries.
+
+    Raises:
+        LockfileError: The file cannot be read, or is refused by `loads`; the message names it.
+
+    Cost: a file that is refused is watched for 50 ms, and read again for 2 s as long as it changes.
+    """
+    where = expanded(path)
+    until_s, still = time.monotonic() + _BUSY_S, None  # what the file was when nobody had changed it for a while
+    while True:
+        before = state_of(where)
+        try:
+            return loads(_text_in(where))
+        except LockfileError as error:
+            if before != still and time.monotonic() < until_s:
+                still = None if _changes(where, before) else before
+                continue
+            if or_empty and not os.path.exists(where):  # noqa: PTH110 - False, too, where it cannot be told
+                return Lockfile()
+            raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
+
+
+def state_of(path: str | os.PathLike[str]) -> tuple[int, ...]:
+    """What is another one after a regular file was written or replaced; empty for what is no such file."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - beside the other calls of `os`
+    except OSError:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) if S_ISREG(status.st_mode) else ()
+
+
+def _changes(path: Path, before: tuple[int, ...]) -> bool:
+    """Whether a file is another one than it was, or becomes one within a moment."""
+    until_s = time.monotonic() + _STILL_S
+    while state_of(path) == before:
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def write_lockfile(lock: Lockfile, path: str | os.PathLike[str]) -> None:
+    """Write a lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
+
+    What others have written since it was read is replaced too; inside of `editing`, nobody has.
+
+    Raises:
+        LockfileError: The file cannot be written.
+    """
+    target = expanded(path)
+    try:
+        write_named(target, dumps(lock))
+    except OSError as error:
+        reason = error.strerror or error
+        raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
+
+
+@contextmanager
+def editing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let nobody else edit a lockfile meanwhile, so that nothing is lost between its reading and its writing.
+
+    It holds for those who use it too, as the commands do, in other threads and processes of this machine. The lock is
+    that of the file's folder: who holds it edits no other lockfile there. A lock that cannot be had within a minute is
+    a warning.
+    """
+    folder = Path(os.path.realpath(Path(path).expanduser())).parent
+    with locked(folder, None, wait_s=_EDITED_S, poll_s=_LOOK_S):
+        yield
+
+
+def accept_edits(path: str | os.PathLike[str]) -> tuple[Lockfile, tuple[LockEntry, ...]]:
+    """The content of an edited or merged lockfile, and the entries that were edited, whose origin now says so.
+
+    Conflicts that a merge left in the checksum of the whole file are settled; others are for a person. Nothing is
+    written.
+
+    Raises:
+        LockfileError: The file cannot be read, has other conflicts, or is not well formed.
+    """
+    where = expanded(path)
+    try:
+        content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
+        lock = _built(_resealed(content))
+    except LockfileError as error:
+        raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
+    return lock, tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
+
+
+def merged(locks: Iterable[Lockfile]) -> Lockfile:
+    """The entries of several lockfiles; where two are for one problem, that of the earlier lockfile.
+
+    Raises:
+        LockfileError: One alias means different devices in two of them.
+    """
+    devices: dict[str, LockedDevice] = {}
+    entries: dict[tuple[Any, ...], LockEntry] = {}
+    for lock in locks:
+        for device in lock.devices:
+            known = devices.setdefault(device.alias, device)
+            if replace(known, also=()) != replace(device, also=()):
+                raise LockfileError(
+                    f"{device.alias} is {known.name} in one lockfile and {device.name} in another",
+                    hint="name one of them differently: lock --alias",
+                )
+            devices[device.alias] = replace(known, also=tuple(dict.fromkeys((*known.also, *device.also))))
+        for entry in lock.entries:
+            entries.setdefault(entry.place, entry)
+    return Lockfile(tuple(devices.values()), tuple(entries.values()))
+
+
+def _contents(lock: Lockfile) -> dict[str, Any]:
+    """The lockfile as plain JSON values. It is turned into text and back, since readers take the checksum of that."""
+    content = msgspec.to_builtins(lock, enc_hook=config_to_json)
+    plain = json.loads(canonical_json(content))
+    entries = [sealed(entry if entry["call"] is not None else _without_call(entry)) for entry in plain["entries"]]
+    head = {"kind": KIND, "schema_version": SCHEMA_VERSION, "devices": plain["devices"]}
+    return {**head, "entries": entries, CHECKSUM: sealed({**head, "entries": entries})[CHECKSUM]}
+
+
+def _without_call(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry without the field that only those of decorated kernels have."""
+    return {name: value for name, value in entry.items() if name != "call"}
+
+
+def _text_in(path: Path) -> bytes:
+    try:
+        return read_named(path, _LARGEST_BYTES)
+    except OSError as error:
+        raise LockfileError(f"it cannot be read: {error.strerror or error}", hint="name a lockfile") from error
+
+
+def _object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object of a lockfile of this version; its checksums are not judged."""
+    if has_conflicts(text):
+        raise LockfileError("a merge left conflicts in it", hint="settle them, then run `triton-ops lock --refresh`")
+    try:
+        content = parse_object(text)
+        unambiguous(text)
+    except Exception as error:
+        raise LockfileError(f"it is no lockfile: {error}", hint="`triton-ops lock` writes one") from error
+    if content.get("kind") != KIND:
+        raise LockfileError(f"its kind is {content.get('kind')!r}, not {KIND!r}", hint="check the path")
+    version = content.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        raise LockfileError(
+            f"it has schema version {version!r}; this triton-ops reads {SCHEMA_VERSION}",
+            hint="upgrade triton-ops, or write it again with `triton-ops lock`",
+        )
+    entries = content.get("entries")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise LockfileError("it has no list of entries", hint="`triton-ops lock` writes one")
+    return content
+
+
+def _judge_seals(content: Mapping[str, Any]) -> None:
+    edited = [entry for entry in content["entries"] if _damage(entry) is not None]
+    if edited:
+        named = ", ".join(f"{entry.get('kernel')} {entry.get('label') or ''}".rstrip() for entry in edited[:3])
+        more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
+        raise LockfileError(f"entries were damaged or edited by hand: {named}{more}", hint=_REFRESH)
+    damage = _damage(content)
+    if damage is not None:
+        raise LockfileError(f"{damage}, though each entry is whole: some were removed or added", hint=_REFRESH)
+
+
+def _damage(content: Mapping[str, Any]) -> str | None:
+    try:
+        unsealed(content)
+    except DamagedError as error:
+        return str(error)
+    return None
+
+
+def _resealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content in which entries that were edited say so."""
+    return {
+        **content,
+        "entries": [entry if _damage(entry) is None else _by_hand(entry) for entry in content["entries"]],
+    }
+
+
+def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
+    origin = entry.get("origin")
+    return {**entry, "origin": {**origin, "source": BY_HAND} if isinstance(origin, dict) else {"source": BY_HAND}}
+
+
+def _built(content: Mapping[str, Any]) -> Lockfile:
+    known = {"kind", "schema_version", CHECKSUM, "devices", "entries"}
+    _only(content, known, "it")
+    plain = [{name: value for name, value in entry.items() if name != CHECKSUM} for entry in content["entries"]]
+    for entry in plain:
+        _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
+    try:
+        found = msgspec.convert(
+            {"devices": content.get("devices"), "entries": plain}, Lockfile, dec_hook=config_from_json
+        )
+    except LockfileError:
+        raise
+    except (msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError) as error:
+        raise LockfileError(f"it is not well formed: {error}", hint="`triton-ops lock` writes one") from error
+    return with_defaults(found)
+
+
+def _only(content: Mapping[str, Any], known: set[str], what: str) -> None:
+    unknown = sorted(map(str, set(content) - known))
+    if unknown:
+        raise LockfileError(
+            f"{what} has the unknown fields {', '.join(unknown)}; known are {', '.join(sorted(known))}",
+            hint="remove them, or upgrade triton-ops",
+        )

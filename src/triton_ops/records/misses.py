@@ -1,0 +1,281 @@
+"""Problems that no record answered while something was serving: noted without waiting, ranked, and tuned later.
+
+`note_miss` appends to a queue in memory and returns. A thread of its own writes what has come together to one file in
+the cache folder, less and less often; nothing of it can hold up a launch, and what cannot be written is given up.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from triton_ops import settings
+from triton_ops.base import AppendedFile, Count, Milliseconds, atomic_write, canonical_json, locked, sealed, whole_lines
+from triton_ops.records.log_lines import readable
+from triton_ops.records.record import NotedCall
+from triton_ops.values import Key
+
+FILE = "misses.jsonl"
+MOST_PROBLEMS = 1000  # in the file, after it was gone through
+_LARGEST_BYTES = 4 << 20  # it is gone through when it is larger: about 4,000 lines
+_READ_BYTES = 8 * _LARGEST_BYTES
+_WAITING = 10_000  # notes that wait to be written; further ones push out the oldest
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
+_UNREAD = "their problems are not in the list; delete those lines, or the file, if nobody needs them"
+_LOSS = "problems that are not served meanwhile will not be in the list"
+
+_log = logging.getLogger("triton_ops")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Miss:
+    """A problem that nothing answered.
+
+    Attributes:
+        key: The problem, with kernel, device and versions.
+        count: How often it was asked for.
+        expected_ms: What one launch is expected to take; None if nobody could tell.
+        first: When it was first noted, UTC.
+        last: When it was last noted, UTC.
+        call: The first call that missed, of a decorated kernel; None for an operation, and where a call cannot be
+            described.
+    """
+
+    key: Key
+    count: int
+    expected_ms: float | None = None
+    first: str = ""
+    last: str = ""
+    call: NotedCall | None = None
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the file: further askings of one problem."""
+
+    key: Key
+    count: Count
+    expected_ms: Milliseconds | None = None
+    first: str = ""
+    at: str = ""
+    call: NotedCall | None = None
+
+
+class Harvest:
+    """The misses of one process, on their way to the file of a cache folder. Safe to share among threads.
+
+    Args:
+        folder: The cache folder; it is made when the first miss is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self._queue: deque[tuple[Key, float | None, NotedCall | None]] = deque(maxlen=_WAITING)
+        self._file = AppendedFile(self.path, _LOSS, gaps=True)
+        self._wake = threading.Event()
+        self._writing = threading.Lock()
+        self._starting = threading.Lock()
+        self._started = False
+
+    def note(self, key: Key, expected_ms: float | None = None, call: NotedCall | None = None) -> None:
+        """Note that nothing answered `key`; the first note of a process starts the thread that writes.
+
+        Cost: a microsecond; the first takes a tenth of a millisecond.
+        """
+        self._queue.append((key, expected_ms, call))
+        if not self._started:
+            self._start()
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _start(self) -> None:
+        """Start the thread that writes; where none can be started, the next note tries again."""
+        if self._starting.acquire(blocking=False):
+            try:
+                if not self._started:
+                    threading.Thread(target=self._write_now_and_then, name="triton-ops misses", daemon=True).start()
+                self._started = True
+            except RuntimeError:
+                pass  # at the latest the end of the process writes what waits
+            finally:
+                self._starting.release()
+
+    def flush(self) -> None:
+        """Write what is waiting; what cannot be written is lost, with one warning until something is written again."""
+        with self._writing:
+            self._write()
+
+    def _write_now_and_then(self) -> None:
+        wait_s = _FIRST_WAIT_S
+        while True:
+            self._wake.wait()
+            threading.Event().wait(wait_s)  # further notes come together meanwhile
+            self._wake.clear()
+            self.flush()
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _write(self) -> None:
+        keys: dict[str, Key] = {}
+        counts: Counter[str] = Counter()
+        expected: dict[str, float | None] = {}
+        calls: dict[str, NotedCall | None] = {}
+        while self._queue:
+            key, expected_ms, call = self._queue.popleft()
+            calls[key.id] = calls.get(key.id) or call
+            keys[key.id] = key
+            counts[key.id] += 1
+            expected[key.id] = expected.get(key.id) if expected_ms is None else expected_ms
+        now = _now()
+        for key_id, key in keys.items():
+            miss = Miss(
+                key=key, count=counts[key_id], expected_ms=expected[key_id], first=now, last=now, call=calls[key_id]
+            )
+            try:
+                self._file.append(_line(miss), durable=False)
+            except TypeError as error:  # a value in the key is none that JSON has
+                _log.warning("a miss of %s cannot be noted: %s", key.kernel, error)
+        size = 0
+        with contextlib.suppress(OSError):  # it could not be written, or is being shortened
+            size = self.path.stat().st_size if keys else 0
+        if size > _LARGEST_BYTES:
+            shorten(self.path.parent)
+
+
+_harvests: dict[Path, Harvest] = {}
+
+
+def note_miss(
+    key: Key, expected_ms: float | None = None, folder: Path | None = None, call: NotedCall | None = None
+) -> None:
+    """Note that nothing answered `key`; it never waits, and never raises.
+
+    Args:
+        key: The problem, with kernel, device and versions.
+        expected_ms: What one launch is expected to take; None if nobody can tell.
+        folder: The cache folder; None takes `TRITON_OPS_CACHE_DIR`, else the user's.
+        call: The call of a decorated kernel.
+    """
+    where = settings.cache_dir() if folder is None else folder
+    harvest = _harvests.get(where)
+    if harvest is None:
+        harvest = _harvests.setdefault(where, Harvest(where))
+    harvest.note(key, expected_ms, call)
+
+
+def flush_misses() -> None:
+    """Write what every harvest of this process has waiting. It happens by itself when the process ends."""
+    for harvest in tuple(_harvests.values()):
+        harvest.flush()
+
+
+def read_misses(folder: Path) -> list[Miss]:
+    """The misses in a cache folder, each problem once, those first that cost most: count times expected time.
+
+    Where nobody could tell the time, the median of the known ones is taken. Lines that cannot be read are left out with
+    one warning, and so is a file that cannot be read.
+    """
+    path = folder / FILE
+    try:
+        lines = list(readable(path, whole_lines(path, _READ_BYTES), _Line, loss=_UNREAD))
+    except OSError as error:
+        _log.warning("%s cannot be read: %s", path, error.strerror or error)
+        return []
+    return ranked(_together(lines))
+
+
+def ranked(misses: Iterable[Miss]) -> list[Miss]:
+    """The misses in the order of what they cost; equal ones in the order of their keys."""
+    found = list(misses)
+    cost = costs(found)
+    return sorted(found, key=lambda miss: (-cost[miss.key.id], miss.key.id))
+
+
+def costs(misses: Iterable[Miss]) -> dict[str, float]:
+    """What each miss costs, by the id of its key: count times expected milliseconds, as `read_misses` takes them."""
+    found = list(misses)
+    usual_ms = median([miss.expected_ms for miss in found if miss.expected_ms is not None] or [1.0])
+    return {miss.key.id: miss.count * (usual_ms if miss.expected_ms is None else miss.expected_ms) for miss in found}
+
+
+def forget_misses(folder: Path, served: Iterable[str]) -> int:
+    """Take the problems with these key ids out of the file, and return how many were in it."""
+    gone = set(served)
+    with locked(folder, "misses.lock"):
+        found = read_misses(folder)
+        kept = [miss for miss in found if miss.key.id not in gone]
+        if len(kept) < len(found):
+            _rewrite(folder / FILE, kept)
+    return len(found) - len(kept)
+
+
+def clear_misses(folder: Path) -> list[Miss]:
+    """Empty the list, and return what was in it. A file in which no line can be read is left as it is."""
+    with locked(folder, "misses.lock"):
+        found = read_misses(folder)
+        if found:
+            _rewrite(folder / FILE, [])
+    return found
+
+
+def shorten(folder: Path) -> None:
+    """Write each problem once, and only those that cost most; misses noted meanwhile may be lost. Never waits."""
+    with locked(folder, "misses.lock", wait_s=0.0) as held:
+        if held:
+            _rewrite(folder / FILE, read_misses(folder)[:MOST_PROBLEMS])
+
+
+def _rewrite(path: Path, misses: list[Miss]) -> None:
+    try:
+        atomic_write(path, "".join(f"{canonical_json(sealed(_line(miss)))}\n" for miss in misses))
+    except OSError as error:
+        _log.warning("%s cannot be written: %s", path, error.strerror or error)
+
+
+def _line(miss: Miss) -> dict[str, object]:
+    return {
+        "key": msgspec.to_builtins(miss.key),
+        "count": miss.count,
+        "expected_ms": miss.expected_ms,
+        "first": miss.first,
+        "at": miss.last,
+        **({} if miss.call is None else {"call": msgspec.to_builtins(miss.call)}),
+    }
+
+
+def _together(lines: Iterable[_Line]) -> list[Miss]:
+    found: dict[str, Miss] = {}
+    for line in lines:
+        known = found.get(line.key.id)
+        first = line.first or line.at
+        found[line.key.id] = Miss(
+            key=line.key,
+            count=line.count + (known.count if known else 0),
+            expected_ms=known.expected_ms if known and line.expected_ms is None else line.expected_ms,
+            first=min(first, known.first) if known else first,
+            last=max(line.at, known.last) if known else line.at,
+            call=(known.call if known else None) or line.call,
+        )
+    return list(found.values())
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _begin_anew() -> None:
+    """In a forked child: the parent writes what it has noted, and its thread is not here."""
+    _harvests.clear()
+
+
+atexit.register(flush_misses)
+os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,96 @@
+"""The quarantine: configs that crashed or hung are remembered, and no later tune of the same problem runs them again.
+
+The cache folder holds one file for each problem and environment. The kernel's source, the compiler, the device and the
+driver determine the file's name, so that configs are tried again after a new driver or a mended kernel. Whoever wants
+them tried again sooner deletes the file.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from triton_ops.base import AppendedFile, fingerprint, folder_within, whole_lines
+from triton_ops.records.log_lines import readable
+from triton_ops.space import Config
+from triton_ops.values import Key, Status, Trial
+
+_log = logging.getLogger("triton_ops")
+
+DANGEROUS = frozenset({Status.CRASH, Status.TIMEOUT})
+QUARANTINE_FOLDER = "quarantine"
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the file: a config that crashed or hung, why, and when by UTC."""
+
+    config: Config
+    status: Literal["crash", "timeout"]
+    error: str
+    at: str
+
+    @property
+    def trial(self) -> Trial:
+        """The entry as a trial."""
+        return Trial(self.config, Status(self.status), error=f"quarantined since {self.at}: {self.error}")
+
+
+class Quarantine:
+    """The configs of one problem in one environment that crashed or hung.
+
+    Args:
+        path: The file; None makes a quarantine that stays empty.
+        root: The cache folder that holds the file; None where the file's folder was chosen by somebody.
+    """
+
+    def __init__(self, path: Path | None, root: Path | None = None) -> None:
+        self._path = path
+        self._root = root
+        loss = "configs that crash or hang will be run again by the next tune"
+        self._file = AppendedFile(path, loss, root, gaps=True)
+        self._held = {trial.config: trial for trial in self._read()}
+
+    def held(self, config: Config) -> Trial | None:
+        """A trial that says how the config ended before; None if the config is not in quarantine."""
+        return self._held.get(config)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, trial: Trial) -> None:
+        """Put the config of a trial in quarantine if the trial crashed or hung; it is on disk when this returns."""
+        if self._path is None or trial.status not in DANGEROUS or trial.config in self._held:
+            return
+        self._held[trial.config] = trial
+        entry = {
+            "config": dict(trial.config),
+            "status": trial.status.value,
+            "error": trial.error,
+            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        }
+        self._file.append(entry)
+
+    def _read(self) -> list[Trial]:
+        if self._path is None:
+            return []
+        try:
+            if self._root is not None:
+                folder_within(self._root, self._path.parent)
+            entries = readable(self._path, whole_lines(self._path), _Entry, loss="their configs are run again")
+            return [entry.trial for entry in entries]
+        except OSError as error:
+            reason = error.strerror or error
+            _log.warning("%s cannot be read (%s): configs that crashed will be run again", self._path, reason)
+            return []
+
+
+def quarantine_of(folder: Path | None, key: Key) -> Quarantine:
+    """The quarantine for a key in a cache folder; without a folder nothing is remembered."""
+    if folder is None:
+        return Quarantine(None)
+    parts = [key.kernel, dict(key.problem), dict(key.identity), dict(key.device)]
+    return Quarantine(folder / QUARANTINE_FOLDER / f"{fingerprint(parts)}.jsonl", folder)

@@ -1,0 +1,218 @@
+"""The look-up of a stored winner: one key names one file, and one function says whether its record holds."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from triton_ops import settings
+from triton_ops._paths import expanded
+from triton_ops.backend import Kernel, Operation, source_of
+from triton_ops.exceptions import CacheError
+from triton_ops.records.layered import open_store, shared_folders
+from triton_ops.records.record import Record
+from triton_ops.records.store import RECORDS, Store
+from triton_ops.request import TuneRequest, make_request, with_configs
+from triton_ops.space import ConfigSpace, as_space
+from triton_ops.values import Argument, Key, Tolerance
+
+if TYPE_CHECKING:
+    from triton_ops.request import Effort
+
+
+_log = logging.getLogger("triton_ops")
+
+
+def recall(
+    target: Operation | Kernel | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    space: Any = None,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
+    cold: bool = True,
+    cache_dir: str | Path | None = None,
+) -> Record | None:
+    """The record of an earlier `tune` of this problem; None if there is none that holds. Nothing is run or compiled.
+
+    Args:
+        target: As for `tune`.
+        args: Positional arguments of every call of the kernel.
+        kwargs: Keyword arguments of every call of the kernel.
+        space: The space in which the winner must have been found; None takes the winner of any space, in which members
+            of an `Enum` are names.
+        shape: Extents of an operation's problem; None takes its defaults.
+        dtype: Dtype of an operation's problem; None takes its default.
+        device: `cpu`, `cuda` or `cuda:N`; None as for `tune`.
+        reference: What the record must have been checked against; None takes the operation's, if it has one.
+        tolerance: The tolerance with which the winner was found, as for `tune`.
+        check: The comparison with which the winner was found, as for `tune`.
+        cold: Whether the winner was measured with cold caches.
+        cache_dir: Folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder. A missing folder
+            is not made.
+
+    Returns:
+        The record with its winner, times and what it was checked against; None if none holds.
+
+    Raises:
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError, CacheError: As for `tune`.
+
+    Cost: reads one file.
+    """
+    target, space = with_configs(target, space)
+    request = make_request(
+        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
+        check=check,
+    )  # fmt: skip
+    folder = cache_folder(cache_dir)
+    if not may_have_records(folder):
+        return None
+    key = key_of(request, cold=cold)
+    searched = None if space is None else as_space(space)
+    record = recalled(key, store_in(folder), space=searched, reference=request.reference)
+    if record is None or searched is None or not searched.members:
+        return record
+    return replace(record, winner=record.winner.with_members(searched.members))
+
+
+def key_of(request: TuneRequest, *, cold: bool = True, keyed: Mapping[str, Argument] | None = None) -> Key:
+    """The key of the record that answers a request; `keyed` stands in it in place of the request's problem."""
+    key = Key.of(request.problem, request.kernel.identity, request.device, cold=cold, held_to=request.held_to)
+    return key if keyed is None else replace(key, problem=keyed)
+
+
+def recalled(
+    key: Key,
+    store: Store[Record],
+    *,
+    space: ConfigSpace | None = None,
+    enough: Callable[[Record], bool] | None = None,
+    reference: Callable[..., Any] | None = None,
+) -> Record | None:
+    """The stored record of a key; None if there is none that holds for this space, run and reference.
+
+    Args:
+        key: The key of the record. A key with an unknown part has no record.
+        store: The store in which the record is looked up.
+        space: The config space in which the winner was found, and which still allows it; None takes any.
+        enough: Whether the run that found the winner was thorough enough; None takes any.
+        reference: The reference against which the winner was checked; None takes any.
+    """
+    if key.unknown is not None:
+        tell_unknown(key)
+        return None
+    record = store.get(key.id)
+    if record is None or (enough is not None and not enough(record)):
+        return None
+    if reference is not None and record.verified.reference != reference_fingerprint(reference):
+        return None
+    if space is not None and (record.space != space.fingerprint or space.why_not(record.winner) is not None):
+        return None
+    return record
+
+
+def reference_fingerprint(reference: Callable[..., Any] | None) -> str | None:
+    """The fingerprint of a reference's source; an empty text, which no record has, if it cannot be told from others."""
+    if reference is None:
+        return None
+    source = source_of(reference)
+    return source.fingerprint if source.unknown is None else ""
+
+
+def cache_folder(cache_dir: str | Path | None) -> str:
+    """The absolute path of the folder of records; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
+
+    Raises:
+        CacheError: `cache_dir` is no path, or it is relative to a current folder that is gone.
+    """
+    if cache_dir is not None and not isinstance(cache_dir, (str, os.PathLike)):
+        raise CacheError(
+            f"cache_dir is {cache_dir!r}; it must be a folder's path, as text or as a Path",
+            hint="leave it out to take TRITON_OPS_CACHE_DIR, else the user's cache folder",
+        )
+    folder = os.fspath(settings.cache_dir() if cache_dir is None else cache_dir)
+    if folder.startswith("~"):
+        folder = str(expanded(folder))
+    try:
+        return os.path.abspath(folder)  # noqa: PTH100 - as above
+    except OSError as error:
+        raise CacheError(
+            f"the current folder is gone, in which {folder} would be", hint="name an absolute folder, or go elsewhere"
+        ) from error
+
+
+def may_have_records(folder: str) -> bool:
+    """Whether a look-up has anything to look at: the folder of records, or a shared one."""
+    return os.path.isdir(folder) or bool(shared_folders())  # noqa: PTH112 - as text: a path object takes longer
+
+
+def cache_path(key: Key, cache_dir: str | Path | None) -> Path:
+    """The file that holds the record of a key, if there is one."""
+    return Path(cache_folder(cache_dir)) / f"{key.id}.{RECORDS.suffix}.json"
+
+
+def store_in(folder: str) -> Store[Record]:
+    """The store of a folder, one for each process: records that a read-only folder does not take stay in its memory.
+
+    After the folder the shared ones are asked, which are never changed. A folder that is missing is not made, and
+    counts as empty, as long as there are shared ones.
+    """
+    shared = shared_folders()
+    return _store(folder, shared, read_only=bool(shared) and not os.path.isdir(folder))  # noqa: PTH112 - as above
+
+
+@lru_cache(maxsize=32)
+def _store(folder: str, shared: tuple[str, ...], *, read_only: bool) -> Store[Record]:
+    return open_store(folder, *shared, read_only=read_only)
+
+
+def tell_unknown(key: Key) -> None:
+    """Warn once in a process that winners of a kernel are not remembered, and why."""
+    _tell_once(key.kernel, unknown_note(key))
+
+
+def unknown_note(key: Key) -> str:
+    """Why the winner of a key with an unknown part is not remembered."""
+    return f"the winner is not remembered, since the kernel or its arguments cannot be told from others: {key.unknown}"
+
+
+@lru_cache(maxsize=256)
+def _tell_once(kernel: str, why: str) -> None:
+    _log.warning("%s: %s", kernel, why)
+
+
+def covers(record: Record, asked: Effort) -> bool:
+    """Whether a stored winner answers a request: its run had at least this effort, and no smaller budget ended it.
+
+    One that its tune has left undecided does not, as long as a further tune may decide.
+    """
+    if record.goes_on:
+        return False
+    if record.effort != asked.name and not _is_greater(record.effort, asked.name):
+        return False
+    limits = record.budget
+    enough = _least(asked.budget.trials) <= _least(limits.trials) and _least(asked.budget.seconds) <= _least(
+        limits.seconds
+    )
+    return record.stopped in ("complete", "settled") or enough
+
+
+def _is_greater(name: str, other: str) -> bool:
+    """Whether both are names of shipped efforts, and the first is the greater."""
+    order = settings.EFFORTS
+    return name in order and other in order and order.index(name) > order.index(other)
+
+
+def _least(limit: float | None) -> float:
+    return math.inf if limit is None else limit

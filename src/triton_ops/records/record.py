@@ -1,0 +1,221 @@
+"""A record: the result of a finished tune, readable by people and by every later version.
+
+Schema history:
+    1  first form
+    2  one id for each problem: the key holds the cache state that was asked for, and the record the mode in which
+       measuring ended; further fields for the check of results, the place and the run log
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+
+from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds, with_defaults
+from triton_ops.exceptions import CacheError, SpaceError
+from triton_ops.space import Config, config_from_json, config_to_json
+from triton_ops.values import Argument, Key, Resources
+
+
+class NotedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a decorated kernel, of whose arguments the key holds no more than decides the config.
+
+    Of a tensor its shape, dtype, strides and alignment are kept, and nothing that is in it.
+
+    Attributes:
+        arguments: Name to plain value: a scalar, or what `triton_ops.values.problem.plain` makes of a tensor's spec.
+        configs: The configs that could be taken, as values by name.
+        grids: The grid of each config, in the same order; a text says why the grid function had none.
+    """
+
+    arguments: dict[str, Argument]
+    configs: Annotated[list[dict[str, Plain]], msgspec.Meta(min_length=1)]
+    grids: list[list[Extent] | str]
+
+
+ALONE = "no other config ran, so that nothing was compared"
+"""The confidence where a single program ran; it is the winner of a search that has come to its end."""
+INTERPRETED = "Python was timed, by Triton's interpreter, and no GPU"
+"""Why the winner of interpreted kernels is unproven, whatever their comparison says."""
+_MOST_TUNES = 3  # that go on with each other, before the next call is answered with what they have
+_AT_END = ("complete", "settled")  # searches that no budget has cut off
+
+KIND = "triton-ops record"
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one config in the tune's last comparison, in milliseconds per launch."""
+
+    median_ms: Milliseconds
+    p20_ms: Milliseconds
+    p80_ms: Milliseconds
+    samples: Count
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a tune; None is no limit."""
+
+    trials: Count | None = None
+    seconds: Seconds | None = None
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The source of the expected results, with which every candidate's results were compared before it was timed.
+
+    Attributes:
+        against: The source in words; empty if nothing was compared.
+        reference: Fingerprint of the reference function; None if results were compared with the default config's.
+    """
+
+    against: str = ""
+    reference: str | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A config that failed in the tune: how its trial ended, and why, in one line."""
+
+    config: Config
+    status: str
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """The winner of one tune, with what is needed to judge and to repeat the tune.
+
+    Attributes:
+        key: Kernel, problem, device and cache state for which the winner holds.
+        winner: The config.
+        timing: The winner's times.
+        mode: Clock and state of the caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`.
+        default: The default config.
+        default_timing: The default's times, taken side by side with the winner's; None if the default failed.
+        ties: Configs that could not be told from the winner.
+        noise: Relative difference below which two configs count as equal here.
+        raced_gain: The default's time over the winner's, compared round by round.
+        gain_interval: The 95 % interval of `raced_gain`.
+        confidence: `ok`, or in words why the comparison should not be relied on.
+        guard: Readings of the device's sensors during the last comparison.
+        resources: Registers, shared memory and more of the winner, where they are known.
+        space: Fingerprint of the config space that was searched.
+        effort: `quick`, `full` or `exhaustive`.
+        search: The searcher's name.
+        budget: The limits of the search.
+        stopped: Why the search ended: `complete`, `settled`, `trials` or `seconds`.
+        totals: How many trials ended in each status.
+        elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
+        created: UTC time, ISO 8601.
+        versions: The versions of Python, this package, torch and Triton.
+        run: Id of the run log of the tune; empty if it was not kept.
+        verified: The source of the expected results.
+        place: Where the candidates ran: in a separate process, or inline and why.
+        notes: Further remarks on how the tune went.
+        waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
+        failures: The first failed configs, 32 at most; `totals` counts all of them.
+        call: The call of a decorated kernel that was tuned, or why it cannot be made again; None for an operation.
+        tunes: How many tunes, of which each went on with the one before, have led to it.
+    """
+
+    key: Key
+    winner: Config
+    timing: Timing
+    mode: str = ""
+    default: Config | None = None
+    default_timing: Timing | None = None
+    ties: tuple[Config, ...] = ()
+    noise: NotNegative = 0.0
+    raced_gain: NotNegative | None = None
+    gain_interval: tuple[NotNegative, NotNegative] | None = None
+    confidence: str = "ok"
+    guard: dict[str, Nested] = field(default_factory=dict)
+    resources: Resources | None = None
+    space: str = ""
+    effort: str = "quick"
+    search: str = ""
+    budget: Limits = field(default_factory=Limits)
+    stopped: str = "complete"
+    totals: dict[str, Count] = field(default_factory=dict)
+    elapsed_s: Seconds = 0.0
+    created: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    run: str = ""
+    verified: Verified = field(default_factory=Verified)
+    place: str = ""
+    notes: tuple[str, ...] = ()
+    waited_s: Seconds = 0.0
+    failures: tuple[Failure, ...] = ()
+    call: NotedCall | str | None = None
+    tunes: Count = 1
+
+    @property
+    def id(self) -> str:
+        """The key's id."""
+        return self.key.id
+
+    @property
+    def gain(self) -> float | None:
+        """The default's time over the winner's; None if the default was not measured."""
+        if self.raced_gain is not None:
+            return self.raced_gain
+        if self.default_timing is None or self.timing.median_ms <= 0:
+            return None
+        return self.default_timing.median_ms / self.timing.median_ms
+
+    @property
+    def unproven(self) -> str:
+        """Why the winner is none to rely on: it was timed as Python, or `undecided`; empty for a proven one."""
+        return "; ".join(filter(None, [INTERPRETED if self.key.interpreted else "", self.undecided]))
+
+    @property
+    def undecided(self) -> str:
+        """Why the comparison decided nothing; empty where it did.
+
+        It did where the winner beats the default by more than noise, or nothing beats the default; a measured tie is
+        such a decision. A config that alone ran in a search that came to its end has nothing to be compared with.
+        """
+        if self.confidence == "ok" or (self._at_end and (self.confidence == ALONE or self.totals.get("ok") == 1)):
+            return ""
+        beats = self.gain_interval is not None and self.gain_interval[0] > 1.0 + self.noise
+        return "" if beats else self.confidence
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next tune of this effort goes on with it, since it is undecided.
+
+        Not so where all configs were compared, and noise hid the order, or where several tunes have gone on already.
+        """
+        compared = self.noise > 0.0 or self.raced_gain is not None
+        return bool(self.undecided) and self.tunes < _MOST_TUNES and not (compared and self._at_end)
+
+    @property
+    def _at_end(self) -> bool:
+        return self.stopped in _AT_END
+
+
+def encode(record: Record) -> dict[str, Any]:
+    """The record as plain JSON values."""
+    content: dict[str, Any] = msgspec.to_builtins(with_defaults(record), enc_hook=config_to_json)
+    return content
+
+
+def decode(content: Mapping[str, Any]) -> Record:
+    """The record in decoded JSON.
+
+    Raises:
+        CacheError: A field is missing or has another type, or a config has a value that none can have.
+    """
+    try:
+        return msgspec.convert(dict(content), Record, dec_hook=config_from_json)
+    except (msgspec.ValidationError, SpaceError) as error:
+        raise CacheError(f"the record is not well formed: {error}", hint="tune again") from error
+
+
+reload = msgspec.json.Decoder(Record, dec_hook=config_from_json).decode

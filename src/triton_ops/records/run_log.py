@@ -1,0 +1,530 @@
+"""The log of one run: a file of JSON lines that is only appended to, and kept when the run has ended.
+
+The first line describes the run (`head.py`). Every finished trial is on disk before the next one starts, so that a
+killed run loses at most the trial that was under way; a torn last line is ignored. The last line says how the run
+ended. A run without that line is continued in the same file. Resume, transfer, replay and reports all read this file
+with `read_run`.
+
+A report is made from a run log alone, and a replay takes the config space and the problem from this line.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias, TypeGuard
+
+import msgspec
+
+from triton_ops.backend import source_fingerprint
+from triton_ops.base import (
+    Amount,
+    AppendedFile,
+    Count,
+    DamagedError,
+    Extent,
+    Milliseconds,
+    Nested,
+    Rate,
+    Seconds,
+    last_line,
+    parsed,
+    usable_cpus,
+    whole_lines,
+)
+from triton_ops.device import Calibration, Ceiling, DeviceSpec, Roofline, roofline
+from triton_ops.exceptions import RunLogError
+from triton_ops.records.log_lines import converted, readable
+from triton_ops.records.record import Record
+from triton_ops.request import Effort, Task
+from triton_ops.space import Config, ConfigSpace, Constraint, config_to_json
+from triton_ops.values import Compiled, Key, Trial
+
+SCHEMA_VERSION = 2  # 1: one file for all runs of a problem; 2: one file for each run
+
+
+class ConstraintFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A constraint in words. Its predicate cannot be stored; `source` is a fingerprint of the predicate's source."""
+
+    name: str
+    reason: str
+    names: tuple[str, ...]
+    source: str = ""
+
+
+class SpaceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The config space that was searched.
+
+    Attributes:
+        fingerprint: The fingerprint that records hold of the same config space.
+        tunables: Name to values, in order.
+        constraints: The rules that its configs keep.
+        default: The default config as declared; None if the first valid config was the default.
+        listed: The configs of an explicit list; None if the config space is the product of its tunables.
+    """
+
+    fingerprint: str
+    tunables: dict[str, list[Any]]
+    constraints: tuple[ConstraintFacts, ...] = ()
+    default: Config | None = None
+    listed: tuple[Config, ...] | None = None
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """The versions of packages, the host and the device of a run."""
+
+    versions: dict[str, str]
+    host: dict[str, Nested]
+    device: dict[str, Nested]
+
+
+class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit of the device, as `hardware.roofline.Ceiling`: GB/s of memory, or TFLOP/s of a dtype."""
+
+    name: str
+    peak: Rate
+    measured: Rate | None = None
+
+    def ceiling(self) -> Ceiling:
+        """The limit."""
+        return Ceiling(self.name, self.peak, self.measured)
+
+
+class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The declared work of the problem, beside what the device can do, as `hardware.roofline.Roofline`."""
+
+    flops: Amount
+    bytes: Amount
+    memory: CeilingFacts | None = None
+    units: CeilingFacts | None = None
+
+    def roofline(self) -> Roofline:
+        """The roofline."""
+        memory, units = (None if one is None else one.ceiling() for one in (self.memory, self.units))
+        return Roofline(flops=self.flops, bytes=self.bytes, memory=memory, units=units)
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
+    """The first line of a run log.
+
+    Attributes:
+        schema_version: The form of the whole file.
+        id: The run's id, which is the file's name without its ending.
+        key_id: The id of the key to which the trials belong.
+        key: That key in clear: kernel, problem with its label, identity, device.
+        shape: Extents of an operation's problem; None where the caller's own arguments were given.
+        dtype: Dtype of an operation's problem, as asked for.
+        started: When the run started, by UTC, ISO 8601 with microseconds; the times in further lines count from then.
+        environment: Where the run took place.
+        space: The config space that was searched.
+        effort: The effort with all its numbers.
+        searcher: The searcher's name.
+        seed: The seed of everything random in the run.
+        roof: The problem's work beside the device's limits; None if no work was declared.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    key_id: str
+    key: Key
+    shape: tuple[Extent, ...] | None = None
+    dtype: str | None = None
+    started: str
+    environment: Environment
+    space: SpaceFacts
+    effort: dict[str, Nested]
+    searcher: str
+    seed: int
+    roof: RoofFacts | None = None
+
+
+def head_of(
+    run_id: str,
+    key: Key,
+    task: Task,
+    effort: Effort,
+    *,
+    seed: int,
+    versions: Mapping[str, str],
+    started: datetime,
+    calibration: Calibration | None = None,
+) -> Head:
+    """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
+    named = task.named
+    return Head(
+        id=run_id,
+        key_id=key.id,
+        key=key,
+        shape=None if named is None else tuple(named.operation.full_shape(named.shape)),
+        dtype=None if named is None else named.dtype,
+        started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
+        environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
+        space=_space(task.space),
+        effort=msgspec.to_builtins(effort, enc_hook=str),
+        searcher=effort.search_name,
+        seed=seed,
+        roof=_roof(task, calibration),
+    )  # fmt: skip
+
+
+def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
+    work = task.work
+    if work is None or not (work.flops or work.bytes):
+        return None
+    dtype = work.dtype or next((spec.dtype for spec in task.problem.specs.values()), "float32")
+    found = roofline(
+        task.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
+        calibration=calibration,
+    )  # fmt: skip
+    memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (found.memory, found.units))
+    return RoofFacts(flops=found.flops, bytes=found.bytes, memory=memory, units=units)
+
+
+def _host() -> dict[str, Any]:
+    return {"system": platform.platform(), "machine": platform.machine(), "cpus": usable_cpus()}
+
+
+def _device(device: DeviceSpec) -> dict[str, Any]:
+    return {name: value for name, value in asdict(device).items() if value not in (None, {})}
+
+
+def _space(space: ConfigSpace) -> SpaceFacts:
+    return SpaceFacts(
+        fingerprint=space.fingerprint,
+        tunables={name: list(tunable.values) for name, tunable in space.tunables.items()},
+        constraints=tuple(map(_constraint, space.constraints)),
+        default=space.default,
+        listed=space.listed,
+    )
+
+
+def _constraint(constraint: Constraint) -> ConstraintFacts:
+    return ConstraintFacts(
+        name=constraint.name,
+        reason=constraint.reason,
+        names=constraint.names,
+        source=source_fingerprint(constraint.predicate),
+    )
+
+
+class TrialOrigin(str, Enum):
+    """Why a config was tried."""
+
+    DEFAULT = "default"
+    INCUMBENT = "incumbent"  # the stored winner of an earlier run
+    NEARBY = "nearby"  # the winner of the same kernel for a problem nearby
+    SEARCHER = "searcher"
+    DEFERRED = "deferred"  # proposed by the searcher, and postponed until nothing else was left
+    TAKEN_OVER = "taken over"  # tried by an earlier run that searched another space
+    REPEATED = "repeated"  # measured again, since an earlier measurement was of another mode, or on a GPU that is off
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="resume"):
+    """An interrupted run was continued: `at` by UTC, with this effort, searcher and seed."""
+
+    at_s: Seconds
+    at: str
+    effort: str
+    searcher: str
+    seed: int
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="preview"):
+    """A config was compiled only so that the searcher sees what the compiler makes of the config."""
+
+    at_s: Seconds
+    compiled: Compiled
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
+    """A trial has finished, after `at_s` seconds of the run."""
+
+    at_s: Seconds
+    origin: TrialOrigin
+    trial: Trial
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="begun"):
+    """A config is about to run in the process that tunes; without a config, the one before has not ended it."""
+
+    at_s: float
+    config: Config | None
+
+
+class Finalist(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="final"):
+    """The trial of a finalist after the last comparison, with its samples in rounds.
+
+    `dropped_at` is the number of rounds after which the race dropped the finalist; None for one that stayed to the end.
+    A finalist's status can be `wrong`, since the last comparison checks results again. `process` is 0 for the run's own
+    comparison, and counts the fresh processes that compared the ties again.
+    """
+
+    at_s: Seconds
+    trial: Trial
+    dropped_at: Count | None = None
+    process: Count = 0
+
+
+class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="twins"):
+    """The values per round of two further arms of one finalist: the difference between these two arms is noise.
+
+    `process` is that of the finalist.
+    """
+
+    at_s: Seconds
+    config: Config
+    medians_ms: tuple[tuple[Milliseconds, ...], ...]
+    process: Count = 0
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
+    """The run has ended at `at` by UTC. `stopped` says why; `record` is what it left, None if no config ran."""
+
+    at_s: Seconds
+    at: str
+    stopped: str
+    record: Record | None = None
+
+
+Event: TypeAlias = "Resumed | Preview | Begun | Tried | Finalist | Twins | End"
+_EVENT = Resumed | Preview | Begun | Tried | Finalist | Twins | End
+
+
+@dataclass(frozen=True)
+class Run:
+    """The content of a run log.
+
+    Attributes:
+        path: The file.
+        head: The first line.
+        events: All further lines that could be read, in order.
+    """
+
+    path: Path
+    head: Head
+    events: tuple[Event, ...]
+
+    @cached_property
+    def end(self) -> End | None:
+        """How the run ended; None if the run did not end, so that it can be continued."""
+        return next((event for event in reversed(self.events) if isinstance(event, End)), None)
+
+    @cached_property
+    def at_s(self) -> float:
+        """Seconds of tuning until the last line; the time between an interruption and its resumption does not count."""
+        return max((event.at_s for event in self.events), default=0.0)
+
+    @cached_property
+    def under_way(self) -> Config | None:
+        """The config that ran in the tuning process when that ended without a word; None if none did."""
+        last = next((event for event in reversed(self.events) if not isinstance(event, Preview)), None)
+        return last.config if isinstance(last, Begun) else None
+
+    @cached_property
+    def trials(self) -> dict[Config, Trial]:
+        """The trial of each config; if a config has several lines, the last one of the run's own comparison counts."""
+        lines = [event for event in self.events if isinstance(event, Tried) or _is_of_run(event)]
+        return {event.trial.config: event.trial for event in lines}
+
+    @cached_property
+    def best_so_far(self) -> list[tuple[float, Trial]]:
+        """Each trial that was the fastest by its screening when it ended, with its seconds since the start.
+
+        Screenings of different modes are never compared: of a config that was measured again, the last trial counts.
+        """
+        last = {event.trial.config: event for event in self.events if isinstance(event, Tried)}
+        best: list[tuple[float, Trial]] = []
+        for event in sorted(last.values(), key=lambda event: event.at_s):
+            if event.trial.ok and (not best or event.trial.rank < best[-1][1].rank):
+                best.append((event.at_s, event.trial))
+        return best
+
+
+def _is_of_run(event: Event) -> TypeGuard[Finalist]:
+    """Whether an event is a finalist of the run's own comparison, and not of a process that confirmed it."""
+    return isinstance(event, Finalist) and event.process == 0
+
+
+class RunLog:
+    """Writes the log of one run, safe among threads. There is one writer, since the caller holds the key's lock.
+
+    Args:
+        path: The file; it is made with its first line. None keeps no log.
+        start: When the run started or was resumed, by `clock`; None means now.
+        before_s: Seconds of tuning that the file already holds.
+        clock: A monotonic clock in seconds.
+        root: The cache folder that holds the file; None where the file's folder was chosen by somebody.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        start: float | None = None,
+        before_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        root: Path | None = None,
+    ) -> None:
+        self._file = AppendedFile(path, "this run cannot be resumed", root)
+        self._clock = clock
+        self._zero = (clock() if start is None else start) - before_s
+        self._begun: Config | None = None  # the config of the last line, if that is such a line
+        self._writing = threading.Lock()
+
+    @property
+    def id(self) -> str:
+        """The run's id; empty if no log is kept."""
+        return "" if self._file.path is None else self._file.path.stem
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None if no log is kept, or a line of it could not be written."""
+        return self._file.written
+
+    @property
+    def at_s(self) -> float:
+        """Seconds of tuning since the run's start."""
+        return round(self._clock() - self._zero, 6)
+
+    def begin(self, head: Head) -> None:
+        """Write the head of a new run."""
+        self._write(head)
+
+    def resume(self, *, effort: str, searcher: str, seed: int) -> None:
+        """Write that an interrupted run is continued."""
+        self._write(Resumed(at_s=self.at_s, at=_now(), effort=effort, searcher=searcher, seed=seed))
+
+    def preview(self, compiled: Compiled) -> None:
+        """Write what the compiler made of a preview; the line may reach the disk after this returns."""
+        self._write(Preview(at_s=self.at_s, compiled=compiled), durable=False)
+
+    def begun(self, config: Config | None) -> None:
+        """Write that a config is about to run in this process; None takes it back. The end of the process keeps it.
+
+        Nothing is written if the last line says so already.
+        """
+        if config != self._begun:
+            self._write(Begun(at_s=self.at_s, config=config), durable=False)
+            self._begun = config
+
+    def trial(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
+        """Write a finished trial; with `durable` it is on disk when this returns, with all lines before it."""
+        self._write(Tried(at_s=self.at_s, origin=origin, trial=trial), durable)
+
+    def write(self, event: Event) -> None:
+        """Write an event, such as a finalist or the twins; it is on disk with the next trial, or the run's end."""
+        self._write(event, durable=False)
+
+    def ended(self, stopped: str, record: Record | None = None) -> None:
+        """Write how the run ended, and its record if it left one."""
+        self._write(End(at_s=self.at_s, at=_now(), stopped=stopped, record=record))
+
+    def _write(self, line: Head | Event, durable: bool = True) -> None:
+        with self._writing:
+            self._begun = None
+            self._file.append(msgspec.to_builtins(line, enc_hook=config_to_json), durable)
+
+
+def read_run(path: Path) -> Run:
+    """The run in a file. A further line that cannot be read is ignored with a warning.
+
+    Raises:
+        RunLogError: The file cannot be read, or its first line is not that of a run log of this version.
+    """
+    return run_of(path, _lines(path))
+
+
+def run_of(path: Path, lines: Iterable[bytes]) -> Run:
+    """The run in the lines of a file.
+
+    Raises:
+        RunLogError: As `read_run`.
+    """
+    lines = iter(lines)
+    head = _head(path, next(lines, b""))
+    return Run(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
+
+
+def read_head(path: Path) -> Head:
+    """The first line of a run log; further lines are not read.
+
+    Raises:
+        RunLogError: As `read_run`.
+    """
+    return _head(path, next(_lines(path), b""))
+
+
+def has_begun(path: Path) -> bool:
+    """Whether a file holds a whole line; a process that was killed early may have left a file without one.
+
+    Raises:
+        RunLogError: The file cannot be read.
+    """
+    return bool(next(_lines(path), b""))
+
+
+def has_ended(path: Path) -> bool:
+    """Whether the last line of a file says that its run has ended.
+
+    Raises:
+        RunLogError: The file cannot be read.
+    """
+    with _reading(path):
+        line = last_line(path)
+    try:
+        return parsed(line).get("type") == "end"
+    except DamagedError:
+        return False
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with _reading(path):
+        yield from whole_lines(path)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunLogError(
+            f"{path} cannot be read: {error.strerror or error}", hint="make it readable, or move it away"
+        ) from error
+
+
+def _head(path: Path, line: bytes) -> Head:
+    """The head in the first line of a file.
+
+    Raises:
+        RunLogError: The line is none, is damaged, or is of another version.
+    """
+    try:
+        entry = parsed(line)
+    except DamagedError:
+        entry = {}
+    if entry.get("type") != "run":
+        raise RunLogError(f"{path} is no run log: its first line is not that of a run", hint="name another file")
+    if entry.get("schema_version") != SCHEMA_VERSION:
+        raise RunLogError(
+            f"{path} has schema version {entry.get('schema_version')}; this version reads {SCHEMA_VERSION}",
+            hint="read it with the version that wrote it, or tune again",
+        )
+    try:
+        found: Head = converted(line, Head)
+    except DamagedError as error:
+        raise RunLogError(f"{path} cannot be read as a run log: its first line: {error}", hint="tune again") from error
+    return found
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,232 @@
+"""The runs of one key in a cache folder: `runs/<key id>/<run id>.jsonl`, one file for each run.
+
+Each run has its own file, so that no run overwrites what an older one has learned. A run's id begins with the time of
+its start by UTC and ends in random digits: ids sort by time, and machines that share a folder never choose the same.
+
+Three kinds of runs are kept for each key: the newest eight that ended, the one that the key's record names, and those
+without an end that are less than 30 days old. The others are removed when a further run of that key has ended. A file
+that is not recognised as a run log of this version and this key is never removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from functools import lru_cache
+from pathlib import Path
+
+from triton_ops._paths import expanded
+from triton_ops.base import folder_within, is_file
+from triton_ops.exceptions import RunLogError
+from triton_ops.records.run_log import Head, Run, has_begun, has_ended, read_head, read_run
+from triton_ops.space import Config
+from triton_ops.values import Trial
+
+_log = logging.getLogger("triton_ops")
+
+RUNS_FOLDER = "runs"
+KEPT_ENDED = 8
+KEPT_UNFINISHED_DAYS = 30
+_DAY_S = 86_400
+_RUN_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{8}")
+
+
+def new_run_id(now: datetime) -> str:
+    """An id that sorts by time and that no other run has."""
+    return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+
+
+class Runs:
+    """The run logs of one key.
+
+    Args:
+        folder: The cache folder; None keeps no runs.
+        key_id: The key's id.
+        resumed: Whether a run without an end may be gone on with. Not so where another process may be writing its log.
+
+    Attributes:
+        root: The cache folder; None if no runs are kept.
+    """
+
+    def __init__(self, folder: Path | None, key_id: str, *, resumed: bool = True) -> None:
+        self.root = folder
+        self._resumed = resumed
+        self._folder = None if folder is None else folder / RUNS_FOLDER / key_id
+        self._key_id = key_id
+        if folder is not None:
+            _warn_of_older_logs(folder)
+
+    def path(self, run_id: str) -> Path | None:
+        """The path of a run's log, whether the file exists or not; None if no runs are kept."""
+        return None if self._folder is None else self._folder / f"{run_id}.jsonl"
+
+    def unfinished(self, space: str) -> Run | None:
+        """The newest run without an end in the space with that fingerprint; None if all have ended.
+
+        A file that cannot be read as a run log is ignored with a warning.
+        """
+        if not self._resumed:
+            return None
+        found = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)
+        return next((run for run in found if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
+                    None)  # fmt: skip
+
+    def run(self, run_id: str) -> Run | None:
+        """The run with that id; None if its log is gone, or is none of this key."""
+        path = next((path for path in self._paths() if path.stem == run_id), None)
+        found = None if path is None else _readable(path)
+        return found if found is not None and found.head.key_id == self._key_id else None
+
+    def of_another_space(self, space: str, effort: str) -> Run | None:
+        """The newest run, if it ended, with that effort, in another space than the one with that fingerprint."""
+        found = (run for path in self._paths() if (run := _readable(path)) is not None and run.trials)
+        run = next(found, None)
+        if run is None or run.end is None or run.head.key_id != self._key_id:
+            return None
+        asked = run.head.effort.get("name")
+        return run if run.head.space.fingerprint != space and asked == effort else None
+
+    def trials(self, first: str = "") -> list[Trial]:
+        """One trial for each config: that of the run `first`, else that of the newest other run in the same space."""
+        runs = self.with_trials(first)
+        found: dict[Config, Trial] = {}
+        for run in runs:
+            if run.head.space.fingerprint == runs[0].head.space.fingerprint:  # times are relative to one default config
+                found = {**run.trials, **found}
+        return list(found.values())
+
+    def with_trials(self, first: str = "") -> list[Run]:
+        """The runs that have trials: the run `first`, then the others, the newest first."""
+        paths = sorted(self._paths(), key=lambda path: path.stem != first)  # stable: the others stay newest first
+        return [run for path in paths if (run := _readable(path)) is not None and run.trials]
+
+    def prune(self, kept: str, now_s: float | None = None) -> None:
+        """Remove the runs that are not kept by the rule in the description of this module.
+
+        Args:
+            kept: The run that the key's record names.
+            now_s: Seconds since 1970; None asks the clock.
+        """
+        oldest_s = (time.time() if now_s is None else now_s) - KEPT_UNFINISHED_DAYS * _DAY_S
+        ended = 0
+        for path in self._paths():
+            with contextlib.suppress(RunLogError, OSError):  # a file that is foreign or cannot be removed stays
+                if has_ended(path):
+                    ended += 1
+                    goes = ended > KEPT_ENDED
+                else:
+                    goes = path.stat().st_mtime < oldest_s
+                if goes and path.stem != kept and self._is_ours(path):
+                    path.unlink()
+
+    def _is_ours(self, path: Path) -> bool:
+        head = read_head(path)
+        return (head.id, head.key_id) == (path.stem, self._key_id)
+
+    def _paths(self) -> Iterator[Path]:
+        """The files whose names are those of run logs, the newest first."""
+        if self._folder is None or self.root is None:
+            return
+        try:
+            folder_within(self.root, self._folder)
+            named = [path for path in self._folder.iterdir() if path.suffix == ".jsonl"]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.warning("%s cannot be read (%s): earlier runs are not known", self._folder, error.strerror or error)
+            return
+        yield from sorted((path for path in named if _RUN_ID.fullmatch(path.stem)), reverse=True)
+
+
+def _readable(path: Path, unfinished: bool = False) -> Run | None:
+    """The run in a file; None with a warning if the file is no run log, and None if only unfinished runs are wanted."""
+    try:
+        left_out = not has_begun(path) or (unfinished and has_ended(path))
+        return None if left_out else read_run(path)
+    except RunLogError as error:
+        _log.warning("a run log is ignored: %s", error)
+        return None
+
+
+@lru_cache(maxsize=32)
+def _warn_of_older_logs(folder: Path) -> None:
+    """Warn once that a folder holds run logs of the first form, which are not read."""
+    old = folder / "journals"
+    with contextlib.suppress(OSError):  # nothing can be read in a folder that cannot be listed
+        if any(old.glob("*.jsonl")):
+            _log.warning("%s holds run logs of an older version: they are not read, and are kept", old)
+
+
+def find_run(text: str, folder: Path) -> Path:
+    """The file of a run.
+
+    Args:
+        text: A run log's path; else the start of the ids of runs; else the name of a kernel, whose newest run is meant.
+        folder: The cache folder.
+
+    Raises:
+        RunLogError: No run is meant, or an id's start is that of several.
+    """
+    path = expanded(text)
+    if is_file(path):
+        return path
+    if text.endswith(".jsonl") or not text.strip():
+        raise RunLogError(f"{text or 'RUN'!s} is no file", hint="give a run log, a run's id, or a kernel's name")
+    paths = _newest_first(folder)
+    named = [one for one in paths if one.stem.startswith(text)]
+    if len(named) > 1:
+        raise RunLogError(f"{len(named)} runs have ids that start with {text}", hint=f"the newest is {named[0].stem}")
+    found = named[0] if named else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
+    if found is None:
+        raise _none(text, folder)
+    return found
+
+
+def find_runs_of(kernel: str, folder: Path) -> list[Path]:
+    """The newest run of every problem of a kernel, device and cache state, the newest first.
+
+    Raises:
+        RunLogError: There is none.
+    """
+    found: dict[str, Path] = {}
+    for path, head in _heads(_newest_first(folder)):
+        if _is_of(head, kernel):
+            found.setdefault(head.key_id, path)
+    if not found:
+        raise _none(kernel, folder)
+    return list(found.values())
+
+
+def _none(text: str, folder: Path) -> RunLogError:
+    return RunLogError(
+        f"{folder / RUNS_FOLDER} has no run of {text}",
+        hint="`triton-ops show` lists kernels; `triton-ops tune` runs one",
+    )
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    """All run logs of a cache folder, by their ids, which begin with the time."""
+    try:
+        return sorted((folder / RUNS_FOLDER).glob("*/*.jsonl"), key=lambda path: path.stem, reverse=True)
+    except OSError as error:
+        raise RunLogError(f"{folder} cannot be read: {error.strerror or error}", hint="name another folder") from error
+
+
+def _heads(paths: list[Path]) -> Iterator[tuple[Path, Head]]:
+    """The first lines of the files; one that is no run log of this version is passed over."""
+    for path in paths:
+        with contextlib.suppress(RunLogError):
+            yield path, read_head(path)
+
+
+def _is_of(head: Head, text: str) -> bool:
+    kernel = head.key.kernel
+    return text in (kernel, kernel.rpartition(":")[2]) or (len(text) >= _SHORTEST and head.key_id.startswith(text))
+
+
+_SHORTEST = 4  # characters of a key's id that tell it from a name

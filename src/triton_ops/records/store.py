@@ -1,0 +1,225 @@
+"""The role of a store, and the codec that turns one kind of value into JSON text and back.
+
+A codec holds the checks that every stored value passes when it is read: kind, schema version, and an id that is the
+fingerprint of the content. Stores decide where texts are kept; this module reads and writes no file.
+
+The store keeps texts instead of objects, so that every `get` gives a new copy, equal to what a file would give.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Generic, Protocol, TypeVar
+
+from triton_ops.base import DamagedError, Guard, parsed, sealed, unsealed
+from triton_ops.exceptions import CacheError
+from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reload
+
+T = TypeVar("T")
+
+
+class Store(Protocol[T]):
+    """Values by their id. Every store is safe to share among threads."""
+
+    def get(self, entry_id: str, /) -> T | None:
+        """A new copy of the value of that id; None if there is none that can be read."""
+        ...
+
+    def put(self, value: T, /) -> None:
+        """Keep `value` in place of an earlier one of the same id."""
+        ...
+
+    def __iter__(self) -> Iterator[T]:
+        """Every value once, ordered by id where the store keeps files."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codec(Generic[T]):
+    """The texts of one kind of stored value.
+
+    Attributes:
+        kind: The kind's name inside the text.
+        schema_version: The form that this version writes, and the only one that it reads.
+        suffix: The kind's name in file names: `<id>.<suffix>.json`.
+        encode: The value as plain JSON values.
+        decode: The value in decoded JSON of the right kind and version; raises CacheError if a field is missing or has
+            another type.
+        id_of: The value's id: 32 hexadecimal digits, the fingerprint of the value's key.
+        reload: The value in a text that passed the checks of `loads` before, read without checks; None always checks.
+    """
+
+    kind: str
+    schema_version: int
+    suffix: str
+    encode: Callable[[T], Mapping[str, Any]]
+    decode: Callable[[Mapping[str, Any]], T]
+    id_of: Callable[[T], str]
+    reload: Callable[[bytes], T] | None = None
+
+    def contents(self, value: T) -> dict[str, Any]:
+        """The value as plain JSON values, with kind, schema version and id first, and the checksum last."""
+        head = {"kind": self.kind, "schema_version": self.schema_version, "id": self.id_of(value)}
+        return sealed({**head, **self.encode(value)})
+
+    def dumps(self, value: T) -> str:
+        """The value as readable JSON text, indented by two.
+
+        Raises:
+            CacheError: A part of the value has no JSON form, such as NaN.
+        """
+        try:
+            text = json.dumps(self.contents(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+            text.encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CacheError(
+                f"a {self.kind} cannot be stored as JSON: {error}",
+                hint="keep to None, bool, int, finite float, str, lists and dicts with string keys",
+            ) from error
+        return text
+
+    def loads(self, text: str | bytes) -> T:
+        """The value in a text.
+
+        Raises:
+            CacheError: The text is no JSON object, or is refused by `convert`.
+        """
+        return self.convert(parse_object(text))
+
+    def convert(self, content: Mapping[str, Any]) -> T:
+        """The value in decoded JSON.
+
+        Raises:
+            CacheError: The text is of another kind or schema version, has no checksum or that of another content, as
+                after an edit by hand, has a field that is ill-typed or out of range, or an id that is not the
+                fingerprint of its key.
+        """
+        if content.get("kind") != self.kind:
+            raise CacheError(f"its kind is {content.get('kind')!r}, not {self.kind!r}")
+        version = content.get("schema_version")
+        if version != self.schema_version:
+            raise CacheError(
+                f"it has schema version {version!r}; this triton-ops reads {self.schema_version}",
+                hint="upgrade triton-ops, or tune again",
+            )
+        try:
+            value = self.decode(unsealed(content))
+            actual = self.id_of(value)
+        except DamagedError as error:
+            raise CacheError(str(error), hint="tune again, or take the file from where it came") from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CacheError(f"it is not well formed: {error}") from error
+        if actual != content.get("id"):
+            raise CacheError(
+                f"its id {content.get('id')!r} does not name its key ({actual}): edited or damaged",
+                hint="tune again",
+            )
+        return value
+
+    def is_older(self, text: str | bytes) -> bool:
+        """Whether a text is an entry of this kind in an older form, which this version does not read."""
+        try:
+            content = parse_object(text)
+        except CacheError:
+            return False
+        version = content.get("schema_version")
+        return content.get("kind") == self.kind and isinstance(version, int) and version < self.schema_version
+
+    def protects(self, text: str | bytes) -> str | None:
+        """Why a file with the name of an entry of this kind must not be overwritten; None if it may be.
+
+        A file of another kind, or of a newer version of this kind, is kept. Any other file with such a name is a
+        damaged or older entry.
+        """
+        try:
+            content = parse_object(text)
+        except CacheError:
+            return None
+        kind, version = content.get("kind", self.kind), content.get("schema_version")
+        if kind != self.kind:
+            return f"it holds a value of kind {kind!r}"
+        if isinstance(version, int) and version > self.schema_version:
+            return f"it is of a newer version of triton-ops, with schema {version}"
+        return None
+
+
+RECORDS: Codec[Record] = Codec(
+    kind=KIND,
+    schema_version=SCHEMA_VERSION,
+    suffix="record",
+    encode=encode,
+    decode=decode,
+    id_of=attrgetter("id"),
+    reload=reload,
+)
+
+
+def parse_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in `text`.
+
+    Raises:
+        CacheError: The text is no valid Unicode, is no JSON, holds NaN or an infinite number, or holds another value
+            than an object.
+    """
+    try:
+        return parsed(text)
+    except DamagedError as error:
+        raise CacheError(str(error)) from error
+
+
+class MemoryStore(Generic[T]):
+    """Values in a dict. Safe to share among threads; not seen by other processes.
+
+    Cost: about 50 µs per get or put, for turning the value into text or back.
+    """
+
+    def __init__(self, codec: Codec[T]) -> None:
+        self.codec = codec
+        self._texts: dict[str, str | bytes] = {}
+        self._guard = Guard()
+
+    def get(self, entry_id: str, /) -> T | None:
+        """The value of that id; None if there is none."""
+        with self._guard:
+            text = self._texts.get(entry_id)
+        return None if text is None else self.codec.loads(text)
+
+    def put(self, value: T, /) -> None:
+        """Keep `value` in place of an earlier one of the same id.
+
+        Raises:
+            CacheError: The value has no JSON form; the store is unchanged.
+        """
+        text = self.codec.dumps(value)
+        with self._guard:
+            self._texts[self.codec.id_of(value)] = text
+
+    def keep(self, entry_id: str, text: bytes) -> None:
+        """Keep the text of a value without parsing it."""
+        with self._guard:
+            self._texts[entry_id] = text
+
+    def remove(self, entry_id: str) -> bool:
+        """Remove one value, and return whether there was one."""
+        with self._guard:
+            return self._texts.pop(entry_id, None) is not None
+
+    def clear(self) -> int:
+        """Remove every value, and return their number."""
+        with self._guard:
+            count = len(self._texts)
+            self._texts.clear()
+        return count
+
+    def __iter__(self) -> Iterator[T]:
+        """Every value that the store has now, ordered by id."""
+        with self._guard:
+            texts = sorted(self._texts.items())
+        return (self.codec.loads(text) for _, text in texts)
+
+    def __len__(self) -> int:
+        with self._guard:
+            return len(self._texts)

@@ -1,0 +1,81 @@
+"""Priors for a search: the model of the kernel's work, and the kernel's trials on other problems and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from triton_ops.cost_model import Model, ModelPrior
+from triton_ops.device import load_calibration, machine_of
+from triton_ops.records.record import Record
+from triton_ops.records.runs import Runs
+from triton_ops.request import Task
+from triton_ops.search import Place, Prior, make_transfer
+from triton_ops.space import Config
+from triton_ops.values import Key, Measurement, Status, Trial, unkeyed
+
+_MOST = 4  # places whose trials guide a search, the nearest ones
+
+
+def model_of(task: Task, folder: Path) -> list[Prior]:
+    """The model of the work that the kernel's author declared; an empty list where the model can say nothing."""
+    machine = machine_of(task.device, load_calibration(folder, task.device.name))
+    if machine is None or task.work is None or task.work.tiles is None:
+        return []
+    return [ModelPrior(Model(task.work, machine))]
+
+
+def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) -> list[Prior]:
+    """Priors from the records of the same kernel on other problems and devices, the nearest first, four at most.
+
+    Args:
+        task: The task that is going to be tuned.
+        key: The task's key; records of the same problem and device are left out. A key with an unknown part gets no
+            prior, since kernels that cannot be told from each other share a name.
+        records: The records of the cache; those with an unknown part, and those of kernels that run as Python where
+            this one does not, or the other way round, are left out.
+        folder: The cache folder. A record whose run logs are still there contributes every trial, any other only
+            winner, ties and default.
+    """
+    here = place_of(key)
+    if key.unknown is not None:
+        return []
+    others = [record for record in records if record.key.kernel == key.kernel and not _same_problem(record.key, key)]
+    others = [r for r in others if r.key.unknown is None and r.key.interpreted == key.interpreted]
+    others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
+    found: list[Prior] = []
+    for record in others:
+        trials = trials_of(record, folder) or _summary(record)
+        transfer = make_transfer(task.space, trials, place_of(record.key).distance(here))
+        if transfer is not None:
+            found.append(transfer)
+        if len(found) == _MOST:
+            break
+    return found
+
+
+def trials_of(record: Record, folder: Path) -> list[Trial]:
+    """The trials of all kept runs of a record's problem, with those of the record's own run first."""
+    return Runs(folder, record.id).trials(record.run)
+
+
+def _same_problem(one: Key, other: Key) -> bool:
+    """Whether two keys have the same problem and device, and differ at most in source, versions or cache state.
+
+    The winner of such a record is tried as it stands, and is no prior.
+    """
+    return dict(one.problem) == dict(other.problem) and one.device.get("name") == other.device.get("name")
+
+
+def place_of(key: Key) -> Place:
+    """The problem and the device of a key, for its distance from another; a bucket is at its largest problem."""
+    return Place.of_arguments(unkeyed(key.problem)[0], str(key.device.get("name", "")))
+
+
+def _summary(record: Record) -> list[Trial]:
+    """The winner, the configs that tied with the winner, and the default, as trials."""
+    times: dict[Config, float] = {}
+    if record.default is not None and record.default_timing is not None:
+        times[record.default] = record.default_timing.median_ms
+    times.update((config, record.timing.median_ms) for config in (record.winner, *record.ties))
+    return [Trial(config, Status.OK, Measurement((ms,), record.mode)) for config, ms in times.items()]

@@ -1,0 +1,230 @@
+"""`watched`: while a tune runs, a process of its own serves the growing report, and ends with the tune."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from triton_ops import settings
+from triton_ops.base import json_text
+from triton_ops.exceptions import DeviceError, RunLogError, SettingsError
+from triton_ops.processes import command, new_mark
+from triton_ops.records import read_run
+from triton_ops.report.facts import Report
+from triton_ops.report.page import live_page, run_data
+from triton_ops.tuner import Listener, RunPlan, RunProgress
+from triton_ops.values import Trial, TuningResult
+
+PAUSE_S = 1.0  # between two readings of the file, at least
+_REST = 9  # times the seconds of the last reading: a long run costs a tenth of a CPU, however long it is
+_LOOK_S = 0.2
+
+
+class GrowingReport:
+    """The report of a run as far as its log goes, for any number of threads.
+
+    Args:
+        path: The run log.
+        clock: A monotonic clock in seconds.
+        spent: Seconds of a CPU that this thread has used.
+
+    Attributes:
+        followed: Whether a page asked for news.
+        told_the_end: Whether somebody was given the last answer.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._spent = spent
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._seen: tuple[int, ...] | None = None
+        self._run: dict[str, Any] = {}
+        self._text = ""
+        self._version = 0
+        self._next_s = clock()
+        self.followed = threading.Event()
+        self.told_the_end = threading.Event()
+
+    def end(self) -> None:
+        """Say that nobody writes any more: the next reading is the last one, and whoever waits is answered."""
+        self._over.set()
+
+    def page(self) -> str | None:
+        """The page as it is now; None while the file cannot be read as a run log."""
+        with self._lock:
+            self._refresh()
+            return live_page(self._run, self._version) if self._version else None
+
+    def newer(self, seen: int, most_s: float) -> str | None:
+        """The run as JSON for the page, as soon as there is another version than the one that a page shows.
+
+        Args:
+            seen: The version that the page shows.
+            most_s: Seconds to wait.
+
+        Returns:
+            The JSON, the last one with `over`; None if there is nothing new.
+        """
+        self.followed.set()
+        until_s = self._clock() + most_s
+        while True:
+            over = self._over.is_set()  # asked before the file is read, so that the last answer holds all of it
+            with self._lock:
+                self._refresh(now=over)
+                version, text = self._version, self._text
+            if version and (over or version != seen):
+                if over:
+                    self.told_the_end.set()
+                return f'{{"version":{version},"over":{str(over).lower()},"run":{text}}}'
+            if over or self._clock() >= until_s:
+                return None
+            self._over.wait(_LOOK_S)
+
+    def _refresh(self, *, now: bool = False) -> None:
+        """Read the file if it has changed; without `now`, only after the pause.
+
+        A file that cannot be read, as while it is replaced, leaves what was read before.
+        """
+        state = self._state()
+        if state is None or state == self._seen or (self._clock() < self._next_s and not now):
+            return
+        self._seen, before_s = state, self._spent()
+        try:
+            self._run = run_data(Report(read_run(self._path)))
+        except RunLogError:
+            return
+        finally:
+            self._next_s = self._clock() + max(PAUSE_S, _REST * (self._spent() - before_s))
+        self._text = json_text(self._run)
+        self._version += 1
+
+    def _state(self) -> tuple[int, ...] | None:
+        """What changes when the file does; None if it is not there."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+HOST = "127.0.0.1"
+_TOKEN_BYTES = 24
+_END_S = 4.0  # that the process is given to answer pages that are open
+_LARGEST_PORT = 65_535
+
+
+@contextmanager
+def watched(listener: Listener, port: int, tell: Callable[[str], None]) -> Iterator[Listener]:
+    """A listener for one tune, which passes everything on, and has the run's report served until the context ends.
+
+    Args:
+        listener: The listener that hears of the run.
+        port: The port on 127.0.0.1; 0 takes one that is free.
+        tell: Is given the address of the page, or why there is none.
+
+    Raises:
+        SettingsError: The port is out of range or taken; raised before anything is tuned.
+
+    Cost: half a second of a CPU to start, by a process of the lowest priority, and at most a tenth of a CPU then.
+    """
+    with _listening(port) as bound:
+        watch = _Watch(listener, bound, tell)
+        try:
+            yield watch
+        finally:
+            watch.end()
+        if not watch.begun:
+            tell("--watch: the winner was known and nothing was tuned, so there is nothing to watch; --force tunes")
+
+
+def _listening(port: int) -> socket.socket:
+    if not 0 <= port <= _LARGEST_PORT:
+        raise SettingsError(f"--watch-port {port} is no port", hint=f"give 1 to {_LARGEST_PORT}, or 0 for a free one")
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((HOST, port))
+        found.listen()
+    except OSError as error:
+        found.close()
+        raise SettingsError(
+            f"port {port} of {HOST} cannot be used: {error.strerror or error}", hint="leave --watch-port out"
+        ) from error
+    return found
+
+
+class _Watch:
+    """A listener that has the report served from the moment when the run has a log.
+
+    Attributes:
+        begun: Whether a run has started.
+    """
+
+    def __init__(self, listener: Listener, bound: socket.socket, tell: Callable[[str], None]) -> None:
+        self._listener = listener
+        self._bound = bound
+        self._tell = tell
+        self._process: subprocess.Popen[bytes] | None = None
+        self.begun = False
+
+    def started(self, plan: RunPlan) -> None:
+        """Serve the run's log, and tell where."""
+        self.begun = True
+        if plan.log is None:
+            self._tell("--watch: this run keeps no log, so that there is nothing to watch")
+        else:
+            self._serve(plan.log)
+        self._listener.started(plan)
+
+    def tried(self, trial: Trial, progress: RunProgress) -> None:
+        """Pass it on."""
+        self._listener.tried(trial, progress)
+
+    def ended(self, result: TuningResult | None) -> None:
+        """Pass it on; the log gets its last lines after this."""
+        self._listener.ended(result)
+
+    def end(self) -> None:
+        """Have the process give the last state to pages that are open, and end."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _serve(self, log: Path) -> None:
+        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        try:
+            self._process = subprocess.Popen(
+                command("triton_ops.report.server_process", os.getpid(), self._bound.fileno(), log.absolute()),
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                pass_fds=(self._bound.fileno(),), start_new_session=True, env=settings.for_child({}, new_mark()),
+            )  # fmt: skip
+            assert self._process.stdin is not None
+            self._process.stdin.write(f"{token}\n".encode())  # not an argument, which other users could read
+            self._process.stdin.flush()
+        except (OSError, DeviceError) as error:
+            self._tell(f"--watch: no process can be started for it: {error}")
+            return
+        self._tell(f"watch this run at http://{HOST}:{self._bound.getsockname()[1]}/{token}/ while it goes on")

@@ -1,0 +1,169 @@
+"""The page: one file that holds its style, the runs as compact rows, and the script that draws.
+
+Its charts are plain SVG made by its own script, as those of the simulator's page are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from triton_ops.base import PageParts, assembled, data_script, part, storable
+from triton_ops.lab import in_order
+from triton_ops.report.comparison import compared, comparison_of, comparison_text
+from triton_ops.report.facts import Report, Row
+from triton_ops.report.shapes import problem_map
+from triton_ops.report.words import contender_cells, headline, map_cells, roof_facts
+
+MOST_ROWS = 20_000
+"""Trials that a page holds of one run, the fastest first: 4 MB. Totals, failures and what was dropped count all."""
+_ERROR_LETTERS = 400
+_SCRIPTS = ("charts.js", "trials.js", "views.js", "start.js")
+_FOLLOWS = "live.js"
+_RESOURCES = ("registers", "spill_bytes", "shared_bytes")
+
+
+def page_of(reports: Sequence[Report]) -> str:
+    """The page as HTML. It shows one run at a time, and the comparison of the first with each other.
+
+    Cost: some 2 s and 1 MB for a run of 5,000 trials.
+    """
+    return _page({
+        "runs": [run_data(report) for report in reports],
+        "comparisons": [_comparison(reports[0], other) for other in compared(reports)],
+        "map": _map(reports),
+    })  # fmt: skip
+
+
+def live_page(run: dict[str, Any], version: int) -> str:
+    """The page of a run that goes on: it asks the server that it came from for what is new since `version`."""
+    return _page({"runs": [run], "comparisons": [], "map": None, "version": version}, _FOLLOWS)
+
+
+def _page(data: dict[str, Any], *further: str) -> str:
+    folder = Path(__file__).parent / "assets"
+    return assembled(PageParts(
+        template=part(folder, "page.html"),
+        style=[part(folder, "style.css")],
+        scripts=[data_script("DATA", data), *(part(folder, name) for name in (*_SCRIPTS, *further))],
+        asks=_FOLLOWS in further,
+    ))  # fmt: skip
+
+
+def run_data(report: Report) -> dict[str, Any]:
+    """What the page shows of a run, as plain JSON values."""
+    found: dict[str, Any] = storable(_run(report))
+    return found
+
+
+def _run(report: Report) -> dict[str, Any]:
+    seen = report.sensitivity
+    kept = report.fastest_first[:MOST_ROWS]
+    table = _Rows(report.run.head.space.tunables, kept)
+    return {
+        "id": report.run.head.id, "title": report.title, "device": report.device,
+        "facts": headline(report), "paste": report.paste, "environment": report.environment,
+        "all": len(report.rows), "ended": report.run.end is not None,
+        "names": table.names, "values": table.values, "errors": table.errors, "fates": table.fates,
+        "rows": table.rows,
+        "curve": [[at_s, trial.rank, trial.median_ms, str(trial.config)] for at_s, trial in report.run.best_so_far],
+        "relative": all(trial.relative is not None for _, trial in report.run.best_so_far),
+        "elapsed_s": report.run.at_s,
+        "contenders": [[*contender_cells(one), _gap(one.gap)] for one in report.contenders],
+        "confirmations": [
+            [process, [[*contender_cells(one), _gap(one.gap)] for one in found]]
+            for process, found in report.confirmations.items()
+        ],
+        "roof": _roof(report), "roof_facts": roof_facts(report),
+        "dropped": list(report.dropped.items()),
+        "failures": [[one.configs, str(one.status), one.reason, str(one.first)] for one in report.failures],
+        "unclear": seen if isinstance(seen, str) else "",
+        "explained": None if isinstance(seen, str) else seen.explained,
+        "knobs": [] if isinstance(seen, str) else [
+            {"name": knob.name, "share": knob.share, "span": knob.span,
+             "values": [[str(one.value), one.configs, one.failed, one.slower, one.best_ms] for one in knob.effects]}
+            for knob in seen.knobs
+        ],
+    }  # fmt: skip
+
+
+def _roof(report: Report) -> dict[str, Any] | None:
+    """The lines of a roofline, and what a time's height below them is; None without operations per byte."""
+    roof = report.roof
+    if roof is None or roof.intensity is None or not math.isfinite(roof.intensity) or roof.memory is None:
+        return None
+    units = roof.units
+    return {
+        "intensity": roof.intensity, "flops": roof.flops, "gbps": [roof.memory.peak, roof.memory.measured],
+        "tflops": None if units is None else [units.peak, units.measured], "units": "" if units is None else units.name,
+        "default_ms": report.default.median_ms if report.default is not None and report.default.ok else None,
+    }  # fmt: skip
+
+
+def _map(reports: Sequence[Report]) -> dict[str, Any] | None:
+    found = problem_map(reports)
+    if found is None:
+        return None
+    shown: dict[str, Any] = storable({
+        "configs": [str(config) for config in found.configs],
+        "rows": [[*map_cells(row)[:4], list(row.slower)] for row in found.rows],
+    })  # fmt: skip
+    return shown
+
+
+class _Rows:
+    """Rows of numbers: texts that repeat stand in lists once, and rows name their places in them."""
+
+    def __init__(self, tunables: Mapping[str, Sequence[Any]], rows: Sequence[Row]) -> None:
+        configs = [dict(row.trial.config.plain) for row in rows]
+        self.names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
+        seen: dict[str, dict[str, int]] = {name: {} for name in self.names}
+        for name, values in tunables.items():
+            for value in in_order(values):
+                _place(seen[name], str(tuple(value) if isinstance(value, list) else value))
+        self._errors: dict[str, int] = {}
+        self._fates: dict[str, int] = {}
+        self.rows = [
+            [
+                *self._facts(row),
+                *(_place(seen[name], str(config[name])) if name in config else -1 for name in self.names),
+            ]
+            for row, config in zip(rows, configs, strict=True)
+        ]
+        self.values = [list(seen[name]) for name in self.names]
+        self.errors, self.fates = list(self._errors), list(self._fates)
+
+    def _facts(self, row: Row) -> list[Any]:
+        trial, resources = row.trial, row.trial.resources
+        error = trial.error if len(trial.error) <= _ERROR_LETTERS else f"{trial.error[:_ERROR_LETTERS]}…"
+        return [
+            row.number, _brief(row.at_s), _place(self._fates, row.fate), _place(self._errors, error),
+            _brief(trial.median_ms) if trial.ok else None,
+            _brief(trial.relative) if trial.ok else None,
+            _brief(trial.best_measurement.spread) if trial.ok else None,
+            _brief(trial.compile_s),
+            *(None if resources is None else getattr(resources, name) for name in _RESOURCES),
+        ]  # fmt: skip
+
+
+def _place(seen: dict[str, int], text: str) -> int:
+    return seen.setdefault(text, len(seen))
+
+
+def _brief(value: float | None) -> float | None:
+    """A number with five significant digits, as long as a chart can tell."""
+    return None if value is None else float(f"{value:.5g}")
+
+
+def _gap(gap: Any) -> list[float] | None:
+    return None if gap is None else [math.expm1(value) for value in (gap.centre, gap.low, gap.high)]
+
+
+def _comparison(first: Report, second: Report) -> Any:
+    found = comparison_of(first, second)
+    return storable({
+        "first": first.run.head.id, "second": second.run.head.id, "common": comparison_text(found),
+        "differences": [[name, *both] for name, both in found.differences.items()],
+    })  # fmt: skip

@@ -1,1 +1,0 @@
-"""The report as one HTML file, which works without a network."""

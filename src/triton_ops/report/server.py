@@ -1,0 +1,193 @@
+"""The server of one growing report: it answers this machine alone, only who knows the token, and changes nothing.
+
+What it defends against: other users of the machine, who may connect but do not know the token; pages of other sites in
+the same browser, which may send requests and may let a name of their own resolve to this machine, so that the `Host`
+of a request must be a name of this machine; and whoever holds connections open. A connection is a stranger's until its
+whole request has come with the token. A stranger has seconds for that, however it spreads its bytes, and makes room for
+a newer one where there are many, so that whoever knows the token is answered at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from triton_ops.report.live import GrowingReport
+
+MOST_CONNECTIONS = 24  # of who knows the token
+MOST_STRANGERS = 64
+REQUEST_S = 5.0  # that a stranger has for a request
+POLL_S = 15.0  # that a page's question for news is held
+_IDLE_S = 20.0  # that a page may take nothing of its answer
+_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?", re.ASCII | re.IGNORECASE)  # a tunnel has another port
+_NEWS = re.compile(r"run\.json\?seen=(\d{1,9})", re.ASCII)
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",  # the page's own policy stands in the page
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class ReportServer(ThreadingHTTPServer):
+    """Serves a growing report on a socket that already listens, under `/TOKEN/`.
+
+    Args:
+        listening: The socket.
+        token: What the address of the page holds.
+        growing: The report.
+        clock: A monotonic clock in seconds.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        token: str,
+        growing: GrowingReport,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(listening.getsockname(), _Answers, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.token = token
+        self.growing = growing
+        self._clock = clock
+        self._strangers: dict[socket.socket, float] = {}  # until when, the oldest first
+        self._readers: set[socket.socket] = set()
+        self._changed = threading.Condition()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread."""
+        with self._changed:
+            self._strangers[request] = self._clock() + REQUEST_S
+            self._cut(len(self._strangers) - MOST_STRANGERS)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._forget(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer one request."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def service_actions(self) -> None:
+        """Cut off the strangers whose time is over; called between requests, and several times a second."""
+        with self._changed:
+            self._cut(sum(until_s <= self._clock() for until_s in self._strangers.values()))
+
+    def welcome(self, request: socket.socket) -> bool:
+        """Whether a connection that has shown the token is answered; it is no stranger's any more."""
+        with self._changed:
+            if len(self._readers) >= MOST_CONNECTIONS:
+                return False
+            self._strangers.pop(request, None)
+            self._readers.add(request)
+            return True
+
+    def drain(self, most_s: float) -> None:
+        """Wait until all who know the token are answered, for some seconds at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._readers, most_s)
+
+    def _cut(self, count: int) -> None:
+        """Cut off so many strangers, the oldest first; their threads then close the connections."""
+        for request in list(self._strangers)[: max(count, 0)]:
+            del self._strangers[request]
+            with contextlib.suppress(OSError):  # it has gone away
+                request.shutdown(socket.SHUT_RDWR)
+
+    def _forget(self, request: socket.socket) -> None:
+        with self._changed:
+            self._strangers.pop(request, None)
+            self._readers.discard(request)
+            self._changed.notify_all()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that has gone away."""
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """Answers one request and closes the connection."""
+
+    server: ReportServer
+    server_version = "triton-ops"
+    sys_version = ""
+    timeout = _IDLE_S
+
+    def do_GET(self) -> None:
+        """The page, or what is new since the version that a page shows."""
+        if (name := self._asked()) is None:
+            return
+        news = _NEWS.fullmatch(name)
+        if name == "":
+            page = self.server.growing.page()
+            if page is None:
+                self._say(HTTPStatus.SERVICE_UNAVAILABLE, "The run log cannot be read yet; reload this page.\n")
+            else:
+                self._answer(HTTPStatus.OK, page, "text/html")
+        elif news is not None:
+            found = self.server.growing.newer(int(news[1]), POLL_S)
+            if found is None:
+                self._answer(HTTPStatus.NO_CONTENT, "", "application/json")
+            else:
+                self._answer(HTTPStatus.OK, found, "application/json")
+        else:
+            self._say(HTTPStatus.NOT_FOUND, "Not found.\n")
+
+    do_HEAD = do_GET  # noqa: N815 - the base class looks for such names
+
+    def _refused(self) -> None:
+        self._say(HTTPStatus.METHOD_NOT_ALLOWED, "This server is read only.\n", Allow="GET, HEAD")
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refused  # noqa: N815
+
+    def _asked(self) -> str | None:
+        """What is asked for below the token; None if the request was refused."""
+        hosts = self.headers.get_all("Host") or []
+        if len(hosts) != 1 or _HOST.fullmatch(hosts[0].strip()) is None:
+            self._say(HTTPStatus.FORBIDDEN, "Open the page by 127.0.0.1 or localhost.\n")
+            return None
+        token, slash, name = self.path.removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            self._say(HTTPStatus.NOT_FOUND, "Not found.\n")
+            return None
+        if not self.server.welcome(self.connection):
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages of this run are open.\n")
+            return None
+        if not slash:  # the page asks for news by a path of its own folder
+            self._answer(HTTPStatus.MOVED_PERMANENTLY, "", "text/plain", Location=f"/{self.server.token}/")
+            return None
+        return name
+
+    def _say(self, status: HTTPStatus, text: str, **headers: str) -> None:
+        self._answer(status, text, "text/plain", **headers)
+
+    def _answer(self, status: HTTPStatus, text: str, kind: str, **headers: str) -> None:
+        content = text.encode()
+        self.send_response(status)
+        for name, value in {**_HEADERS, **headers, "Content-Type": f"{kind}; charset=utf-8"}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        """Keep no log: nobody reads it, and addresses hold the token."""

@@ -1,0 +1,156 @@
+"""A report as plain JSON values, for scripts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from triton_ops.report.comparison import Comparison, compared, comparison_of
+from triton_ops.report.facts import Contender, Report, Row
+from triton_ops.report.shapes import problem_map
+from triton_ops.report.tables import SHOWN, Block, Part, further_parts, parts_of
+from triton_ops.values import Trial
+
+_PLAIN = re.compile(r"[A-Za-z0-9 =%,.+()/'-]*")
+_CODE = re.compile(r"[A-Za-z0-9_:=%,.+()/' -]*")
+_LINK = re.compile(r"//|www\.", re.IGNORECASE)  # what a reader of Markdown makes a link of by itself
+_OTHER = re.compile(r"[^A-Za-z0-9 ]")
+
+
+def markdown_of(reports: Sequence[Report], top: int = SHOWN) -> str:
+    """The reports, and the comparison of the first with each other, as Markdown."""
+    lines: list[str] = []
+    for report in reports:
+        lines += [f"# {escaped(report.title)}", ""]
+        for part in parts_of(report, top):
+            lines += _block(part) if isinstance(part, Block) else _part(part)
+    for part in further_parts(reports):
+        lines += _part(part)
+    return "\n".join(lines)
+
+
+def escaped(text: str) -> str:
+    """A text of somebody as Markdown that shows it as it is: never a link, a mention, another cell or a line's end."""
+    text = " ".join(text.split())
+    if _LINK.search(text) is None:
+        if _PLAIN.fullmatch(text):
+            return text
+        if _CODE.fullmatch(text):
+            return f"`{text}`"
+    return f"<code>{_OTHER.sub(lambda found: f'&#{ord(found[0])};', text)}</code>"
+
+
+def _part(part: Part) -> Iterator[str]:
+    if part.title:
+        yield from (f"## {part.title}", "")
+    if part.rows:
+        header = part.header if any(part.header) else ("what", "value")
+        yield _markdown_row(header)
+        yield "|" + "|".join(" ---: " if name in part.right else " --- " for name in header) + "|"
+        yield from map(_markdown_row, part.rows)
+        yield ""
+    if part.note:
+        yield from (escaped(part.note), "")
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(escaped, cells))} |"
+
+
+def _block(block: Block) -> list[str]:
+    longest = max((len(run) for run in re.findall("`+", block.text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{block.title}:", "", f"{fence}python", *block.text.splitlines(), fence, ""]
+
+
+def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
+    """All runs, the kernel over its problems (null for one problem), and the comparisons with the first run."""
+    found = problem_map(reports)
+    return {
+        "runs": [report_json(report) for report in reports],
+        "problems": None if found is None else {
+            "configs": [dict(config.plain) for config in found.configs],
+            "rows": [{"run": row.report.run.head.id, "problem": row.label, "of_limit": row.of_limit,
+                      "gain": row.report.gain, "slower": list(row.slower)} for row in found.rows],
+        },
+        "comparisons": [comparison_json(comparison_of(reports[0], other)) for other in compared(reports)],
+    }  # fmt: skip
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """All of a report; times are in milliseconds, and `gap` is the share by which a config is slower."""
+    head, seen = report.run.head, report.sensitivity
+    return {
+        "run": head.id, "file": str(report.run.path), "kernel": head.key.kernel, "problem": head.key.label,
+        "device": report.device, "state": report.state, "elapsed_s": report.run.at_s, "totals": report.totals,
+        "best": None if report.best is None else _trial(report.best), "gain": report.gain,
+        "unproven": None if report.record is None else report.record.unproven,
+        "paste": report.paste,
+        "finalists": [_contender(one) for one in report.contenders],
+        "confirmations": [list(map(_contender, found)) for found in report.confirmations.values()],
+        "roofline": _roof(report),
+        "trials": [_row(row) for row in report.rows],
+        "best_so_far": [
+            {"at_s": at_s, "median_ms": trial.median_ms, "config": dict(trial.config.plain)}
+            for at_s, trial in report.run.best_so_far
+        ],
+        "dropped": report.dropped,
+        "failures": [
+            {"status": str(one.status), "reason": one.reason, "configs": one.configs, "first": dict(one.first.plain)}
+            for one in report.failures
+        ],
+        "sensitivity": None if isinstance(seen, str) else {
+            "explained": seen.explained,
+            "knobs": [{"name": knob.name, "share": knob.share, "span": knob.span,
+                       "values": [asdict(one) for one in knob.effects]} for knob in seen.knobs],
+        },
+        "environment": report.environment,
+    }  # fmt: skip
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """The comparison of two runs; `common` is null where times cannot be compared, and `why_not` has the reason."""
+    common = found.common
+    return {
+        "first": found.first.run.head.id, "second": found.second.run.head.id,
+        "agreement": found.agreement,
+        "differences": {name: list(both) for name, both in found.differences.items()},
+        "common": None if isinstance(common, str) else asdict(common),
+        "why_not": common if isinstance(common, str) else "",
+    }  # fmt: skip
+
+
+def _roof(report: Report) -> dict[str, Any] | None:
+    roof = report.roof
+    if roof is None:
+        return None
+    best, default = report.placed(report.best), report.placed(report.default)
+    return {
+        **asdict(roof), "intensity": roof.intensity, "ridge": roof.ridge, "least_ms": roof.least_ms,
+        "best": None if best is None else asdict(best), "default": None if default is None else asdict(default),
+    }  # fmt: skip
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {"number": row.number, "at_s": row.at_s, "origin": row.origin, "fate": row.fate, **_trial(row.trial)}
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    times = trial.best_measurement if trial.ok else None
+    return {
+        "config": dict(trial.config.plain), "status": str(trial.status), "error": trial.error,
+        "median_ms": None if times is None else times.median_ms,
+        "p20_ms": None if times is None else times.p20_ms,
+        "p80_ms": None if times is None else times.p80_ms,
+        "relative": trial.relative, "compile_s": trial.compile_s,
+        "resources": None if trial.resources is None else asdict(trial.resources),
+    }  # fmt: skip
+
+
+def _contender(one: Contender) -> dict[str, Any]:
+    gap = None if one.gap is None else [math.expm1(value) for value in (one.gap.centre, one.gap.low, one.gap.high)]
+    return {"config": dict(one.trial.config.plain), "rounds": one.rounds, "fate": one.fate,
+            "gap": None if gap is None else {"centre": gap[0], "low": gap[1], "high": gap[2]}}  # fmt: skip

@@ -1,0 +1,28 @@
+"""What is tuned, and with how much effort: a call of `tune`, checked before any work."""
+
+from triton_ops._faces import lazy_face
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from triton_ops.request.budget import Budget as Budget
+    from triton_ops.request.budget import RunningBudget as RunningBudget
+    from triton_ops.request.budget import checked_seed as checked_seed
+    from triton_ops.request.effort import GRACE_S as GRACE_S
+    from triton_ops.request.effort import Effort as Effort
+    from triton_ops.request.effort import Patience as Patience
+    from triton_ops.request.effort import chosen_effort as chosen_effort
+    from triton_ops.request.effort import effort_of as effort_of
+    from triton_ops.request.request import TuneRequest as TuneRequest
+    from triton_ops.request.request import device_for as device_for
+    from triton_ops.request.request import device_of as device_of
+    from triton_ops.request.request import make_request as make_request
+    from triton_ops.request.request import make_task as make_task
+    from triton_ops.request.request import spec_of as spec_of
+    from triton_ops.request.request import with_configs as with_configs
+    from triton_ops.request.task import CopiedArguments as CopiedArguments
+    from triton_ops.request.task import GeneratedArguments as GeneratedArguments
+    from triton_ops.request.task import NamedProblem as NamedProblem
+    from triton_ops.request.task import OwnedArguments as OwnedArguments
+    from triton_ops.request.task import Task as Task
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__spec__)

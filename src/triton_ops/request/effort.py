@@ -1,0 +1,196 @@
+"""An effort says how much a tune may cost; the defaults of the shipped efforts stand here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from triton_ops import settings
+from triton_ops.exceptions import SettingsError
+from triton_ops.request.budget import Budget
+from triton_ops.search import AnySearch, checked_search, search_name
+from triton_ops.timing import INDIFFERENCE, RacePolicy, ScreenPolicy
+
+GRACE_S = 30.0
+"""Seconds that a step which has begun may take after its tune is to end; a launch that hangs takes 20 s until then."""
+_CHECKS = 1.5  # times the race: results are checked again after it, and a doubt is resolved
+_LEAST_FINAL_S = 1.0
+_FEW, _EACH_S = 4, 0.15  # configs, and seconds of the race for each: about what Triton's own tuner measures one for
+
+
+@dataclass(frozen=True)
+class Patience:
+    """The number of seconds after which a step has hung. Only a worker can be ended: inline there are no such limits.
+
+    Attributes:
+        compile_s: For one compilation.
+        launch_s: For one step of verifying and timing; a trial has about ten, and most take milliseconds.
+        trial_s: For all of one trial.
+        setup_s: For the start of a worker, the making of the arguments, and the reference's results.
+
+    Raises:
+        SettingsError: A limit is not positive.
+    """
+
+    compile_s: float = 60.0
+    launch_s: float = 20.0
+    trial_s: float = 180.0
+    setup_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("compile_s", "launch_s", "trial_s", "setup_s"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must be a positive number of seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much a tune may cost, and how it uses that. `quick`, `full` and `exhaustive` are shipped.
+
+    Attributes:
+        name: The name in records. A record answers a later tune if both have the same name, or if both names are of
+            shipped efforts and the record's is the greater: an effort that does more needs a name of its own.
+        search: A searcher's name, a searcher, or a function from a space and a seed to a searcher.
+        budget: When the search must end.
+        race: How long the finalists may race, and when an arm is dropped.
+        screen: How much the screening of one candidate may cost.
+        near: Every config whose screening was slower than the fastest by no more than this share is a finalist.
+        finalists: The least number of finalists, however much slower they are.
+        processes: How many fresh processes compare the tied configs again.
+        patience: When a trial has hung.
+        thorough: Whether deferred configs, which spill registers heavily, are tried at the end of the search; if not,
+            they are tried only where nothing else works.
+        previews: How many configs at most are compiled in spare time only so that the searcher sees what the compiler
+            makes of them; 0 for none. With one compiling process there are none.
+        doubt_s: Seconds that a doubt about the default may take after the race, beside the race's own.
+        worthwhile: The search ends when it expects to gain less than this share; the default is the indifference zone,
+            below which a comparison counts two configs as equal.
+
+    Raises:
+        SettingsError: A field has a value that it cannot have.
+    """
+
+    name: str
+    search: AnySearch = "auto"
+    budget: Budget = field(default_factory=Budget)
+    race: RacePolicy = field(default_factory=RacePolicy)
+    screen: ScreenPolicy = field(default_factory=ScreenPolicy)
+    near: float = 0.15
+    finalists: int = 8
+    processes: int = 0
+    patience: Patience = field(default_factory=Patience)
+    thorough: bool = False
+    previews: int = 512
+    doubt_s: float = 3.0
+    worthwhile: float = INDIFFERENCE
+
+    def __post_init__(self) -> None:
+        if not str(self.name).strip():
+            raise SettingsError(f"an effort's name is {self.name!r}; it must be a word", hint="records are found by it")
+        if not isinstance(self.patience, Patience):
+            raise SettingsError(f"patience is {self.patience!r}; it must be a Patience", hint="Patience(trial_s=60.0)")
+        for field_name, least in (("near", 0), ("finalists", 1), ("processes", 0), ("previews", 0), ("doubt_s", 0),
+                                  ("worthwhile", 0)):  # fmt: skip
+            value = getattr(self, field_name)
+            if not (isinstance(value, (int, float)) and value >= least):
+                raise SettingsError(f"{field_name} of effort {self.name} is {value!r}; it must be {least} or more")
+
+    def for_a_launch(self, configs: int) -> Effort:
+        """This effort for a launch that waits for its tune: a few configs are compared for a shorter time.
+
+        Which of two or three configs is the fastest is plain after tenths of a second on a GPU, or they differ by less
+        than it says; what is not plain then leaves the default.
+        """
+        if configs > _FEW:
+            return self
+        seconds = min(self.race.seconds, _EACH_S * configs)
+        return replace(self, race=replace(self.race, seconds=seconds), doubt_s=min(self.doubt_s, 2 * seconds))
+
+    def within(self, seconds: float | None) -> Effort:
+        """This effort with at most so many seconds for the whole tune; None changes nothing."""
+        own = self.budget.seconds
+        if seconds is None or (own is not None and own <= seconds):
+            return self
+        return replace(self, budget=Budget(self.budget.trials, seconds))
+
+    def beyond(self, trials: int) -> Effort:
+        """This effort with a limit of trials that does not count so many, which earlier tunes have made."""
+        own = self.budget.trials
+        return self if own is None or not trials else replace(self, budget=Budget(own + trials, self.budget.seconds))
+
+    @property
+    def final_s(self) -> float:
+        """Seconds that the search leaves for the last comparison: the race, and the checks after it."""
+        return _CHECKS * self.race.seconds + _LEAST_FINAL_S
+
+    @property
+    def search_name(self) -> str:
+        """The name of the search in records."""
+        return search_name(self.search)
+
+
+PRESETS = {
+    "quick": Effort(
+        name="quick",
+        budget=Budget(seconds=60),
+        race=RacePolicy(checkpoints=(4, 8, 12, 16, 24, 32, 48, 64), seconds=1.0, visit_ms=1.25, regret=INDIFFERENCE),
+        near=0.06,
+        finalists=4,
+        doubt_s=1.5,
+    ),
+    "full": Effort(
+        name="full",
+        budget=Budget(trials=1000, seconds=600),
+        race=RacePolicy(seconds=20.0),
+        previews=4096,
+    ),
+    "exhaustive": Effort(
+        name="exhaustive",
+        search="exhaustive",
+        race=RacePolicy(checkpoints=(4, 8, 16, 32, 64, 128, 256), seconds=20.0),
+        processes=3,
+        thorough=True,
+        previews=0,
+        worthwhile=0.0,
+    ),
+}
+
+
+def effort_of(effort: str | Effort | None = None) -> Effort:
+    """The shipped effort of that name, or `effort` itself; None takes the environment's, or else `quick`.
+
+    Raises:
+        SettingsError: There is no effort of that name, or `effort` is neither a name nor an effort.
+    """
+    if isinstance(effort, Effort):
+        return effort
+    if effort is not None and not isinstance(effort, str):
+        raise SettingsError(f"effort is {effort!r}", hint=f"pass {', '.join(PRESETS)}, or a triton_ops.Effort")
+    return PRESETS[settings.effort() if effort is None else settings.checked_effort(effort)]
+
+
+def chosen_effort(
+    effort: str | Effort | None = None,
+    search: AnySearch | None = None,
+    trials: int | None = None,
+    budget_s: float | None = None,
+) -> Effort:
+    """The effort that a call of `tune` asks for; nothing is measured.
+
+    Args:
+        effort: An effort, or the name of a shipped one; None takes the environment's, or else `quick`.
+        search: Replaces the effort's search.
+        trials: Replaces the effort's limit of trials.
+        budget_s: Replaces the effort's limit of seconds for the whole tune.
+
+    Raises:
+        SettingsError: There is no such effort or search, or a limit is not a positive number.
+    """
+    chosen = effort_of(effort)
+    if search is None and trials is None and budget_s is None:
+        checked_search(chosen.search)
+        return chosen
+    limits = Budget(
+        chosen.budget.trials if trials is None else trials,
+        chosen.budget.seconds if budget_s is None else budget_s,
+    )
+    return replace(chosen, search=checked_search(chosen.search if search is None else search), budget=limits)

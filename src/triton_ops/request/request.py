@@ -1,0 +1,388 @@
+"""A call of `tune` or `recall` becomes a request: kernel, problem and device, checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from triton_ops.backend import (
+    Arguments,
+    Kernel,
+    Operation,
+    as_kernel,
+    by_name,
+    is_descriptor,
+    is_tensor,
+    kernel_and_space,
+    names_of_addresses,
+    positional_names,
+    source_of,
+)
+from triton_ops.base import canonical_json
+from triton_ops.device import DeviceSpec, current_gpu, device_named, gpu_missing, probe
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
+from triton_ops.request.task import CopiedArguments, GeneratedArguments, NamedProblem, Task
+from triton_ops.space import ConfigSpace, as_space
+from triton_ops.values import (
+    RULE,
+    UNKNOWN,
+    Problem,
+    Scalar,
+    TensorSpec,
+    Tolerance,
+    Work,
+    as_tolerance,
+    callable_check,
+    callable_reference,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """Kernel, problem and device of a call of `tune` or `recall`, before a config space is chosen.
+
+    Attributes:
+        kernel: The kernel; it turns a config into a launch.
+        problem: The problem that is asked for.
+        device: The device's capabilities.
+        device_name: The device's torch name.
+        arguments: Makes the private arguments.
+        reference: Computes the right result; None if there is none.
+        operation: The operation that the caller gave; None for a kernel or a callable.
+        named: The problem by its shape; None for the caller's own arguments.
+        tolerance: How far results may be from the right one.
+        check: The caller's own comparison; None takes the tolerance.
+    """
+
+    kernel: Kernel
+    problem: Problem
+    device: DeviceSpec
+    device_name: str
+    arguments: GeneratedArguments | CopiedArguments
+    reference: Callable[..., Any] | None
+    operation: Operation | None
+    named: NamedProblem | None = None
+    tolerance: Tolerance = RULE
+    check: Callable[[Any, Any], Any] | None = None
+
+    def space(self, given: Any) -> ConfigSpace:
+        """The config space: the given one, or else the operation's.
+
+        Raises:
+            SpaceError: There is neither, or the given object is no config space.
+        """
+        if given is not None:
+            return as_space(given)
+        if self.operation is None:
+            raise SpaceError(
+                f"there is no config space for {self.kernel.name}",
+                hint='give one: space={"BLOCK": [64, 128]}',
+            )
+        return self.operation.space_for(self.problem)
+
+    @property
+    def work(self) -> Work | None:
+        """The least operations and bytes of the problem; None if not known."""
+        return self.operation.work(self.problem) if self.operation is not None and self.operation.work else None
+
+    @property
+    def held_to(self) -> dict[str, Any]:
+        """What replaces the rule for verdicts, for the key of the record; empty where the rule holds."""
+        tolerance = self.tolerance.content
+        content: dict[str, Any] = {"tolerance": tolerance} if tolerance else {}
+        return content if self.check is None else {**content, "check": _object(self.check)}
+
+    @property
+    def addresses(self) -> list[str]:
+        """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
+        return names_of_addresses(self.arguments.given) if isinstance(self.arguments, CopiedArguments) else []
+
+    def on(self, device: str) -> TuneRequest:
+        """This request on another device of the same kind.
+
+        Args:
+            device: Torch's name of the device.
+
+        Raises:
+            SettingsError: The arguments are the caller's own, and stay where they are.
+            DeviceError: There is no such device.
+        """
+        if not isinstance(self.arguments, GeneratedArguments):
+            raise SettingsError(
+                f"several GPUs measure problems by their shape, and these arguments are on {self.device_name}",
+                hint="give an Operation with a shape, or leave gpus out",
+            )
+        made = replace(self.arguments, device=device)
+        return replace(self, device=probe(device), device_name=device, arguments=made)
+
+    def task(self, space: ConfigSpace) -> Task:
+        """The task of this request in a config space.
+
+        Raises:
+            KernelTypeError, SpaceError: The kernel does not take the space's tunables beside the arguments.
+        """
+        made = self.arguments
+        given = made.given if isinstance(made, CopiedArguments) else Arguments(keyword=dict(self.problem.arguments))
+        self.kernel.check(space.tunables, given)
+        return Task(
+            kernel=self.kernel,
+            problem=self.problem,
+            space=space,
+            device=self.device,
+            device_name=self.device_name,
+            arguments=made,
+            reference=self.reference,
+            work=self.work,
+            named=self.named,
+            tolerance=self.tolerance,
+            check=self.check,
+        )
+
+
+def make_task(
+    target: Operation | Kernel | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    space: Any = None,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
+    seed: int = 0,
+) -> Task:
+    """The task of a call of `tune`, which describes the parameters.
+
+    Raises:
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: A parameter does not fit;
+            raised before any work.
+    """
+    target, space = with_configs(target, space)
+    request = make_request(
+        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
+        check=check, seed=seed,
+    )  # fmt: skip
+    return request.task(request.space(space))
+
+
+def make_request(
+    target: Operation | Kernel | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
+    seed: int = 0,
+) -> TuneRequest:
+    """The request of a call of `tune` or `recall`, which describe the parameters.
+
+    Raises:
+        KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError: A parameter does not
+            fit.
+    """
+    given, device = Arguments.given(args, kwargs), device_named(device)
+    reference = callable_reference(reference)
+    found = _found(target, given, shape, dtype, device, reference, seed)
+    if isinstance(target, Operation):
+        tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
+    if tolerance is None and check is None:
+        return found
+    return replace(found, tolerance=as_tolerance(tolerance), check=callable_check(check))
+
+
+def _found(
+    target: Operation | Kernel | Callable[..., Any],
+    given: Arguments,
+    shape: Sequence[int] | None,
+    dtype: str | None,
+    device: str | None,
+    reference: Callable[..., Any] | None,
+    seed: int,
+) -> TuneRequest:
+    if isinstance(target, Operation) and not (given.positional or given.keyword):
+        return _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
+    if shape is not None or dtype is not None:
+        raise ShapeMismatchError(
+            "a shape or dtype was given together with arguments, or without an Operation that makes arguments from it",
+            hint="give either arguments, or an Operation with a shape",
+        )
+    return _by_arguments(target, given, device, reference)
+
+
+def _by_shape(
+    operation: Operation,
+    shape: tuple[int, ...] | None,
+    dtype: str | None,
+    device: str | None,
+    reference: Callable[..., Any] | None,
+    seed: int,
+) -> TuneRequest:
+    problem = operation.problem(shape, dtype)
+    name = device_for(device, operation.device, operation.name)
+    return TuneRequest(
+        kernel=operation.kernel,
+        problem=problem,
+        device=probe(name),
+        device_name=name,
+        arguments=GeneratedArguments(operation, problem, name, seed),
+        reference=reference or operation.reference,
+        operation=operation,
+        named=NamedProblem(operation, shape, dtype),
+    )
+
+
+def _by_arguments(
+    target: Operation | Kernel | Callable[..., Any],
+    given: Arguments,
+    device: str | None,
+    reference: Callable[..., Any] | None,
+) -> TuneRequest:
+    operation = target if isinstance(target, Operation) else None
+    kernel = operation.kernel if operation is not None else as_kernel(target)
+    given = by_name(kernel, given)  # an output is named by its argument
+    if lost := [name for name in kernel.outputs if name not in given.keyword]:
+        raise KernelTypeError(
+            f"{kernel.name} writes {', '.join(lost)}, which is not among the given arguments",
+            hint="pass it, by its name or in its place",
+        )
+    name = device_of(given, device)
+    return TuneRequest(
+        kernel=kernel,
+        problem=Problem(operation.name if operation is not None else kernel.name, *_described(kernel, given)),
+        device=probe(name),
+        device_name=name,
+        arguments=CopiedArguments(given),
+        reference=reference or (operation.reference if operation is not None else None),
+        operation=operation,
+    )
+
+
+def with_configs(
+    target: Operation | Kernel | Callable[..., Any], space: Any
+) -> tuple[Operation | Kernel | Callable[..., Any], Any]:
+    """`target` with what the configs of `space` bring, hooks and files, and the space without hooks.
+
+    Raises:
+        KernelTypeError: The configs have hooks, and the target is no Triton kernel.
+    """
+    if isinstance(target, Operation):
+        kernel, plain = kernel_and_space(target.kernel, space)
+        return target if kernel is target.kernel else replace(target, kernel=kernel), plain
+    if space is None or isinstance(space, ConfigSpace):
+        return target, space
+    return kernel_and_space(as_kernel(target), space)
+
+
+def device_for(asked: str | None, runs_on: str, who: str) -> str:
+    """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`.
+
+    Raises:
+        DeviceError: The operation does not run on the device that is asked for, or there is no GPU.
+    """
+    if asked is not None and runs_on != "any" and asked.partition(":")[0] != runs_on:
+        raise DeviceError(
+            f"{who} runs on {runs_on}, not on {asked}",
+            runs_on,
+            asked,
+            hint=f"use --device {runs_on}",
+        )
+    if asked is not None:
+        return _indexed(asked)
+    if runs_on == "any":
+        return "cpu" if gpu_missing() else current_gpu()
+    if runs_on == "cuda" and (missing := gpu_missing()):
+        raise DeviceError(
+            f"{who} runs on a GPU, and there is none: {missing}",
+            "cuda",
+            "cpu",
+            hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
+        )
+    return _indexed(runs_on)
+
+
+def device_of(given: Arguments, asked: str | None) -> str:
+    """The torch name of the device that the tensors in `given` are on; `asked`, or else `cpu`, if there are none.
+
+    Raises:
+        DeviceError: The tensors are on several GPUs, or not on the device that is asked for.
+    """
+    places = sorted({str(tensor.device) for tensor in given.tensors()})
+    if len({place for place in places if place != "cpu"}) > 1:
+        raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
+    found = next((place for place in places if place != "cpu"), "cpu")
+    if found == "meta":
+        raise DeviceError(
+            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", found,
+            hint="give tensors that are on the device for which a winner is asked",
+        )  # fmt: skip
+    if asked is not None and places and asked not in (found, found.partition(":")[0]):
+        raise DeviceError(
+            f"the arguments are on {found}, not on {asked}",
+            asked,
+            found,
+            hint=f"use device={found!r}",
+        )
+    return found if places or asked is None else _indexed(asked)
+
+
+def _indexed(device_name: str) -> str:
+    """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
+    return current_gpu() if device_name == "cuda" else device_name
+
+
+def _described(kernel: Kernel, given: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
+    """The arguments by name, as specs and scalars, and a label of the problem for people."""
+    known = positional_names(kernel, len(given.positional))
+    names = [name or f"arg{place}" for place, name in enumerate(known)]
+    items = [*zip(names, given.positional, strict=True), *given.keyword.items()]
+    specs = tuple((name, spec_of(value)) for name, value in items)
+    shown = [str(spec) for _, spec in specs if spec is not None]
+    label = ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
+    return specs, label
+
+
+def spec_of(value: Any) -> TensorSpec | Scalar:
+    """What an argument is in a problem: the spec of a tensor, a scalar itself, and any other object as text."""
+    if is_tensor(value):
+        return TensorSpec.of(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        if value.shape == () and not hasattr(value, "__setitem__"):  # a number of NumPy's, which nobody can change
+            return spec_of(value.item())
+        strides = getattr(value, "strides", None)  # in bytes: the memory order of numpy's arrays
+        return f"{type(value).__name__} {tuple(value.shape)} {value.dtype}{'' if strides is None else f' {strides}'}"
+    if is_descriptor(value):
+        return _descriptor(value)
+    if type(value).__name__ in ("dtype", "constexpr"):  # of torch, NumPy or Triton; they tell themselves as text
+        return f"{type(value).__name__} {value}"
+    if isinstance(value, (list, tuple, dict)):
+        inner = Arguments((value,)).map(lambda tensor: str(TensorSpec.of(tensor))).positional[0]
+        try:
+            return canonical_json(inner)
+        except (TypeError, ValueError):
+            pass  # a container of objects that JSON cannot hold
+    return _object(value)
+
+
+def _descriptor(value: Any) -> str:
+    """A tensor descriptor that the caller has made."""
+    base = TensorSpec.of(value.base) if is_tensor(value.base) else spec_of(value.base)
+    layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
+    parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]
+    return f"descriptor of {base}: {', '.join(parts)}, padding {getattr(value, 'padding', None)}{layout}"
+
+
+def _object(value: Any) -> str:
+    """The identity of an argument that is neither tensor nor scalar, as text; if it has none, the reason."""
+    source = source_of(value)
+    if source.unknown is not None:
+        return f"{UNKNOWN}: {source.unknown}"
+    return f"{type(value).__module__}.{type(value).__qualname__} {source.fingerprint}"

@@ -1,0 +1,127 @@
+"""A task is one problem of one kernel on one device, with its config space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Kernel, Operation, private_copy
+from triton_ops.device import DeviceSpec, target_of
+from triton_ops.space import ConfigSpace
+from triton_ops.values import Problem, Tolerance, Work
+
+
+@dataclass(frozen=True)
+class NamedProblem:
+    """A problem of an operation by its shape, which another process can make again.
+
+    Attributes:
+        operation: The operation.
+        shape: Extents as asked for; None is the operation's default.
+        dtype: Dtype as asked for; None is the operation's default.
+    """
+
+    operation: Operation
+    shape: tuple[int, ...] | None
+    dtype: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratedArguments:
+    """Makes an operation's arguments from their specs; the same seed gives the same values.
+
+    Attributes:
+        operation: The operation.
+        problem: The problem with the specs.
+        device: The device's torch name.
+        seed: Seed of the random values.
+    """
+
+    operation: Operation
+    problem: Problem
+    device: str
+    seed: int
+
+    def __call__(self) -> Arguments:
+        """New arguments, with the same values on each call."""
+        return self.operation.materialise(self.problem, self.device, self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class CopiedArguments:
+    """Makes copies of the caller's own arguments.
+
+    In another process, where the arguments belong to the worker alone, unpickling gives an `OwnedArguments` instead.
+    """
+
+    given: Arguments
+
+    def __call__(self) -> Arguments:
+        """New copies of the arguments."""
+        return private_copy(self.given)
+
+    def __reduce__(self) -> tuple[type[OwnedArguments], tuple[Arguments]]:
+        return OwnedArguments, (self.given,)
+
+
+class OwnedArguments:
+    """Hands over arguments without copying them, once, since a copy would take the device's memory a second time."""
+
+    def __init__(self, given: Arguments) -> None:
+        self._given: Arguments | None = given
+
+    def __call__(self) -> Arguments:
+        """The arguments themselves.
+
+        Raises:
+            RuntimeError: The arguments were handed over before.
+        """
+        given, self._given = self._given, None
+        if given is None:
+            raise RuntimeError("the arguments of this process are in use already")
+        return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One problem of one kernel on one device, with everything that a tune needs.
+
+    Attributes:
+        kernel: The kernel; it turns a config into a launch.
+        problem: The problem that the kernel is tuned for.
+        space: The config space.
+        device: The device's capabilities.
+        device_name: The device's torch name.
+        arguments: Makes the private arguments; called only when a config is about to run.
+        reference: Computes the right result; None if there is none.
+        work: The least operations and bytes of the problem; None if not known.
+        named: The problem by its shape; None for the caller's own arguments.
+        tolerance: How far results may be from the right one.
+        check: The caller's own comparison; None takes the tolerance.
+    """
+
+    kernel: Kernel
+    problem: Problem
+    space: ConfigSpace
+    device: DeviceSpec
+    device_name: str
+    arguments: GeneratedArguments | CopiedArguments | OwnedArguments
+    reference: Callable[..., Any] | None = None
+    work: Work | None = None
+    named: NamedProblem | None = None
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    check: Callable[[Any, Any], Any] | None = None
+
+    def ahead_of_time(self) -> AheadOfTime | None:
+        """What processes without a GPU can compile; None if the kernel is not compiled, or the device is no GPU.
+
+        Raises:
+            TargetError: Triton's compiler for the device is not known.
+        """
+        kernel = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
+        if self.device.kind == "cpu" or kernel is None:
+            return None
+        specs = Arguments(keyword=dict(self.problem.arguments))
+        given = self.arguments.given if isinstance(self.arguments, CopiedArguments) else specs
+        return AheadOfTime(kernel, given, target_of(self.device), self.space.members)

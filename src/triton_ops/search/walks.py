@@ -1,0 +1,168 @@
+"""Local search with restarts: a walk from the best of a few random configs to better neighbours, until none is better.
+
+A neighbour differs in one tunable. The walk moves to the first better neighbour that it is told of. When all neighbours
+are tried, the walk starts again at random, so that the search ends only when the whole space was tried.
+
+Times are compared by ratio. At the start, a neighbour that is twice as slow is accepted with 6 %, a neighbour that is
+10 % slower with 68 %. After a hundred trials the chances are less than one in a million and 5 %. Once all neighbours
+are tried, the walk continues from a random config.
+
+The two parents are the best of small groups drawn from the fastest configs so far. A child takes each value from one of
+its parents, and about one tunable of each child changes: by one step if the tunable is ordered, else to any value.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from triton_ops.search.auto import Remaining, up_to
+from triton_ops.search.neighbouring import neighbours
+from triton_ops.space import Config, ConfigSpace, Value
+from triton_ops.values import Trial
+
+_HOT = 0.25  # logarithm of the ratio that is accepted with probability 1/e at the start
+_COOLING = 0.98  # factor per trial on that logarithm
+_COLD = 0.005  # lowest value of that logarithm
+
+
+class AnnealingSearch:
+    """The searcher `annealing`, as the module describes."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        self._space = space
+        self._rng = random.Random(seed)
+        self._remaining = Remaining(space, self._rng)
+        self._heat = _HOT
+        self._here: Trial | None = None
+        self._around: list[Config] = []
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        return up_to(count, self._next)
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Accept each trial or not; of a repeated measurement of the current config, the latest time counts."""
+        for trial in self._remaining.told(trials):
+            if self._here is not None and trial.ok and trial.config == self._here.config:
+                self._here = trial
+                continue
+            self._heat = max(self._heat * _COOLING, _COLD)
+            if trial.ok and self._steps_to(trial):
+                self._here = trial
+                self._around = list(neighbours(self._space, trial.config, steps_only=True))
+                self._rng.shuffle(self._around)
+
+    def _next(self) -> Config | None:
+        found = self._remaining.first(iter(self._around))
+        if found is None:
+            self._here = None  # the walk continues from the next config that it is told of
+            found = self._remaining.any()
+        return found
+
+    def _steps_to(self, trial: Trial) -> bool:
+        if self._here is None or trial.rank <= self._here.rank:
+            return True
+        uphill = math.log(trial.rank / self._here.rank) if self._here.rank > 0 else math.inf
+        return self._rng.random() < math.exp(-uphill / self._heat)
+
+
+_POPULATION = 20
+_GROUP = 3  # configs in a group whose best becomes a parent
+_TRIES = 30  # most children that are drawn to find one that is valid and new
+
+
+class EvolutionSearch:
+    """The searcher `evolution`, as the module describes."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        self._space = space
+        self._rng = random.Random(seed)
+        self._remaining = Remaining(space, self._rng)
+        self._asked = 0
+        self._population: list[Trial] = []
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        return up_to(count, self._next)
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Add the fastest of the trials to the population."""
+        mine = {trial.config: trial for trial in self._remaining.told(trials)}
+        kept = [trial for trial in self._population if trial.config not in mine]
+        ok = sorted([*kept, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))
+        self._population = ok[:_POPULATION]
+
+    def _next(self) -> Config | None:
+        self._asked += 1
+        if self._asked <= _POPULATION or len(self._population) < 2:
+            return self._remaining.any()
+        children = (self._child() for _ in range(_TRIES))
+        child = self._remaining.first(config for config in children if config in self._space)
+        if child is None:
+            child = self._remaining.first(neighbours(self._space, self._parent()))
+        return child or self._remaining.any()
+
+    def _parent(self) -> Config:
+        group = self._rng.sample(self._population, min(_GROUP, len(self._population)))
+        return min(group, key=lambda trial: (trial.rank, trial.config.text)).config
+
+    def _child(self) -> Config:
+        one, other = self._parent(), self._parent()
+        return Config({name: self._changed(name, self._rng.choice((one, other))[name]) for name in one})
+
+    def _changed(self, name: str, value: Value) -> Value:
+        if self._rng.random() >= 1 / len(self._space.tunables):
+            return value
+        tunable = self._space.tunables[name]
+        if not tunable.ordered or value not in tunable.values:
+            return self._rng.choice(tunable.values)
+        at = tunable.values.index(value) + self._rng.choice((-1, 1))
+        return tunable.values[min(max(at, 0), len(tunable) - 1)]
+
+
+_STARTS = 8  # random configs, from the best of which the walk starts
+
+
+class LocalSearch:
+    """The searcher `local`, as the module describes."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        self._space = space
+        self._rng = random.Random(seed)
+        self._remaining = Remaining(space, self._rng)
+        self._starts = _STARTS
+        self._best: Trial | None = None
+        self._around: list[Config] = []
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        return up_to(count, self._next)
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Move to the best of the trials if it is better than the current config.
+
+        Of a repeated measurement of the current config, the latest time counts.
+        """
+        for trial in self._remaining.told(trials):
+            if self._best is not None and trial.ok and trial.config == self._best.config:
+                self._best = trial
+            elif trial.ok and (self._best is None or trial.rank < self._best.rank):
+                self._best = trial
+                self._around = self._shuffled_neighbours(trial.config)
+
+    def _next(self) -> Config | None:
+        if self._starts > 0:
+            self._starts -= 1
+            return self._remaining.any()
+        found = self._remaining.first(iter(self._around))
+        if found is None:  # no neighbour of the current config is better: start again
+            self._starts, self._best, self._around = _STARTS - 1, None, []
+            return self._remaining.any()
+        return found
+
+    def _shuffled_neighbours(self, config: Config) -> list[Config]:
+        found = list(neighbours(self._space, config))
+        self._rng.shuffle(found)
+        return found

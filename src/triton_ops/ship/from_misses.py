@@ -1,0 +1,170 @@
+"""Problems that nothing answered, tuned as one run, those first that cost most."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from triton_ops.backend import pack
+from triton_ops.device import current_gpu, gpu_missing, probe
+from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
+from triton_ops.many import Job, ManyResult, Options, Place, ProblemOutcome, RayEngine, TuneProblem, run_jobs, tuned
+from triton_ops.records import Miss, cache_folder, costs, forget_misses, store_in
+from triton_ops.ship.targets import DECORATED, Targets, check_named, kernel_in, made_on, specs_of
+from triton_ops.values import Tolerance, TuningResult, unkeyed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What became of one miss.
+
+    Attributes:
+        miss: The miss.
+        result: The result of its tune; None if it was not tuned.
+        reason: Why it was not tuned, or in what its record's key differs from what was missed; empty otherwise.
+        stored: Whether there is a record now; the miss is off the list then.
+        loaded: Whether its kernel is; False where only the file names it.
+    """
+
+    miss: Miss
+    result: TuningResult | None = None
+    reason: str = ""
+    stored: bool = False
+    loaded: bool = True
+
+
+def tune_misses(
+    misses: Sequence[Miss],
+    targets: Targets,
+    options: Options,
+    *,
+    tolerance: float | Tolerance | None = None,
+    budget_s: float | None = None,
+    cluster: RayEngine | None = None,
+) -> tuple[list[Served], ManyResult]:
+    """Tune misses as one run, and take each off the list when there is a record.
+
+    A miss of another device, or of a kernel that cannot be found, is passed over with the reason, and stays.
+
+    Args:
+        misses: The misses.
+        targets: The kernels that they name.
+        options: What their tunes have in common; `cache_dir` is the folder of the misses and of the records.
+        tolerance: How far a right result may be from the expected one.
+        budget_s: The limit of seconds of the run; None is no limit.
+        cluster: Measures on the GPUs of a cluster instead.
+
+    Returns:
+        What became of each miss, in their order, and the run.
+    """
+    options = replace(options, cache_dir=cache_folder(options.cache_dir))
+    weights = costs(misses)
+    jobs: dict[str, Job] = {}
+    served: dict[str, Served] = {}
+    for miss in misses:
+        device = "cpu" if miss.key.device.get("kind") == "cpu" else "cuda"
+        try:
+            work = _Work(
+                miss=miss, device=_here(miss, device), found=_found(miss, targets), options=options, tolerance=tolerance
+            )
+            if cluster is not None:
+                pack(work.tuned)  # each is sent when its turn comes
+        except TritonKernelError as error:
+            served[miss.key.id] = Served(miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError))
+            continue
+        jobs[miss.key.id] = Job(
+            name=miss.key.id, label=f"{miss.key.kernel} {miss.key.label}".rstrip(), kernel=miss.key.kernel,
+            problem=miss, tune=work.tuned, weight=weights[miss.key.id],
+            devices=frozenset(options.devices if device == "cuda" else ("cpu",)) if options.devices else None,
+        )  # fmt: skip
+
+    def told(outcome: ProblemOutcome) -> None:
+        served[outcome.problem.key.id] = _served(outcome, options)
+
+    run = run_jobs(list(jobs.values()), options, budget_s=budget_s, seen=told, cluster=cluster)
+    return [served.get(miss.key.id, Served(miss=miss, reason=_unbegun(run))) for miss in misses], run
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """The tune of one miss, whose arguments are made only when it begins, since they may take much memory.
+
+    `found` is the operation or the kernel; for a call that was noted, the decorated kernel as it stands in its module.
+    """
+
+    miss: Miss
+    device: str
+    found: Any
+    options: Options
+    tolerance: float | Tolerance | None
+
+    def tuned(self, place: Place) -> TuningResult:
+        miss, options = self.miss, self.options
+        device = self.device if place.device is None else place.device
+        if miss.call is not None:
+            noted = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
+            folder = Path(place.cache_dir or cache_folder(options.cache_dir))
+            found, _ = noted.tune_noted(self.found, miss.call, device, folder, self._decorated(place))
+            return found  # type: ignore[no-any-return]
+        problem = TuneProblem(
+            target=self.found, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
+            device=device, tolerance=self.tolerance, cold=miss.key.cache_state == "cold",
+        )  # fmt: skip
+        return tuned(problem, options, replace(place, device=None))
+
+    def _decorated(self, place: Place) -> Mapping[str, Any]:
+        options = self.options
+        return {
+            "effort": options.plan, "seed": options.seed, "isolate": options.isolate, "force": options.force,
+            "transfer": options.transfer, "wait": options.wait, "listener": place.listener, "gate": place.gate,
+            "shared_cpus": place.shared_cpus,
+        }  # fmt: skip
+
+
+def _served(outcome: ProblemOutcome, options: Options) -> Served:
+    miss, result = outcome.problem, outcome.result
+    if result is None or outcome.status == "interrupted":
+        return Served(miss=miss, result=result, reason=str(outcome.error) if outcome.error else "it was interrupted")
+    record = store_in(str(options.cache_dir)).get(result.record) if result.record else None
+    if record is None:
+        return Served(miss=miss, result=result, reason="its winner was not stored")
+    if not record.goes_on:  # else the next `tune --from-misses` goes on with it
+        forget_misses(Path(str(options.cache_dir)), [miss.key.id])
+    changed = miss.key.differences(record.key)
+    reason = f"the record differs from what was missed in {'; '.join(changed)}" if changed else ""
+    return Served(miss=miss, result=result, reason=reason, stored=True)
+
+
+def _unbegun(run: ManyResult) -> str:
+    return "the budget left no time for it" if run.stopped == "seconds" else "it was not begun"
+
+
+def _found(miss: Miss, targets: Targets) -> Any:
+    """What a miss names.
+
+    Raises:
+        TritonKernelError: It is not found, or its arguments cannot be made.
+    """
+    if miss.call is not None:
+        return targets.decorated(miss.key.kernel)
+    found = targets.find(miss.key.kernel)
+    check_named(kernel_in(found), specs_of(unkeyed(miss.key.problem)[0]))
+    return found
+
+
+def _here(miss: Miss, kind: str) -> str:
+    """The device of this machine that a miss is of.
+
+    Raises:
+        DeviceError: It is of another machine.
+    """
+    wanted = miss.key.device.get("name")
+    if kind == "cuda" and (missing := gpu_missing()):
+        raise DeviceError(f"it is of {wanted}, and there is no GPU here: {missing}")
+    found = probe(kind)
+    if found.name != wanted:
+        raise DeviceError(f"it is of {wanted}, and this machine has {found.name}")
+    return current_gpu() if kind == "cuda" else kind

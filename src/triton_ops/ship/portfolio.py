@@ -1,0 +1,358 @@
+"""`choose_portfolio`: at most k configs for all measured problems of a kernel.
+
+Times of different runs are never compared as they are. Each is taken as a ratio to the time of the default config of
+the same run: by the race, where both were raced, else by their screenings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from triton_ops.backend import HasOperation, Operation
+from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.many import is_positive
+from triton_ops.records import Record, Run, Runs, cache_folder, may_have_records, store_in
+from triton_ops.ship.cover import Choice, least_mean, least_worst, mean, worst
+from triton_ops.space import Config
+from triton_ops.values import Key, Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredProblem:
+    """One problem with what was measured on it.
+
+    Attributes:
+        key: The key of its record.
+        ratios: Of each config that ran, its time over that of the default.
+        failed: Configs that were tried and did not run, or were wrong.
+        noise: The relative difference below which two configs count as equal in its tune.
+    """
+
+    key: Key
+    ratios: Mapping[Config, float]
+    failed: frozenset[Config] = frozenset()
+    noise: float = 0.0
+
+    @cached_property
+    def best(self) -> Config:
+        """The fastest config."""
+        return min(self.ratios, key=lambda config: (self.ratios[config], config.text))
+
+    def regret(self, config: Config) -> float:
+        """The share by which a config is slower than the best here; infinite if it was not measured, or failed."""
+        ratio = self.ratios.get(config)
+        return math.inf if ratio is None else max(0.0, ratio / self.ratios[self.best] - 1.0)
+
+
+def measured(record: Record, folder: Path) -> MeasuredProblem | None:
+    """What is known of a record's problem, from its kept run logs, else from the record; None if nothing was measured.
+
+    Args:
+        record: The record.
+        folder: The cache folder that has the run logs.
+    """
+    ratios: dict[Config, float] = {}
+    failed: set[Config] = set()
+    for run in Runs(folder, record.id).with_trials(record.run):
+        for config, ratio in _ratios(run, record.default).items():
+            ratios.setdefault(config, ratio)
+        failed |= {trial.config for trial in run.trials.values() if trial.failed}
+    ratios = ratios or _of_record(record)
+    if not ratios:
+        return None
+    return MeasuredProblem(key=record.key, ratios=ratios, failed=frozenset(failed - ratios.keys()), noise=record.noise)
+
+
+def configs_of(problems: Iterable[MeasuredProblem]) -> list[Config]:
+    """All configs that ran on a problem, in the order of their texts."""
+    return sorted({config for problem in problems for config in problem.ratios}, key=lambda config: config.text)
+
+
+def _ratios(run: Run, default: Config | None) -> dict[Config, float]:
+    """Of each config that ran in a run, its time over that of the default; empty if the default did not run."""
+    beside = None if default is None else run.trials.get(default)
+    if beside is None or not beside.ok:
+        return {}
+    found = {trial.config: _ratio(trial, beside) for trial in run.trials.values() if trial.ok}
+    return {config: ratio for config, ratio in found.items() if math.isfinite(ratio) and ratio > 0}
+
+
+def _ratio(trial: Trial, beside: Trial) -> float:
+    if trial.final is not None and beside.final is not None:
+        return _over(trial.final.median_ms, beside.final.median_ms)
+    if trial.relative is not None and beside.relative is not None:
+        return _over(trial.relative, beside.relative)
+    if trial.measurement is None or beside.measurement is None or trial.measurement.mode != beside.measurement.mode:
+        return math.nan
+    return _over(trial.measurement.median_ms, beside.measurement.median_ms)
+
+
+def _over(time: float, default: float) -> float:
+    return time / default if default > 0 else math.nan
+
+
+def _of_record(record: Record) -> dict[Config, float]:
+    """Winner, ties and default of a record whose run logs are gone: the ties count as fast as the winner."""
+    if record.default is None or record.default_timing is None or record.default_timing.median_ms <= 0:
+        return {record.winner: 1.0}
+    ratio = record.timing.median_ms / record.default_timing.median_ms
+    if record.raced_gain is not None and record.raced_gain > 0:
+        ratio = 1.0 / record.raced_gain
+    return {record.default: 1.0, **dict.fromkeys(record.ties, ratio), record.winner: ratio}
+
+
+OBJECTIVES = ("worst", "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """One problem, and the config of a portfolio that serves it.
+
+    Attributes:
+        label: The problem in words.
+        key: The id of its record.
+        config: The config that serves it; None if none of the portfolio was measured there and ran.
+        regret: The share by which that is slower than the best config that was measured there; infinite without one.
+        gain: The default's time over that of the config; None without one.
+        best: The best config that was measured there.
+        weight: What the problem counts in the mean.
+    """
+
+    label: str
+    key: str
+    config: Config | None
+    regret: float
+    gain: float | None
+    best: Config
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portfolio:
+    """At most k configs for many problems of a kernel.
+
+    Attributes:
+        kernel: The kernel.
+        device: The device on which all was measured.
+        configs: The configs, those first that serve most problems.
+        served: Each problem with what serves it, in the order of their labels.
+        worst: The largest regret; infinite if a problem is not served.
+        mean: The weighted mean regret; infinite if a problem is not served.
+        objective: What was to be small: `worst` or `mean`.
+        bound: No portfolio of as many configs among those measured has a smaller one.
+        exact: Whether this one reaches the bound, so that none is better.
+        noise: The largest relative difference below which two configs counted as equal in a problem's tune. Regrets
+            below it are none.
+        measured: How many of the cells, configs times problems, were measured.
+        cells: The number of cells.
+        unmeasured: Problems on which a config of the portfolio was never tried, by config.
+        left_out: Why records of the kernel do not count, with their number.
+    """
+
+    kernel: str
+    device: str
+    configs: tuple[Config, ...]
+    served: tuple[Served, ...]
+    worst: float
+    mean: float
+    objective: str
+    bound: float
+    exact: bool
+    noise: float
+    measured: int
+    cells: int
+    unmeasured: Mapping[Config, tuple[str, ...]]
+    left_out: Mapping[str, int]
+
+    @property
+    def unserved(self) -> tuple[Served, ...]:
+        """The problems for which no config of the portfolio is known to run."""
+        return tuple(each for each in self.served if each.config is None)
+
+
+def choose_portfolio(
+    kernel: str | Operation | Any,
+    k: int = 4,
+    *,
+    objective: str = "worst",
+    device: str | None = None,
+    weights: Mapping[str, float] | None = None,
+    cache_dir: str | Path | None = None,
+) -> Portfolio:
+    """At most k configs for all problems of a kernel that were tuned, so that little is lost beside the best of each.
+
+    Only measured times count: a config that was not tried on a problem, or failed there, does not serve it. Tunes that
+    try the same configs on all problems, such as exhaustive ones, say most. With k = 1 it is the one config that is
+    safe over all of them.
+
+    Args:
+        kernel: The kernel's name in records, an `Operation`, or an object that has one.
+        k: The most configs.
+        objective: `worst` for the least worst regret, and among those a small mean; `mean` for the least mean.
+        device: The device's name, such as `NVIDIA H200`; None takes that of the records, if they have one.
+        weights: What problems count in the mean, by their labels; 1 for others.
+        cache_dir: Folder of records and run logs; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
+
+    Raises:
+        SettingsError: An option does not fit.
+        TargetError: There is no record of the kernel that counts, or there are some of several devices and none is
+            named.
+
+    Cost: all run logs of the kernel's problems are read; the choice takes up to a few seconds.
+    """
+    if type(k) is not int or k < 1:
+        raise SettingsError(f"k is {k!r}; it must be a whole number of 1 or more", hint="4 is the default")
+    if objective not in OBJECTIVES:
+        raise SettingsError(f"objective is {objective!r}; it is worst or mean", hint="worst is the default")
+    name = _name_of(kernel)
+    folder = cache_folder(cache_dir)
+    records = [r for r in store_in(folder) if r.key.kernel == name] if may_have_records(folder) else []
+    counted, left_out = _alike(_of_device(name, records, device, folder))
+    problems = [found for record in counted if (found := measured(record, Path(folder))) is not None]
+    if not problems:
+        why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
+        raise TargetError(f"no record of {name} counts: {why or 'nothing was measured'}", hint="tune its problems on")
+    problems.sort(key=lambda problem: (problem.key.label, problem.key.id))
+    return portfolio_of(problems, k, objective, _weights_of(problems, weights or {}), left_out)
+
+
+def portfolio_of(
+    problems: Sequence[MeasuredProblem],
+    k: int,
+    objective: str,
+    weights: Sequence[float],
+    left_out: Mapping[str, int],
+) -> Portfolio:
+    """The portfolio of measured problems.
+
+    Args:
+        problems: At least one, all of one kernel on one device.
+        k: The most configs.
+        objective: `worst` or `mean`: the regret that is made least.
+        weights: How much each problem counts in the mean.
+        left_out: The number of records that do not count, by the reason.
+    """
+    configs = configs_of(problems)
+    regrets = [[problem.regret(config) for config in configs] for problem in problems]
+    choice: Choice = (least_worst if objective == "worst" else least_mean)(regrets, weights, k)
+    chosen = tuple(configs[column] for column in choice.columns)
+    served = tuple(_served(problem, chosen, weight) for problem, weight in zip(problems, weights, strict=True))
+    return Portfolio(
+        kernel=problems[0].key.kernel,
+        device=str(problems[0].key.device.get("name", "")),
+        configs=chosen,
+        served=served,
+        worst=worst(regrets, choice.columns),
+        mean=mean(regrets, weights, choice.columns),
+        objective=objective,
+        bound=choice.bound,
+        exact=choice.exact,
+        noise=max(problem.noise for problem in problems),
+        measured=sum(len(problem.ratios) for problem in problems),
+        cells=len(configs) * len(problems),
+        unmeasured={config: missing for config in chosen if (missing := _untried(problems, config))},
+        left_out=left_out,
+    )
+
+
+def _served(problem: MeasuredProblem, chosen: Sequence[Config], weight: float) -> Served:
+    config = min(chosen, key=problem.regret, default=None)
+    regret = math.inf if config is None else problem.regret(config)
+    known = config is not None and math.isfinite(regret)
+    return Served(
+        label=problem.key.label or problem.key.id,
+        key=problem.key.id,
+        config=config if known else None,
+        regret=regret,
+        gain=1.0 / problem.ratios[config] if known and config is not None else None,
+        best=problem.best,
+        weight=weight,
+    )
+
+
+def _untried(problems: Sequence[MeasuredProblem], config: Config) -> tuple[str, ...]:
+    return tuple(
+        problem.key.label or problem.key.id
+        for problem in problems
+        if config not in problem.ratios and config not in problem.failed
+    )
+
+
+def _name_of(kernel: Any) -> str:
+    if isinstance(kernel, str) and kernel.strip():
+        return kernel
+    if isinstance(kernel, Operation):
+        return kernel.name
+    if isinstance(kernel, HasOperation):
+        return kernel.operation.name
+    raise SettingsError(f"kernel is {kernel!r}; it must be a kernel's name or an Operation", hint="'matmul'")
+
+
+def _of_device(name: str, records: Sequence[Record], device: str | None, folder: str) -> list[Record]:
+    """The records of one device, the newest first.
+
+    Raises:
+        TargetError: There are none, or some of several devices.
+    """
+    devices = sorted({str(record.key.device.get("name", "")) for record in records})
+    if device is None and len(devices) > 1:
+        raise TargetError(
+            f"there are records of {name} on several devices: {', '.join(devices)}", hint=f"name one: {devices[0]!r}"
+        )
+    found = [record for record in records if device in (None, str(record.key.device.get("name", "")))]
+    if not found:
+        others = f"; there are some on {', '.join(devices)}" if devices else ""
+        of_device = f" on {device}" if device is not None and devices else ""
+        raise TargetError(
+            f"there are no records of {name}{of_device} in {folder}{others}", hint=f"triton-ops tune --all {name}"
+        )
+    return sorted(found, key=lambda record: record.created, reverse=True)
+
+
+def _alike(records: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
+    """The records with the kernel, versions, cache state of the newest one, and why others do not count."""
+    newest = records[0].key
+    found: list[Record] = []
+    left_out: dict[str, int] = {}
+    for record in records:
+        why = _why_unlike(record, newest)
+        if why is None:
+            found.append(record)
+        else:
+            left_out[why] = left_out.get(why, 0) + 1
+    return found, left_out
+
+
+def _why_unlike(record: Record, newest: Any) -> str | None:
+    key = record.key
+    if key.unknown is not None:
+        return "a part of the kernel is not known"
+    if record.unproven:
+        return f"unproven: {record.unproven}"
+    if dict(key.identity) != dict(newest.identity):
+        return "another source or other versions"
+    if dict(key.device) != dict(newest.device):
+        return "another driver, or other units of the device"
+    if key.cache_state != newest.cache_state:
+        return f"measured {key.cache_state}"
+    return None
+
+
+def _weights_of(problems: Sequence[MeasuredProblem], given: Mapping[str, float]) -> list[float]:
+    """What each problem counts.
+
+    Raises:
+        SettingsError: A weight is not positive, or no problem has its label.
+    """
+    labels = {problem.key.label for problem in problems}
+    for label, weight in given.items():
+        if label not in labels:
+            raise SettingsError(f"no problem is called {label!r}; there are {', '.join(sorted(labels))}")
+        if not is_positive(weight):
+            raise SettingsError(f"the weight of {label} is {weight!r}; it must be a positive number")
+    return [float(given.get(problem.key.label, 1.0)) for problem in problems]

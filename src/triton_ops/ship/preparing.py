@@ -1,0 +1,218 @@
+"""`prepare`: compile and load every kernel that a lockfile can select, before anything is served."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from triton_ops.backend import AheadOfTime, CandidateError
+from triton_ops.base import usable_cpus
+from triton_ops.compilation import TIMEOUT_S, CompilePool
+from triton_ops.device import DeviceSpec, current_device, probe
+from triton_ops.exceptions import DeviceError, TritonKernelError
+from triton_ops.records import LockEntry, Lockfile, read_lockfile
+from triton_ops.ship.entries import Bound, bound, target_for
+from triton_ops.ship.targets import Targets
+from triton_ops.space import Config
+from triton_ops.values import Compiled, device_facts
+
+
+@dataclass(frozen=True)
+class Program:
+    """One config of one kernel for one kind of arguments.
+
+    Attributes:
+        kind: Equal for programs of one kernel whose arguments are of one kind.
+        config: The config.
+        ahead: The kernel with arguments of the kind.
+        found: An entry that selects it.
+    """
+
+    kind: str
+    config: Config
+    ahead: AheadOfTime = field(compare=False)
+    found: Bound = field(compare=False)
+
+    def load(self) -> None:
+        """Load the program on the current device, so that its first launch in this process neither compiles nor loads.
+
+        Raises:
+            CandidateError: It cannot be compiled, or the device cannot hold it.
+            CacheError: The compiler cannot write its files.
+        """
+        self.found.kernel.compile(self.config.with_members(self.ahead.members), self.ahead.arguments)
+
+
+def programs_of(found: Bound, here: DeviceSpec | None) -> list[Program]:
+    """The programs of every launch that an entry answers; none where there is nothing to compile.
+
+    Raises:
+        KernelTypeError: The arguments cannot be made.
+        DeviceError: The architecture of the entry's device is not known.
+    """
+    if found.device.kind == "cpu" or found.ahead is None:
+        return []
+    target = target_for(found.device, here)
+    return [
+        Program(repr((found.device.alias, *kind)), found.entry.config, ahead, found)
+        for ahead, kind in found.programs(target)
+    ]
+
+
+def compiled(programs: Iterable[Program], jobs: int | None, timeout_s: float) -> Iterator[tuple[Program, Compiled]]:
+    """Compile each program once; those of one kernel and one kind of arguments are compiled side by side.
+
+    Raises:
+        TargetError: The kernel cannot be sent to another process.
+        CacheError: The compiler cannot write its files.
+    """
+    groups: dict[str, list[Program]] = {}
+    for program in dict.fromkeys(programs):
+        groups.setdefault(program.kind, []).append(program)
+    for group in groups.values():
+        workers = min(len(group), jobs or usable_cpus())
+        with CompilePool(group[0].ahead, workers=workers, timeout_s=timeout_s) as pool:
+            futures = [pool.submit(program.config, anyway=True) for program in group]
+            yield from ((program, future.result()) for program, future in zip(group, futures, strict=True))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare` has done.
+
+    Attributes:
+        compiled: Programs that are in Triton's disk cache now, each for one config and one kind of arguments.
+        loaded: Those of them that are loaded in this process, so that their first launch does neither.
+        seconds: Wall seconds of it all.
+        failed: Entries that could not be prepared, each with the reason.
+        nothing_to_compile: Entries of kernels that have no compiler, such as Python functions.
+        elsewhere: Entries of other devices.
+    """
+
+    compiled: int
+    loaded: int
+    seconds: float
+    _: KW_ONLY
+    failed: tuple[tuple[LockEntry, str], ...] = ()
+    nothing_to_compile: int = 0
+    elsewhere: int = 0
+
+    def __str__(self) -> str:
+        more = [
+            f"{count} {what}"
+            for count, what in (
+                (self.nothing_to_compile, "with nothing to compile"), (self.elsewhere, "of other devices"),
+                (len(self.failed), "failed"),
+            )
+            if count
+        ]  # fmt: skip
+        return ", ".join([f"{self.compiled} compiled, {self.loaded} loaded in {self.seconds:.1f} s", *more])
+
+
+def prepare(
+    lockfile: Lockfile | str | os.PathLike[str],
+    *,
+    targets: Iterable[Any] = (),
+    device: str | None = None,
+    alias: str | None = None,
+    jobs: int | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Prepared:
+    """Compile and load every kernel that the lockfile can select on a device, so that no launch from it compiles.
+
+    Of an entry with ranges, a kernel is compiled for each kind of extents that Triton compiles anew for. Kernels are
+    compiled side by side into Triton's disk cache by processes without a GPU, and then loaded into this process.
+
+    Args:
+        lockfile: The lockfile, or its path.
+        targets: The kernels that it names: operations, decorated kernels, functions. Shipped kernels, and operations
+            and decorated kernels of modules that are imported already, need not be given; nothing is imported.
+        device: `cuda` or `cuda:N`; None is the current GPU, else the CPU. A process that uses several GPUs prepares
+            each: programs are loaded per GPU, and the second time they are found in the disk cache.
+        alias: The device's alias in the lockfile, where only Triton's disk cache is filled, as in the build of an image
+            on a machine without the GPU; None prepares for the device that is here, and loads.
+        jobs: Processes; None is one for each CPU.
+        timeout_s: Seconds for one config.
+
+    Returns:
+        What was compiled and loaded, how long it took, and what failed with its reason.
+
+    Raises:
+        LockfileError: The file is refused.
+        DeviceError: `device` cannot be used, or no entry has the alias.
+        TargetError: Two targets have one name.
+
+    Cost: a second or two for each kernel whose binaries are not in the disk cache, and a millisecond for one that is.
+    """
+    begun = time.perf_counter()
+    lock = lockfile if isinstance(lockfile, Lockfile) else read_lockfile(lockfile)
+    here = probe(device) if alias is None else None
+    if alias is not None and alias not in {one.alias for one in lock.devices}:
+        known = ", ".join(one.alias for one in lock.devices)
+        raise DeviceError(f"the lockfile has no device {alias!r}; it has {known or 'none'}", known, alias)
+    failed: list[tuple[LockEntry, str]] = []
+    mine = _of_device(lock, here, alias)
+    plan = _planned(mine, Targets(targets), here, failed)
+    done: list[Program] = []
+    for program, result in compiled((one for programs in plan for one in programs), jobs, timeout_s):
+        if result.launchable:
+            done.append(program)
+        else:
+            failed.append((program.found.entry, f"{result.status}: {result.reason}"))
+    with current_device(device or "cuda"):
+        loaded = sum(_loaded(program, failed) for program in done) if here is not None else 0
+    return Prepared(
+        len(done),
+        loaded,
+        time.perf_counter() - begun,
+        failed=tuple(failed),
+        nothing_to_compile=sum(not programs for programs in plan),
+        elsewhere=len(lock.entries) - len(mine.entries),
+    )
+
+
+def _of_device(lock: Lockfile, here: DeviceSpec | None, alias: str | None) -> Lockfile:
+    """The entries of the device of an alias, or of the one that is here."""
+    facts = None if here is None else device_facts(here)
+    chosen = {
+        one.alias for one in lock.devices if (one.alias == alias if facts is None else one.why_not(facts) is None)
+    }
+    return Lockfile(lock.devices, tuple(entry for entry in lock.entries if entry.device in chosen))
+
+
+def _planned(
+    lock: Lockfile, targets: Targets, here: DeviceSpec | None, failed: list[tuple[LockEntry, str]]
+) -> list[list[Program]]:
+    """The programs of each entry that can be what a launch gets; none where there is nothing to compile."""
+    plan: list[list[Program]] = []
+    for entry, found in bound(lock, targets):
+        made = _programs(found, lock, here)
+        if isinstance(made, str):
+            failed.append((entry, made))
+        else:
+            plan.append(made)
+    return plan
+
+
+def _programs(found: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None) -> list[Program] | str:
+    """The programs of an entry; the reason where it cannot be what a launch gets."""
+    if isinstance(found, TritonKernelError):
+        return str(found)
+    if (reason := found.why_invalid(lock)) is not None:
+        return reason
+    try:
+        return programs_of(found, here)
+    except TritonKernelError as error:
+        return str(error)
+
+
+def _loaded(program: Program, failed: list[tuple[LockEntry, str]]) -> bool:
+    try:
+        program.load()
+    except (CandidateError, TritonKernelError) as error:
+        failed.append((program.found.entry, str(error)))
+        return False
+    return True

@@ -1,0 +1,339 @@
+"""A table of tuned configs in no engine's format, and the role of a format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from triton_ops.base import DamagedError, ensure_folder, parsed, read_named, write_named
+from triton_ops.exceptions import CacheError, SettingsError, SpaceError
+from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, Measured, with_ranges
+from triton_ops.space import Config
+from triton_ops.values import ITEM_BYTES, extents_of
+
+OPTIONS = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre_hook": None, "ir_override": None}
+"""The fields of a `triton.Config` beside its tunables, with their defaults in Triton 3.6 to 3.9."""
+
+
+def flat(content: Any) -> Any:
+    """Such an object as one mapping, without options that are null and one thread block per cluster; else as it is."""
+    if not isinstance(content, Mapping) or not isinstance(content.get("kwargs"), Mapping):
+        return content
+    options = {name: content[name] for name in OPTIONS if content.get(name) is not None}
+    if options.get("num_ctas") == OPTIONS["num_ctas"]:
+        del options["num_ctas"]
+    return {**content["kwargs"], **options}
+
+
+def nested(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as such an object."""
+    options = {name: config.get(name, default) for name, default in OPTIONS.items()}
+    return {"kwargs": {name: value for name, value in config.items() if name not in OPTIONS}, **options}
+
+
+def triton_key(at: Sequence[Any]) -> tuple[Any, ...]:
+    """A row's values as Triton's key has them: dtypes as `torch.bfloat16`."""
+    return tuple(f"torch.{value}" if isinstance(value, str) and value in ITEM_BYTES else value for value in at)
+
+
+def launches_as(found: Mapping[str, Any] | None, config: Mapping[str, Any]) -> bool:
+    """Whether a config that was looked up launches as another one does: equal, save for options left to Triton."""
+    return found is not None and all(found.get(name, OPTIONS.get(name)) == value for name, value in config.items())
+
+
+_LARGEST_BYTES = 64 << 20
+_LONGEST_MS = 1e12  # 30 years
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Row:
+    """One config of a table.
+
+    Attributes:
+        at: What the config is for, such as `(16,)`, a number of tokens; empty where the table is of one problem.
+        config: The config, with the engine's names.
+        median_ms: Its time; None if the table has none.
+        failure: Why it failed, in the words of `Status`; empty if it did not.
+    """
+
+    at: tuple[Any, ...]
+    config: Config
+    _: KW_ONLY
+    median_ms: float | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Tuned configs of one kernel.
+
+    Attributes:
+        facts: What the engine looks the table up by, such as `E`, `N`, `device_name` and `dtype`.
+        rows: The configs.
+    """
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+
+    def best(self) -> tuple[Row, ...]:
+        """For each `at` the fastest config that did not fail; where no time is known the first one."""
+        found: dict[str, Row] = {}
+        for row in self.rows:
+            name = json.dumps(row.at)
+            known = found.get(name)
+            if not row.failure and (known is None or _time(row) < _time(known)):
+                found[name] = row
+        return tuple(found.values())
+
+
+class Format(Protocol):
+    """How one engine keeps its tables."""
+
+    def write(self, table: Table, folder: Path) -> Path:
+        """Write a table where the engine looks for it below `folder`, and return the file.
+
+        Raises:
+            SettingsError: A fact is missing, or a config lacks a value that the engine needs.
+            CacheError: The file cannot be written.
+        """
+        ...
+
+    def read(self, path: Path) -> Table:
+        """The table in a file.
+
+        Raises:
+            CacheError: The file cannot be read, or is not of this format.
+        """
+        ...
+
+    def look_up(self, folder: Path, facts: Mapping[str, Any], at: Sequence[Any]) -> Config | None:
+        """The config that the engine would take, by its own rule for names and for what is nearest; None for none."""
+        ...
+
+
+def needed(facts: Mapping[str, Any], *names: str) -> list[Any]:
+    """The values of facts that an engine cannot do without.
+
+    Raises:
+        SettingsError: One is missing.
+    """
+    missing = [name for name in names if facts.get(name) in (None, "")]
+    if missing:
+        raise SettingsError(f"the table needs {', '.join(missing)}", hint=f"--set {missing[0]}=VALUE")
+    return [facts[name] for name in names]
+
+
+def check_values(table: Table, *names: str) -> None:
+    """Check that every config has the values that an engine reads by name.
+
+    Raises:
+        SettingsError: One is missing.
+    """
+    for row in table.rows:
+        missing = [name for name in names if name not in row.config]
+        if missing:
+            raise SettingsError(
+                f"config ({row.config}) has no {', '.join(missing)}, which the engine needs",
+                hint=f"--rename OURS={missing[0]}",
+            )
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        CacheError: The file cannot be read, or holds no JSON object.
+    """
+    try:
+        return parsed(read_named(path, _LARGEST_BYTES))
+    except OSError as error:
+        raise CacheError(f"{path} cannot be read: {error.strerror or error}", hint="name a table") from error
+    except DamagedError as error:
+        raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
+
+
+def write_object(folder: Path, place: str, content: Mapping[str, Any]) -> Path:
+    """Write a JSON object, indented, to a place below a folder, and return the path.
+
+    Raises:
+        CacheError: The file cannot be written.
+        SettingsError: The place, which is made of facts, is not below the folder.
+    """
+    path = folder / place
+    if Path(place).is_absolute() or ".." in Path(place).parts:
+        raise SettingsError(f"the table would be written to {place}", hint="correct the facts that name it: --set")
+    try:
+        ensure_folder(path.parent)
+        write_named(path, json.dumps(content, indent=4) + "\n")
+    except OSError as error:
+        raise CacheError(f"{path} cannot be written: {error.strerror or error}", hint="name another folder") from error
+    return path
+
+
+def milliseconds_in(value: Any, path: Path) -> float:
+    """A time in decoded JSON.
+
+    Raises:
+        CacheError: It is none.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _LONGEST_MS:
+        return float(value)
+    raise CacheError(f"{path} has the time {str(value)[:_SHOWN]}", hint="a time is in milliseconds, 0 or more")
+
+
+def config_in(value: Any, path: Path) -> Config:
+    """A config in decoded JSON.
+
+    Raises:
+        CacheError: It is none.
+    """
+    try:
+        return Config.from_json(value)
+    except SpaceError as error:
+        raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
+
+
+def _time(row: Row) -> float:
+    return float("inf") if row.median_ms is None else row.median_ms
+
+
+_KINDS = {"NVIDIA": "cuda", "AMD": "hip"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the two sides call the same things.
+
+    Attributes:
+        rows: The extents of a problem that stand for a row, in order, such as `("M",)`.
+        renamed: This package's name of a tunable to the engine's.
+    """
+
+    rows: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    def outwards(self, config: Config) -> Config:
+        """A config with the engine's names."""
+        return Config({self.renamed.get(name, name): value for name, value in config.items()})
+
+    def inwards(self, config: Config) -> Config:
+        """A config with this package's names."""
+        back = {theirs: ours for ours, theirs in self.renamed.items()}
+        return Config({back.get(name, name): value for name, value in config.items()})
+
+
+def table_of(lock: Lockfile, kernel: str, device: str | None, names: Names, facts: Mapping[str, Any]) -> Table:
+    """The entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
+
+    Args:
+        lock: The lockfile.
+        kernel: The kernel's name.
+        device: The device's alias; None where all entries of the kernel are of one.
+        names: What names a row, and the tunables.
+        facts: What the engine looks the table up by.
+
+    Raises:
+        SettingsError: There is no such entry, entries of several devices, an entry without an extent of `names`, or two
+            entries for one row.
+    """
+    entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
+    if not entries:
+        known = ", ".join(sorted({f"{entry.kernel} on {entry.device}" for entry in lock.entries})) or "nothing"
+        where = "" if device is None else f" on {device}"
+        raise SettingsError(f"the lockfile has no entry of {kernel}{where}", hint=f"it has entries of {known}")
+    aliases = {entry.device for entry in entries}
+    if len(aliases) > 1:
+        raise SettingsError(
+            f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}", hint="--device-alias NAME"
+        )
+    name = next(each.name for each in lock.devices if each.alias in aliases)
+    rows = tuple(_row(entry, names) for entry in entries)
+    if len({row.at for row in rows}) < len(rows):
+        raise SettingsError(
+            f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}",
+            hint="name more extents: --row M --row N",
+        )
+    return Table({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **facts}, rows)
+
+
+def lockfile_of(
+    table: Table, kernel: str, names: Names, arguments: Mapping[str, Any], source: str, plan: LockPlan | None = None
+) -> Lockfile:
+    """The fastest configs of a table as a lockfile; they answer any source of the kernel.
+
+    Args:
+        table: The table.
+        kernel: The name that the kernel has here.
+        names: What names a row, and the tunables.
+        arguments: Further arguments of each problem, which the table has in its name only.
+        source: Where the table comes from, in words.
+        plan: How far each config holds.
+
+    Raises:
+        SettingsError: The number of extents is not that of the table's keys, or the table names no device.
+    """
+    device = _device(table)
+    entries = []
+    for row in table.best():
+        at = [value for value in row.at if not _is_dtype(value)]
+        if len(at) != len(names.rows):
+            raise SettingsError(
+                f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
+                hint="name one extent for each value: --row M",
+            )
+        entries.append(
+            _entry(row, kernel, device, {**dict(zip(names.rows, at, strict=True)), **arguments}, names, source)
+        )
+    return Lockfile((device,), tuple(with_ranges(entries, plan or LockPlan())))
+
+
+def _row(entry: LockEntry, names: Names) -> Row:
+    extents = {**extents_of(entry.problem), **{n: v for n, v in entry.problem.items() if isinstance(v, (str, bool))}}
+    missing = [name for name in names.rows if name not in extents]
+    if missing:
+        raise SettingsError(
+            f"{entry.kernel} {entry.label} has no {', '.join(missing)}; it has {', '.join(extents)}",
+            hint="name its extents: --row M",
+        )
+    at = tuple(extents[name] for name in names.rows)
+    return Row(at, names.outwards(entry.config), median_ms=entry.measured.median_ms if entry.measured else None)
+
+
+def _entry(
+    row: Row, kernel: str, device: LockedDevice, problem: Mapping[str, Any], names: Names, source: str
+) -> LockEntry:
+    measured = None if row.median_ms is None else Measured(cache_state="warm", mode="imported", median_ms=row.median_ms)
+    return LockEntry(
+        kernel=kernel,
+        device=device.alias,
+        label=" ".join(f"{name}={value}" for name, value in problem.items()),
+        config=names.inwards(row.config),
+        measured=measured,
+        problem=dict(problem),
+        origin=EntryOrigin(source=source),
+    )
+
+
+def _device(table: Table) -> LockedDevice:
+    name = table.facts.get("device_name")
+    if not name:
+        raise SettingsError("the table names no device", hint='--set "device_name=NVIDIA H200"')
+    words = str(name).replace("_", " ")
+    return LockedDevice(alias=str(name).lower().replace("_", "-").replace(" ", "-"), kind=_kind(words), name=words)
+
+
+def _kind(name: str) -> str:
+    return next((kind for vendor, kind in _KINDS.items() if vendor in name), "cuda")
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, str) and value.removeprefix("torch.") in ITEM_BYTES
+
+
+def with_facts(table: Table, facts: Mapping[str, Any]) -> Table:
+    """The table with further facts, which replace those of the same name."""
+    return replace(table, facts={**table.facts, **facts})

@@ -1,0 +1,155 @@
+"""The kernels that records and lockfiles name, found again as objects that can be tuned, checked and compiled.
+
+What a file names is no reason to run code: its names only choose among the kernels that the caller has given, those
+that this package ships, and those that a module of this process has declared.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Mapping
+from inspect import getattr_static
+from typing import Any
+
+from triton_ops import kernels
+from triton_ops.backend import FunctionKernel, HasOperation, Kernel, Operation, as_kernel
+from triton_ops.exceptions import KernelTypeError, NotLoadedError, TargetError, TritonKernelError
+from triton_ops.values import TensorSpec, from_plain
+
+Target = Operation | Kernel
+DECORATED = "triton_ops.dispatch.noted"
+_NAME_IT = "name its file or module, if you trust it, with --kernels; in Python, give it as a target"
+_LOADING = frozenset({"ir_override", "ptx_options", "extern_libs"})  # by these Triton's compilers are given files
+_OF_A_PROGRAM = "a script or notebook has defined it, and no other program can: define it in a module"
+
+
+class Targets:
+    """Kernels by the names that they have in records; nothing is imported or called to find one.
+
+    Args:
+        given: Operations, kernels, functions, decorated kernels, Triton's own too, and objects that have an operation;
+            they are found before all others, which are shipped kernels, and kernels that a module of this process holds
+            under the name: see `is_declared`.
+    """
+
+    def __init__(self, given: Iterable[Any] = ()) -> None:
+        self._known: dict[str, tuple[Target, Any]] = {}
+        for each in given:
+            target = as_target(each)
+            if target.name in self._known:
+                raise TargetError(f"two targets are called {target.name}", hint="give one of them")
+            self._known[target.name] = target, each
+        self._given = tuple(self._known)
+
+    def decorated(self, name: str) -> Any:
+        """The object of that name as it was given or stands in its module, such as a decorated kernel.
+
+        Raises:
+            NotLoadedError: There is none.
+        """
+        self.find(name)
+        return self._known[name][1]
+
+    def find(self, name: str) -> Target:
+        """The operation or the kernel that records call `name`.
+
+        Raises:
+            NotLoadedError: There is none.
+        """
+        if name not in self._known:
+            found = kernels.load(name) if name in kernels.names() else _declared(name)
+            if found is None or as_target(found).name != name:
+                raise NotLoadedError(
+                    f"{name} is not loaded; loaded are {', '.join(self._given) or 'shipped kernels alone'}",
+                    hint=_OF_A_PROGRAM if name.startswith("__main__:") else _NAME_IT,
+                )
+            self._known[name] = as_target(found), found
+        return self._known[name][0]
+
+
+def is_declared(given: Any) -> bool:
+    """Whether an object was declared as a kernel: an operation, a chooser, a kernel of this package, or decorated.
+
+    A function is none: whoever names its module has not said that it may be called with what a file holds.
+    """
+    if {"triton", "triton_ops"}.isdisjoint(str(kind.__module__).partition(".")[0] for kind in type(given).__mro__):
+        return False
+    try:
+        return not isinstance(as_target(given), FunctionKernel)
+    except TritonKernelError:  # such as a kernel of Triton's without a decorator
+        return False
+
+
+def as_target(given: Any) -> Target:
+    """The operation or the kernel in what a caller gives.
+
+    Raises:
+        KernelTypeError: It is neither, and no callable either.
+    """
+    if isinstance(given, Operation):
+        return given
+    if isinstance(given, HasOperation):
+        return given.operation
+    # Triton's own objects have `fn`, and have imported Triton, as what knows them does.
+    found: Operation | None = importlib.import_module(DECORATED).operation_of(given) if hasattr(given, "fn") else None
+    return as_kernel(given) if found is None else found
+
+
+def kernel_in(target: Target) -> Kernel:
+    """The kernel of an operation, or the kernel itself."""
+    return target.kernel if isinstance(target, Operation) else target
+
+
+def check_named(kernel: Kernel, given: Iterable[str]) -> None:
+    """Check that what a file gives a kernel names no file to its compiler.
+
+    Args:
+        kernel: The kernel.
+        given: The names of arguments and of values of a config without a space.
+
+    Raises:
+        KernelTypeError: It does, by an option that is no parameter of the kernel.
+    """
+    names = {name.partition(":")[0] for name in given}  # of a decorated kernel's, `NAME:class` too
+    if loading := _LOADING & names.difference(getattr(kernel, "parameter_names", ())):
+        raise KernelTypeError(
+            f"{', '.join(sorted(loading))} of a file is not used: a compiler of {kernel.name} would load what it names",
+            hint="give it in the space of an operation, and tune that",
+        )
+
+
+def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """A problem of a key as arguments by name, with a `TensorSpec` for each tensor; what is ignored is left out.
+
+    Raises:
+        KernelTypeError: An argument cannot be made, as those of a decorated kernel, of which only classes are known.
+    """
+    if any(name.endswith(":class") for name in problem):
+        raise KernelTypeError(
+            "only the classes of its arguments are known: it is a decorated kernel, and its call could not be noted",
+            hint="tune it where it is called, with on_miss='tune'",
+        )
+    return {name: from_plain(value) for name, value in problem.items() if value != {"any": True}}
+
+
+def made_on(specs: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, Any]:
+    """Arguments on a device, with a tensor for each spec, uniform in [-1, 1]."""
+    return {
+        name: given.create_tensor(device, seed + place) if isinstance(given, TensorSpec) else given
+        for place, (name, given) in enumerate(specs.items())
+    }
+
+
+def _declared(name: str) -> Any:
+    """What was declared as a kernel and stands under its name in a module of this process; None if nothing is.
+
+    Neither a module nor a class is asked in a way that lets it answer with code of its own, such as a late import.
+    """
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for depth, part in enumerate(path.split(".")):
+        if found is None or (depth and not issubclass(type(found), type)):
+            return None
+        found = getattr_static(found, part, None)
+    return found if is_declared(found) else None

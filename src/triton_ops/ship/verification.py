@@ -1,0 +1,312 @@
+"""`verify`: does every entry of a lockfile still hold? Checked without a GPU, and measured where the device is here.
+
+An operation is tuned for the entry's problem. A decorated kernel, whose problem has only classes of arguments, is tuned
+for the call that was noted when its config was found.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from triton_ops.compilation import TIMEOUT_S
+from triton_ops.device import DeviceSpec
+from triton_ops.exceptions import (
+    KernelTypeError,
+    NotLoadedError,
+    ShapeMismatchError,
+    SpaceError,
+    TargetError,
+    TritonKernelError,
+    TuningFailedError,
+    UnsupportedDtypeError,
+)
+from triton_ops.records import LockEntry, Lockfile, NotedCall
+from triton_ops.request import Effort, effort_of
+from triton_ops.search import neighbours
+from triton_ops.ship.entries import UNREACHABLE, Bound, bound
+from triton_ops.ship.preparing import Program, compiled, programs_of
+from triton_ops.ship.targets import DECORATED, Targets, made_on
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.tuner import tune, uninterrupted
+from triton_ops.values import TensorSpec, Trial, TuningResult, device_facts, extents_of, from_plain
+
+_FRACTIONS = ("float", "bfloat", "complex")
+
+
+def why_not_again(found: Bound) -> str | None:
+    """Why an entry's launch cannot be made again, wherever it is; None if it can."""
+    call = found.entry.call
+    if found.specs is not None or isinstance(call, NotedCall):
+        return None
+    if call is None:
+        return "only the classes of its arguments are known: no call was noted; remove its record, and call it again"
+    return f"only the classes of its arguments are known: {call}"
+
+
+def measured_again(
+    found: Bound, targets: Targets, device: str, most_neighbours: int, options: Mapping[str, Any]
+) -> TuningResult:
+    """The result of a tune among an entry's config, the default and the nearest neighbours.
+
+    Args:
+        found: The entry; `why_not_again` has no reason for it.
+        targets: The kernels that the lockfile names.
+        device: Torch's name of the device.
+        most_neighbours: How many neighbours are measured at most.
+        options: Further options of `tune`.
+
+    Raises:
+        TuningFailedError: No config ran.
+        SpaceError: The config may not be taken for the call, or the call is none that the entry answers.
+        KernelTypeError, TargetError: The call does not fit the kernel, or it is no decorated one.
+        ShapeMismatchError: The arguments need more memory than there is.
+        KeyboardInterrupt: Ctrl-C has ended the tune, even if configs have run by then.
+    """
+    asked: dict[str, Any] = {"effort": _all_race(most_neighbours), "search": "exhaustive", "transfer": False, **options}
+    with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
+        if found.specs is None:
+            return uninterrupted(_called_again(found, targets, device, most_neighbours, Path(folder), asked))
+        cold = found.entry.measured is None or found.entry.measured.cache_state == "cold"
+        result = tune(
+            found.target, kwargs=made_on(found.specs, device), space=_rivals(found.entry, found.space, most_neighbours),
+            device=device, cold=cold, cache_dir=folder, **asked,
+        )  # fmt: skip
+        return uninterrupted(result)
+
+
+def _all_race(most_neighbours: int) -> Effort:
+    """A quick effort in which every config is a finalist.
+
+    A screening alone says little of how much slower a config is: it lasts milliseconds, and a finalist's time, with
+    which it would be compared, was taken seconds later.
+    """
+    return replace(effort_of("quick"), finalists=2 + most_neighbours)
+
+
+def _called_again(
+    found: Bound, targets: Targets, device: str, most_neighbours: int, folder: Path, asked: Mapping[str, Any]
+) -> TuningResult:
+    """The result for the noted call of a decorated kernel."""
+    entry, noted = found.entry, found.entry.call
+    assert isinstance(noted, NotedCall)  # `why_not_again` has looked
+    calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
+    call = calls.made_again(targets.decorated(entry.kernel), noted, device)
+    if (other := entry.why_not(call.asked)) is not None:
+        raise SpaceError(f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it")
+    if (refused := call.space.why_not(entry.config)) is not None:
+        raise SpaceError(f"its config ({entry.config}) cannot be taken for its call: {refused}", hint="tune it again")
+    result: TuningResult = calls.tuned_again(call, _rivals(entry, call.space, most_neighbours), folder, asked)
+    return result
+
+
+def _rivals(entry: LockEntry, space: ConfigSpace | None, most_neighbours: int) -> ConfigSpace:
+    """The entry's config beside the default one, which comes first, and its neighbours."""
+    default = entry.default if space is None else space.default_config
+    beside: Iterable[Config] = [] if space is None else _beside(space, entry.config)
+    listed = [*([default] if default is not None else []), entry.config, *islice(beside, most_neighbours)]
+    return ConfigSpace.from_configs(list(dict.fromkeys(listed)), default=listed[0])
+
+
+def _beside(space: ConfigSpace, config: Config) -> Iterable[Config]:
+    """The nearest configs first; in a list, whose configs often differ in several values, those with the fewest."""
+    if space.listed is None:
+        return neighbours(space, config, steps_only=True)
+    others = (other for other in space if other != config)
+    return sorted(others, key=lambda other: sum(other[name] != value for name, value in config.items()))
+
+
+def unknown_values(found: Bound) -> list[str]:
+    """The tensors of integers in a noted call, such as offsets and tables: the kernel may need other values than these.
+
+    Their values are not kept, and those that are made up may lead it outside of other tensors.
+    """
+    if not isinstance(found.entry.call, NotedCall):
+        return []
+    specs = {name: from_plain(value) for name, value in found.entry.call.arguments.items()}
+    return [
+        name for name, spec in specs.items() if isinstance(spec, TensorSpec) and not spec.dtype.startswith(_FRACTIONS)
+    ]
+
+
+Outcome = Literal["ok", "unreachable", "invalid", "slower", "not loaded", "not measured"]
+FAILURES = ("unreachable", "invalid", "slower")
+_NEIGHBOURS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What became of one entry.
+
+    Attributes:
+        entry: The entry.
+        outcome: `ok`; `unreachable`: no launch can find it; `invalid`: its config is refused, does not compile, fails
+            or computes the wrong thing; `slower`: than the default or a neighbour, beyond noise; `not loaded`: only
+            the file names its kernel, so that nothing was checked; `not measured`: all that can be checked without its
+            device is right.
+        reason: Why, in one sentence; empty for `ok`.
+        result: The result of the measurement; None if nothing was measured.
+        at: The extents that differ from the entry's own problem, such as `M=20`, where it was measured elsewhere in its
+            ranges; empty for its own problem.
+        regret: How much longer the entry's config takes than the fastest that was measured, relative; 0 for a tie, and
+            None if nothing was measured.
+    """
+
+    entry: LockEntry
+    outcome: Outcome
+    reason: str = ""
+    result: TuningResult | None = None
+    at: str = ""
+    regret: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the entry should not be served."""
+        return self.outcome in FAILURES
+
+
+def verify(
+    lock: Lockfile,
+    targets: Targets,
+    here: DeviceSpec | None,
+    *,
+    device: str | None = None,
+    kernel: str | None = None,
+    most_neighbours: int = _NEIGHBOURS,
+    held_out: int = 0,
+    jobs: int | None = None,
+    timeout_s: float = TIMEOUT_S,
+    **options: Any,
+) -> Iterator[Verdict]:
+    """Check each entry in turn: found, reachable, in its space, taken by its kernel, compiled, right, and fast.
+
+    A measurement is a tune among the entry's config, the default one and the neighbours in the space, with all that a
+    tune checks; an entry passes if nothing among them is faster beyond noise. Nothing is remembered.
+
+    Args:
+        lock: The lockfile.
+        targets: The kernels that it names.
+        here: The device on which entries are measured; None measures none.
+        device: The torch name of that device.
+        kernel: Only entries of this kernel; None takes all.
+        most_neighbours: How many neighbours are measured at most, those next to the config first.
+        held_out: At how many further values in each of its ranges an entry is measured as well.
+        jobs: Compiling processes; None is one for each CPU.
+        timeout_s: Seconds for the compilation of one config.
+        options: Further options of `tune`, such as `effort` and `seed`.
+    """
+    entries = [(entry, _checked(entry, found, lock, here)) for entry, found in bound(lock, targets, kernel)]
+    programs = [program for _, (_, made) in entries for program in made]
+    refused = {
+        program: f"{result.status} for {program.ahead.target.arch}: {result.reason}"
+        for program, result in compiled(programs, jobs, timeout_s)
+        if not result.launchable
+    }
+    for entry, (found, made) in entries:
+        reason = next((refused[program] for program in made if program in refused), None)
+        if isinstance(found, Verdict):
+            yield found
+        elif reason is not None:
+            yield Verdict(entry=entry, outcome="invalid", reason=reason)
+        elif (elsewhere := _why_not_measured(found, here)) is not None:
+            yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
+        else:
+            yield _measured(found, targets, device, most_neighbours, options)
+            for place in _held_out(found, held_out):
+                there = _measured_there(place, targets, device, most_neighbours, options)
+                yield replace(there, entry=entry, at=place.extents_text(found))
+
+
+def _held_out(found: Bound, count: int) -> Iterator[Bound]:
+    """The entry at `count` values of each of its ranges, evenly by their ratios, and never at its own."""
+    own = extents_of(found.entry.problem)
+    for each in found.entry.ranges:
+        low, ratio = max(each.low, 1), each.high / max(each.low, 1)
+        values = {round(low * ratio ** (step / max(count - 1, 1))): None for step in range(count)}
+        for value in values:
+            if value != own[each.extents[0]]:
+                yield found.at(dict.fromkeys(each.extents, value))
+
+
+def _checked(
+    entry: LockEntry, found: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
+) -> tuple[Bound | Verdict, list[Program]]:
+    """The verdict of an entry that cannot be right; else the entry with the programs that must compile."""
+    if isinstance(found, TritonKernelError):
+        missing: Outcome = "not loaded" if isinstance(found, NotLoadedError) else "unreachable"
+        return Verdict(entry=entry, outcome=missing, reason=str(found)), []
+    reason = found.why_invalid(lock)
+    if reason is not None:
+        outcome: Outcome = "unreachable" if reason.startswith(UNREACHABLE) else "invalid"
+        return Verdict(entry=entry, outcome=outcome, reason=reason), []
+    try:
+        return found, programs_of(found, here if _of_device(found, here) else None)
+    except TritonKernelError as error:
+        return Verdict(entry=entry, outcome="invalid", reason=str(error)), []
+
+
+def _of_device(found: Bound, here: DeviceSpec | None) -> bool:
+    return here is not None and found.device.why_not(device_facts(here)) is None
+
+
+def _why_not_measured(found: Bound, here: DeviceSpec | None) -> str | None:
+    if here is None or not _of_device(found, here):
+        return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
+    return why_not_again(found)
+
+
+def _measured_there(
+    place: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
+) -> Verdict:
+    """The verdict at a held-out size."""
+    if place.specs is None:
+        reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
+        return Verdict(entry=place.entry, outcome="not measured", reason=reason)
+    return _measured(place, targets, device, most_neighbours, options)
+
+
+def _measured(
+    found: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
+) -> Verdict:
+    place = device or ("cpu" if found.device.kind == "cpu" else "cuda")
+    try:
+        result = measured_again(found, targets, place, most_neighbours, options)
+    except TuningFailedError as error:
+        if made_up := unknown_values(found):
+            reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
+            return Verdict(entry=found.entry, outcome="not measured", reason=reason)
+        return Verdict(entry=found.entry, outcome="invalid", reason=str(error))
+    except (SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
+        return Verdict(entry=found.entry, outcome="invalid", reason=str(error))
+    except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
+        return Verdict(entry=found.entry, outcome="not measured", reason=str(error))
+    return _judged(found.entry, result)
+
+
+def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
+    trial = next((each for each in result.trials if each.config == entry.config), None)
+    if trial is None:
+        why = f"its config ({entry.config}) was not reached: the search ended by {result.stopped}"
+        return Verdict(entry=entry, outcome="not measured", reason=why, result=result)
+    if not trial.ok:
+        why = f"its config ({entry.config}) fails: {trial.status}: {trial.error}"
+        return Verdict(entry=entry, outcome="invalid", reason=why, result=result)
+    rival = next(each for each in result.trials if each.config == Config(result.best_config))
+    own = next((each for each in result.trials if each.config == trial.same_code_as), trial)
+    if own.config == rival.config or own.config in result.ties:
+        return Verdict(entry=entry, outcome="ok", result=result, regret=0.0)
+    default = result.default
+    what = "the default" if default is not None and rival.config == default.config else f"({rival.config})"
+    slower = _slower(own, rival)
+    reason = f"{what} is faster by {slower:.1%}: {rival.median_ms:.4g} ms against {own.median_ms:.4g} ms"
+    return Verdict(entry=entry, outcome="slower", reason=reason, result=result, regret=slower)
+
+
+def _slower(own: Trial, rival: Trial) -> float:
+    """How much longer a config takes, by the last comparison; one that was left out of it by its relative screening."""
+    return own.rank / rival.rank - 1 if own.final is None else own.median_ms / rival.median_ms - 1

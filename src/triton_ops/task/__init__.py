@@ -1,1 +1,0 @@
-"""What is tuned, and with how much effort: checked before any work."""

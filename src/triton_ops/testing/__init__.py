@@ -1,1 +1,0 @@
-"""Parts for tests and benchmarks: simulated devices, and shares of successes with their uncertainty."""

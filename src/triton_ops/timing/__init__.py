@@ -1,0 +1,59 @@
+"""How long a launch takes, and which of several is the fastest: timers, rounds, race and decision."""
+
+from triton_ops._faces import lazy_face
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from triton_ops.timing.choose import choose_timer as choose_timer
+    from triton_ops.timing.choose import timer_of as timer_of
+    from triton_ops.timing.decision import BEYOND_CHANCE as BEYOND_CHANCE
+    from triton_ops.timing.decision import EXCLUDED as EXCLUDED
+    from triton_ops.timing.decision import INDIFFERENCE as INDIFFERENCE
+    from triton_ops.timing.decision import Decision as Decision
+    from triton_ops.timing.decision import Preference as Preference
+    from triton_ops.timing.decision import beats as beats
+    from triton_ops.timing.decision import decide as decide
+    from triton_ops.timing.decision import doubtful as doubtful
+    from triton_ops.timing.decision import gain as gain
+    from triton_ops.timing.decision import gap as gap
+    from triton_ops.timing.decision import relative_levels as relative_levels
+    from triton_ops.timing.duels import COARSEST_TICK_MS as COARSEST_TICK_MS
+    from triton_ops.timing.duels import FEW_TICKS as FEW_TICKS
+    from triton_ops.timing.duels import LEAST_ROUNDS as LEAST_ROUNDS
+    from triton_ops.timing.duels import DuelOutcome as DuelOutcome
+    from triton_ops.timing.duels import DuelPolicy as DuelPolicy
+    from triton_ops.timing.duels import Verdict as Verdict
+    from triton_ops.timing.duels import duel as duel
+    from triton_ops.timing.duels import tick_of as tick_of
+    from triton_ops.timing.events import sets_needed as sets_needed
+    from triton_ops.timing.graph import CaptureError as CaptureError
+    from triton_ops.timing.graph import EmptyCaptureError as EmptyCaptureError
+    from triton_ops.timing.guard import GuardSummary as GuardSummary
+    from triton_ops.timing.guard import guard_for as guard_for
+    from triton_ops.timing.microbenchmarks import calibrate as calibrate
+    from triton_ops.timing.pace import DUTY as DUTY
+    from triton_ops.timing.pace import Pace as Pace
+    from triton_ops.timing.races import Arm as Arm
+    from triton_ops.timing.races import RacePolicy as RacePolicy
+    from triton_ops.timing.races import interleave as interleave
+    from triton_ops.timing.races import race as race
+    from triton_ops.timing.screening import ScreenPolicy as ScreenPolicy
+    from triton_ops.timing.screening import fitting as fitting
+    from triton_ops.timing.screening import screen as screen
+    from triton_ops.timing.screening import screen_beside as screen_beside
+    from triton_ops.timing.screening import take as take
+    from triton_ops.timing.statistics import Z95 as Z95
+    from triton_ops.timing.statistics import Interval as Interval
+    from triton_ops.timing.statistics import contrasts as contrasts
+    from triton_ops.timing.statistics import gaps_to as gaps_to
+    from triton_ops.timing.statistics import median_error as median_error
+    from triton_ops.timing.statistics import middle_mean as middle_mean
+    from triton_ops.timing.statistics import robust_sigma as robust_sigma
+    from triton_ops.timing.statistics import small_sample as small_sample
+    from triton_ops.timing.timer import HostTimer as HostTimer
+    from triton_ops.timing.timer import Launch as Launch
+    from triton_ops.timing.timer import Pending as Pending
+    from triton_ops.timing.timer import Sampler as Sampler
+    from triton_ops.timing.timer import Timer as Timer
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -1,0 +1,180 @@
+"""The decision of a race: from times taken in the same rounds to the winner, its ties, and the noise.
+
+Rules: contrasts inside rounds decide, not absolute times. A difference below the indifference zone or the noise counts
+as none. A winner must be proven faster than the default by more than the indifference zone, or the default wins. Among
+equals that are, the config in use stays, then the cheaper config if it is proven equal.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from triton_ops.timing.statistics import (
+    Z95,
+    Interval,
+    contrasts,
+    gaps_to,
+    median_error,
+    median_interval,
+    robust_sigma,
+    small_sample,
+)
+
+Preference: TypeAlias = "tuple[int | float | str, ...]"
+
+INDIFFERENCE = 0.005  # a faster config must be faster by more than this share
+EXCLUDED = 0.5  # of the indifference zone: the interval of a winner's gain excludes 1 by more than so much
+BEYOND_CHANCE = 1.5  # margins of a 95 % interval, or three standard errors: one in 300 by chance
+_CERTAIN = 10.0  # standard errors
+_ENOUGH = 8  # rounds: eight differences of one sign have a chance of 1 in 128
+_LEAST = 4
+_RARE = 0.01
+_PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among many ties favours a lucky one at the edge
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The outcome of a comparison; indices are positions in the list that was compared.
+
+    Attributes:
+        winner: The candidate to use.
+        fastest: The candidate with the smallest median contrast, whatever the ties.
+        ties: The candidates that could not be told from the fastest, the fastest included, best first.
+        noise: Half-width of a typical 95 % interval of a contrast, as a share of the time.
+    """
+
+    winner: int
+    fastest: int
+    ties: tuple[int, ...]
+    noise: float
+
+
+def decide(
+    rows_ms: Sequence[Sequence[float]],
+    preference: Sequence[Preference],
+    *,
+    kept: Collection[int] = (),
+    default: int | None = None,
+    dropped: Collection[int] = (),
+    zone: float = INDIFFERENCE,
+) -> Decision:
+    """Compare candidates that were measured in the same rounds.
+
+    Args:
+        rows_ms: The medians of each candidate in milliseconds, one per round from the first round on. A
+            candidate with fewer rounds than others was dropped, and cannot tie.
+        preference: A sort key for each candidate: among equals the smallest key wins.
+        kept: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the default.
+            Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest, by three
+            standard errors as in the race.
+        default: Position of the default, which wins unless another candidate beats it; None, or a default without
+            rounds, where it cannot be compared.
+        dropped: Positions of the candidates that a race dropped. A candidate that is dropped at the last checkpoint has
+            as many rounds as the survivors, so its number of rounds does not tell.
+        zone: Differences up to this share count as none.
+
+    Raises:
+        ValueError: There is no candidate, or no round.
+    """
+    longest = max(map(len, rows_ms), default=0)
+    if not longest:
+        raise ValueError("a decision needs candidates with at least one round")
+    full = [i for i, row in enumerate(rows_ms) if len(row) == longest]
+    alive = [i for i in full if i not in dropped] or full
+    levels = dict(zip(alive, relative_levels([rows_ms[i] for i in alive]), strict=True))
+    fastest = min(alive, key=lambda i: (levels[i], preference[i]))
+    found = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
+    gaps = {i: _interval(centre, error) for i, (centre, error) in found.items()}
+    equal = {i for i, (centre, error) in found.items() if centre + _PROVEN * error <= zone}
+    tied = {i for i in alive if _tied(gaps[i], zone)}
+    wins = tied
+    if default is not None:
+        wins = {i for i in tied if i != default and beats(rows_ms[i], rows_ms[default], zone)}
+        tied = tied - {default} if wins else tied | {default}
+        wins = wins or {default}
+    ties = sorted(tied, key=lambda i: preference[i])
+    winner = next((i for i in ties if i in wins and i in kept), None)
+    if winner is None:
+        winner = next((i for i in ties if i in wins and (i == fastest or i in equal)), None)
+    if winner is None:
+        winner = min(wins, key=lambda i: (levels.get(i, math.inf), preference[i]))
+    margins = [gaps[i].margin for i in alive if i != fastest]
+    return Decision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
+
+
+def beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
+    """Whether a candidate is proven faster than the default; true for a default without rounds.
+
+    It is faster by more than `zone`, and both 95 % intervals of the difference exclude half of that: the interval of
+    normal noise, and that of any noise.
+    """
+    return not default_ms or _beats(row_ms, default_ms, zone, 0.05)
+
+
+def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
+    """Whether a candidate beats the default after enough rounds, with so small a chance that a race may end on it."""
+    return min(len(row_ms), len(default_ms)) >= _ENOUGH and _beats(row_ms, default_ms, zone, _RARE)
+
+
+def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
+    """Whether further rounds should say if a candidate beats the default.
+
+    It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that and
+    one odd round keeps it from beating the default; if the candidate is proven not to be faster by more than the zone;
+    or if it beats the default clearly and by ten standard errors: noise that lasts for several rounds can look like a
+    smaller difference. Where there was no time for four rounds, there is none for more of them either.
+    """
+    found = gap(default_ms, row_ms)
+    error = found.margin / Z95
+    if min(len(row_ms), len(default_ms)) < _LEAST:
+        return False
+    if _PROVEN * error <= zone and (found.centre <= zone or beats(row_ms, default_ms, zone)):
+        return False
+    if found.centre + _PROVEN * error <= zone:
+        return False
+    return not (found.centre - _CERTAIN * error > zone and clearly_beats(row_ms, default_ms, zone))
+
+
+def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:
+    found = gain(default_ms, row_ms, chance)
+    return found.centre > zone and min(found.low, gap(default_ms, row_ms).low) > EXCLUDED * zone
+
+
+def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:
+    """The logarithm of each row's time over the medians of its rounds: smaller is faster."""
+    centres = [statistics.median(column) for column in zip(*rows_ms, strict=True)]
+    return [statistics.median(contrasts(row, centres)) for row in rows_ms]
+
+
+def gap(row_ms: Sequence[float], other_ms: Sequence[float]) -> Interval:
+    """The share by which `row` is slower than `other`, with its 95 % interval, over the rounds that both have.
+
+    The interval is that of a median under normal noise, which is cheap enough to compute at every checkpoint of a race.
+    With a single round the interval has no width, because nothing is known of the noise.
+    """
+    values = contrasts(row_ms, other_ms)
+    count = len(values)
+    return _interval(statistics.median(values), small_sample(count) * median_error(robust_sigma(values), count))
+
+
+def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.05) -> Interval:
+    """The share by which the first is slower than the second, with an interval over the rounds that both have.
+
+    Args:
+        slow_ms: Values of the first's visits, one per round.
+        fast_ms: Values of the second's in the same rounds.
+        chance: How often the interval may miss the true share; the default gives the 95 % interval.
+    """
+    return median_interval(contrasts(slow_ms, fast_ms), chance)
+
+
+def _interval(centre: float, error: float) -> Interval:
+    return Interval(centre, centre - Z95 * error, centre + Z95 * error)
+
+
+def _tied(found: Interval, zone: float) -> bool:
+    return found.centre <= max(zone, found.margin)

@@ -1,0 +1,173 @@
+"""A duel of two launches: rounds over both and a twin of the first tell which is faster, with an interval.
+
+The twin is the first launch once more, as an arm of its own. The first and its twin differ only by noise, so a
+difference between the two launches counts only if it is larger.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from triton_ops.timing.decision import BEYOND_CHANCE, INDIFFERENCE, gain
+from triton_ops.timing.races import Arm, next_order, visit
+from triton_ops.timing.statistics import Interval, contrasts, median_error, robust_sigma, small_sample
+from triton_ops.timing.timer import Timer
+
+Verdict: TypeAlias = Literal["faster", "slower", "not distinguishable"]
+
+LEAST_ROUNDS = 6  # six values of one sign have a chance of 1 in 32: fewer values cannot bound a median at 95 %
+COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
+FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
+
+
+@dataclass(frozen=True)
+class DuelPolicy:
+    """How long a duel may go on.
+
+    Attributes:
+        checkpoints: After how many rounds the duel ends if the answer is clear; the last checkpoint ends it.
+        seconds: Wall seconds after which no round is started; six rounds are always run.
+        zone: Differences up to this share count as none.
+        errors: Standard errors by which a clear difference exceeds the least difference that counts: among several
+            checkpoints a lucky early one must not decide.
+        chance: How often the interval that must exclude 0 may miss.
+    """
+
+    checkpoints: tuple[int, ...] = (12, 24, 48, 96)
+    seconds: float = 10.0
+    zone: float = INDIFFERENCE
+    errors: float = 3.0
+    chance: float = 0.05
+
+
+@dataclass(frozen=True)
+class DuelOutcome:
+    """The answer of a duel; shares are differences of logarithms, 0.01 is one percent.
+
+    Attributes:
+        verdict: Whether the first launch is faster than the second.
+        gain: The second's time over the first's; positive if the first is faster.
+        itself: The twin's time over the first's, which is 0 but for the noise.
+        needed: The largest share that still counts as no difference.
+    """
+
+    verdict: Verdict
+    gain: Interval
+    itself: Interval
+    needed: float
+
+    @property
+    def noise(self) -> float:
+        """The largest share by which the first may differ from itself: the far end of the twin's interval."""
+        return max(abs(self.itself.low), abs(self.itself.high))
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the first and its twin differ beyond chance, which only a fault of the measurement can cause."""
+        return abs(self.itself.centre) > max(INDIFFERENCE, BEYOND_CHANCE * self.itself.margin)
+
+
+def duel(
+    arms: tuple[Arm, Arm, Arm],
+    timer: Timer,
+    policy: DuelPolicy,
+    rng: random.Random,
+    *,
+    keep_round: Callable[[], bool] = lambda: True,
+    clock: Callable[[], float] = time.monotonic,
+) -> DuelOutcome:
+    """Run rounds until the answer is clear, or the rounds or the time are used up.
+
+    Args:
+        arms: The first, the second, and the first's twin; their visits and errors are filled in.
+        timer: The clock that prepared the arms' samplers.
+        policy: How long the duel may go on.
+        rng: Draws the orders.
+        keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
+        clock: Returns monotonic seconds.
+
+    Raises:
+        Exception: Whatever a launch raised; the arm's `error` holds the exception, too.
+    """
+    order: list[Arm] = []
+    end = clock() + policy.seconds
+    done, turn = 0, 0
+    while done < policy.checkpoints[-1] and not (done >= LEAST_ROUNDS and clock() > end):
+        order = next_order(arms, order, turn, rng)
+        visited = visit(order, timer)
+        turn += 1
+        for arm in arms:
+            if arm.error is not None:
+                raise arm.error
+        if keep_round():
+            for arm, samples in visited:
+                arm.visits.append(samples)
+            done += 1
+            if done in policy.checkpoints and _clear(_judged(arms, policy), arms, policy):
+                break
+    return _judged(arms, policy)
+
+
+def judge(
+    first_ms: Sequence[float],
+    second_ms: Sequence[float],
+    twin_ms: Sequence[float],
+    *,
+    tick_ms: float = 0.0,
+    zone: float = INDIFFERENCE,
+    chance: float = 0.05,
+) -> DuelOutcome:
+    """The answer from times that were measured side by side.
+
+    A difference counts if its interval excludes 0, and if it is larger than each of the indifference zone, the
+    largest difference between the first and its twin, and one tick of the clock.
+
+    Args:
+        first_ms: Values of the visits of the first launch, one per round.
+        second_ms: Values of the second launch in the same rounds.
+        twin_ms: Values of the first launch's twin in the same rounds.
+        tick_ms: Step of the clock, per launch.
+        zone: Differences up to this share count as none.
+        chance: How often the interval that must exclude 0 may miss.
+    """
+    found, itself = gain(second_ms, first_ms), gain(twin_ms, first_ms)
+    tick = math.log1p(1.01 * tick_ms / max(min(statistics.median(first_ms), statistics.median(second_ms)), 1e-9))
+    needed = max(zone, abs(itself.low), abs(itself.high), tick)
+    strict = gain(second_ms, first_ms, chance)
+    told = not strict.low <= 0 <= strict.high and abs(found.centre) > needed
+    verdict: Verdict = "not distinguishable"
+    if told:
+        verdict = "faster" if found.centre > 0 else "slower"
+    return DuelOutcome(verdict, found, itself, needed)
+
+
+def tick_of(samples_ms: Sequence[float], launches: int) -> float:
+    """Step of the clock that took these samples, in milliseconds per launch: their smallest difference.
+
+    The step is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
+    """
+    values = sorted(set(samples_ms))
+    steps = [b - a for a, b in pairwise(values)]
+    return min([*steps, COARSEST_TICK_MS / launches])
+
+
+def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
+    tick_ms = max(tick_of(arm.samples_ms, arm.sampler.launches) for arm in arms)
+    first, second, twin = (arm.values_ms for arm in arms)
+    return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone, chance=policy.chance)
+
+
+def _clear(found: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
+    """Whether more rounds would not change the answer: different by far, or proven to be within the zone."""
+    if found.verdict == "not distinguishable":
+        return max(abs(found.gain.low), abs(found.gain.high)) <= policy.zone
+    gaps = contrasts(arms[1].values_ms, arms[0].values_ms)
+    error = policy.errors * small_sample(len(gaps)) * median_error(robust_sigma(gaps), len(gaps))
+    return abs(found.gain.centre) - error > found.needed

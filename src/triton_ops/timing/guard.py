@@ -1,0 +1,348 @@
+"""The guard of a GPU during a race: a round in which the hardware was slowed, or used by others, does not count.
+
+After every round the clocks, power, temperature and the reasons why the driver holds the clocks back are read from the
+GPU's sensors. A round that ends with a slowdown (thermal, power brake) is discarded for all candidates alike, because
+discarding single candidates would select on the outcome. The power cap is no fault, since matrix products always run at
+the cap: the guard records it and keeps the round. A round during which another process has used the GPU is discarded in
+the same way. The guard only reads, and changes no setting of the device.
+
+Linux counts it for every thread. On a host with more work than CPUs, a call of 2 ms takes 2 ms or 6 ms, depending on
+whether the thread loses its CPU meanwhile; without that wait it takes 2 ms each time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from triton_ops.device import CLOCK_REASONS, SLOWED, Others, Reading, Sensors, probe, sensors_of, use_in_words
+from triton_ops.exceptions import DeviceError
+
+_FILE = "/proc/thread-self/schedstat"  # nanoseconds on a CPU, nanoseconds ready and waiting, number of time slices
+_LENGTH = 96
+_ALONE = 0.02  # other threads of this process that worked for a larger share of a sample may have caused the wait
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The counters of a thread and its process at one moment, in nanoseconds since each began.
+
+    Attributes:
+        waited_ns: The thread was ready and waited for a CPU.
+        others_ns: CPU time of the process's other threads.
+    """
+
+    waited_ns: int = 0
+    others_ns: int = 0
+
+
+class Counters(Protocol):
+    """Reads the counters of one thread."""
+
+    def __call__(self) -> Counts:
+        """The counters now."""
+
+
+@contextmanager
+def thread_counters() -> Iterator[Counters]:
+    """The counters of the calling thread; they stay at 0 where the system does not count.
+
+    Cost: 10 microseconds, and 5 for each reading.
+    """
+    try:
+        file = os.open(_FILE, os.O_RDONLY)
+    except OSError:
+        yield Counts
+        return
+    try:
+        yield lambda: _read(file)
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def no_counters() -> Iterator[Counters]:
+    """Counters that stay at 0, for clocks that do not run with the host's."""
+    yield Counts
+
+
+def waited_ns(before: Counts, after: Counts, took_ns: int) -> int:
+    """For how much of a sample the thread waited for a CPU that another process had.
+
+    A sample during which other threads of this process worked counts whole: they may have caused the wait, and a
+    callable that uses more threads than there are CPUs pays for it.
+
+    Args:
+        before: The counters before the sample.
+        after: The counters after the sample.
+        took_ns: The wall time of the sample.
+    """
+    if after.others_ns - before.others_ns > _ALONE * took_ns:
+        return 0
+    return min(after.waited_ns - before.waited_ns, took_ns)
+
+
+def _read(file: int) -> Counts:
+    own, waited, _ = os.pread(file, _LENGTH, 0).split()
+    return Counts(int(waited), time.process_time_ns() - int(own))
+
+
+_WAITS_S = (0.25, 1.0, 4.0)  # after the first, second and third slowed round in a row
+_CLOCK_CHANGE = 0.03  # a larger share of difference between the clocks of two rounds is counted as a change
+_MOST_LOST = 0.2  # a larger share of discarded rounds makes the confidence in the race low
+_MOST_READINGS = 512  # twice the longest race
+
+Sleep: TypeAlias = "Callable[[float], None]"
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardSummary:
+    """What a guard read during a race. Ranges are (lowest, highest) after a round; None where the GPU told nothing.
+
+    Attributes:
+        guarded: Whether the GPU was watched to the end.
+        reason: Why the GPU was not watched; empty if it was.
+        status: `throttled` if a slowdown outlasted all waits, and `shared` if another process's use did, such rounds
+            being kept from then on, or if that use was told only after the last round.
+        rounds: How many rounds were run.
+        discarded: How many of the rounds were discarded.
+        clock_changes: How many rounds ended with a clock, that of the memory included, more than 3 % from that of the
+            round before.
+        regimes: Reasons read after a round, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last.
+        clock_mhz: Range of the clock of the multiprocessors or compute units.
+        memory_mhz: Range of the clock of the memory.
+        power_w: Range of the power.
+        temperature_c: Range of the temperature.
+        others: Other processes that used the GPU meanwhile, as text; empty if none was seen.
+        others_before: Those that used it before the race, while configs were tried.
+        others_unknown: Why nothing is known of other processes; empty if it is known.
+        confidence: `low` if the race was throttled or shared, or more than a fifth of its rounds was discarded.
+        confidence_reason: Why the confidence is low, or what an `ok` does not cover; else empty.
+    """
+
+    guarded: bool
+    reason: str = ""
+    status: Literal["ok", "throttled", "shared"] = "ok"
+    rounds: int = 0
+    discarded: int = 0
+    clock_changes: int = 0
+    regimes: tuple[str, ...] = ()
+    clock_mhz: tuple[int, int] | None = None
+    memory_mhz: tuple[int, int] | None = None
+    power_w: tuple[float, float] | None = None
+    temperature_c: tuple[int, int] | None = None
+    others: str = ""
+    others_before: str = ""
+    others_unknown: str = ""
+    confidence: Literal["ok", "low"] = "ok"
+    confidence_reason: str = ""
+
+
+class Guard(Protocol):
+    """Watches a device during one race; every race has its own guard."""
+
+    def round_ok(self) -> bool:
+        """Whether the round that has just ended counts; the call may wait until the device has recovered."""
+
+    def summary(self) -> GuardSummary:
+        """A summary of all rounds so far."""
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The latest readings, oldest first; at most 512."""
+
+
+@dataclass
+class Unguarded:
+    """A device that nobody watches: every round counts.
+
+    Attributes:
+        reason: Why the device is not watched.
+        rounds: How many rounds were run.
+    """
+
+    reason: str
+    rounds: int = 0
+
+    def round_ok(self) -> bool:
+        """True: a slowdown cannot be noticed."""
+        self.rounds += 1
+        return True
+
+    def summary(self) -> GuardSummary:
+        """A summary with the number of rounds, and the reason why nothing else is known."""
+        said = f"not watched: {self.reason}"
+        return GuardSummary(guarded=False, reason=self.reason, rounds=self.rounds, confidence_reason=said)
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """Empty, because no sensor is read."""
+        return ()
+
+
+class SensorGuard:
+    """Watches one GPU through its sensors; not safe to share among threads.
+
+    A slowed round is discarded, and the next round waits 0.25 s, then 1 s, then 4 s; a good round starts the waits
+    anew. After a fourth slowed round in a row the guard discards no more: that round and all later ones are kept, and
+    the summary says `throttled`. Rounds that another process has disturbed are treated alike, and the summary then says
+    `shared`; the driver samples processes a few times a second, so that others stay unseen in a race's first tenths,
+    and the summary asks once more: `shared` is also what it is told of only then. If the sensors fail during the race,
+    the guard warns once and keeps every later round.
+
+    Cost: one reading of the sensors for each round, and no work on the GPU.
+
+    Args:
+        sensors: The sensors of the GPU; they are closed when the guard is garbage-collected.
+        sleep: Waits for a number of seconds.
+        others: Who else uses the GPU, and has used it since this was made; None asks the sensors, from now on.
+    """
+
+    def __init__(self, sensors: Sensors, *, sleep: Sleep = time.sleep, others: Others | None = None) -> None:
+        weakref.finalize(self, sensors.close)
+        self._sensors = sensors
+        self._others = Others(sensors) if others is None else others
+        early = self._others.seen()
+        self._others_before = use_in_words(early) if early else ""
+        self._others.begin()
+        self._disturbers = ""
+        self._shared = False
+        self._told_late = ""
+        self._sleep = sleep
+        self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
+        self._before: Reading | None = None  # the reading after the previous round; None after a wait
+        self._failure = ""
+        self._rounds = self._discarded = self._clock_changes = self._in_a_row = 0
+        self._throttled = False
+
+    def round_ok(self) -> bool:
+        """Read the GPU and judge the round that has just ended; sleeps up to 4 s if the round was disturbed.
+
+        Cost: one reading, and the sleep.
+        """
+        self._rounds += 1
+        if self._failure:
+            return True
+        try:
+            reading = self._sensors.read()
+        except DeviceError as error:
+            self._give_up(error)
+            return True
+        self._note(reading)
+        slowed, others = not SLOWED.isdisjoint(reading.reasons), self._others.seen()
+        if others:
+            self._disturbers = use_in_words(others)
+        if not (slowed or others):
+            self._in_a_row = 0
+            return True
+        return self._disturbed(slowed)
+
+    def summary(self) -> GuardSummary:
+        """A summary of all rounds so far; words and ranges cover `readings`, discarded rounds included.
+
+        Cost: one question to the driver about other processes.
+        """
+        if self._rounds and not self._failure and (others := self._others.seen()):
+            self._told_late = use_in_words(others)
+        confidence, reason = self._confidence()
+        return GuardSummary(
+            guarded=not self._failure,
+            reason=self._failure,
+            status="throttled" if self._throttled else "shared" if self._shared or self._told_late else "ok",
+            rounds=self._rounds,
+            discarded=self._discarded,
+            clock_changes=self._clock_changes,
+            regimes=_regimes(self._readings),
+            clock_mhz=_span(reading.clock_mhz for reading in self._readings),
+            memory_mhz=_span(reading.memory_mhz for reading in self._readings),
+            power_w=_span(reading.power_w for reading in self._readings),
+            temperature_c=_span(reading.temperature_c for reading in self._readings),
+            others=self._disturbers or self._told_late,
+            others_before=self._others_before,
+            others_unknown=self._others.unknown,
+            confidence=confidence,
+            confidence_reason=reason,
+        )
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The latest 512 readings, one for each round, oldest first."""
+        return tuple(self._readings)
+
+    def _note(self, reading: Reading) -> None:
+        self._readings.append(reading)
+        if self._before is not None and _clock_changed(self._before, reading):
+            self._clock_changes += 1
+        self._before = reading
+
+    def _disturbed(self, slowed: bool) -> bool:
+        if self._throttled or self._shared or self._in_a_row == len(_WAITS_S):
+            self._throttled |= slowed  # the race must end: contrasts inside disturbed rounds are better than none
+            self._shared |= not slowed
+            return True
+        self._discarded += 1
+        self._sleep(_WAITS_S[self._in_a_row])
+        self._in_a_row += 1
+        self._before = None  # the GPU was idle during the wait, so its clock may have changed
+        self._others.begin()
+        return False
+
+    def _give_up(self, error: Exception) -> None:
+        self._failure = f"its sensors failed after round {self._rounds}: {error}"
+        warnings.warn(f"the GPU is no longer watched: {self._failure}", RuntimeWarning, stacklevel=3)
+
+    def _confidence(self) -> tuple[Literal["ok", "low"], str]:
+        slowed = " and ".join(word for word in _regimes(self._readings) if word in SLOWED)
+        if self._throttled:
+            return "low", f"the GPU was still slowed ({slowed}) after {len(_WAITS_S)} waits; slowed rounds were kept"
+        if self._shared:
+            return "low", f"{self._disturbers}, still after {len(_WAITS_S)} waits; rounds beside it were kept"
+        if self._told_late:
+            return "low", f"{self._told_late}, which the driver told only after the last round"
+        if self._discarded > _MOST_LOST * self._rounds:
+            lost_to = " and ".join(filter(None, [slowed, self._disturbers]))
+            return "low", f"{self._discarded} of {self._rounds} rounds were lost to {lost_to}"
+        return "ok", f"not watched to the end: {self._failure}" if self._failure else ""
+
+
+def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = time.sleep) -> Guard:
+    """The guard of a device; never raises.
+
+    A device that cannot be watched gets an `Unguarded`, which says why.
+
+    Args:
+        device_name: Torch's name of the device: `cpu`, `cuda` or `cuda:N`.
+        since_s: From when on other processes that used the device are named, seconds since 1970; None is now.
+        sleep: Waits for a number of seconds.
+
+    Cost: loads the vendor's library the first time, and asks the driver for some ten values.
+    """
+    try:
+        sensors = sensors_of(probe(device_name), device_name)
+        return SensorGuard(sensors, sleep=sleep, others=Others(sensors, since_s))
+    except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
+        return Unguarded(str(error) or type(error).__name__)
+
+
+def _clock_changed(before: Reading, after: Reading) -> bool:
+    pairs = ((before.clock_mhz, after.clock_mhz), (before.memory_mhz, after.memory_mhz))
+    known = [(old, new) for old, new in pairs if old is not None and new is not None]
+    return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in known)
+
+
+def _regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
+    seen = {word for reading in readings for word in reading.reasons} - {"idle"}
+    return (*(word for word in CLOCK_REASONS if word in seen), *sorted(seen.difference(CLOCK_REASONS)))
+
+
+def _span(values: Iterable[_Number | None]) -> tuple[_Number, _Number] | None:
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None

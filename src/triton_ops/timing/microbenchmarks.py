@@ -1,0 +1,173 @@
+"""Microbenchmarks for the model: a device's rates and latencies, each measured in well under a second.
+
+Only torch is used: copies, tiny kernels and the vendor's matrix product. Times come from CUDA events, and the best of
+a few repeats counts: the model needs the rate of an undisturbed device.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from triton_ops.base import require
+from triton_ops.device import Calibration, gpu_missing, probe
+from triton_ops.exceptions import DeviceError
+
+_LOG = logging.getLogger("triton_ops.timing")
+_REPEATS = 5
+_COPY_FACTOR = 20  # times L2: a repeated copy finds none of its data in L2
+_LEAST_COPY_BYTES = 256 << 20
+_IN_L2 = (0.1, 0.15, 0.2, 0.25)  # of L2 for source and target each; on an H200 copies of up to 0.25 stay in L2
+_COPIES = 20
+_MATRIX = 8192  # extents of the products: tens of waves
+_MATRIX_DTYPES = ("bfloat16", "float16", "float8_e4m3fn")
+_LAUNCHES = 30
+_DELAY_CYCLES = 200_000  # 0.1 ms: enough for the host to queue everything that follows
+_SYNCS = 50
+
+
+def calibrate(device: str | None = None) -> Calibration:
+    """Measure the GPU `device` (`cuda` or `cuda:N`; None is the current one).
+
+    Raises:
+        DeviceError: There is no GPU.
+
+    Cost: two to four seconds, and about 1.5 GB of device memory. Power-hungry: the chip may reach its power limit.
+    """
+    if (missing := gpu_missing()) is not None:
+        raise DeviceError(
+            f"there is no GPU to calibrate: {missing}",
+            device or "cuda",
+            "cuda or cuda:N",
+            hint="run it on the GPU machine",
+        )
+    if device == "cpu":
+        raise DeviceError("a CPU cannot be calibrated", device, "cuda or cuda:N", hint="use --device cuda")
+    spec = probe(device or "cuda")
+    torch = require("torch", "calibrating a GPU")
+    l2_bytes = spec.l2_bytes or (40 << 20)
+    with torch.cuda.device(torch.device(device or "cuda")), torch.inference_mode():
+        return Calibration(
+            device=spec.name,
+            driver=spec.driver,
+            dram_gbps=_taken("dram_gbps", partial(_dram_gbps, torch, l2_bytes)),
+            l2_gbps=_taken("l2_gbps", partial(_l2_gbps, torch, l2_bytes)),
+            launch_us=_taken("launch_us", partial(_launch_us, torch)),
+            sync_us=_taken("sync_us", partial(_sync_us, torch)),
+            mma_tflops={
+                name: rate
+                for name in _MATRIX_DTYPES
+                if (rate := _taken(f"mma_tflops of {name}", partial(_mma_tflops, torch, name))) is not None
+            },
+        )
+
+
+def _taken(what: str, measure: Callable[[], float | None]) -> float | None:
+    """One figure; None and a warning where this device or torch cannot give the figure: the others still count."""
+    try:
+        return measure()
+    except (RuntimeError, NotImplementedError, AttributeError) as error:  # torch's out of memory is a RuntimeError
+        _LOG.warning("%s was not measured: %s", what, " ".join(str(error).split())[:200])
+        return None
+
+
+def _dram_gbps(torch: Any, l2_bytes: int) -> float:
+    """Bytes read and written by a copy much larger than L2, 10^9 per second."""
+    size_bytes = max(_COPY_FACTOR * l2_bytes // 2, _LEAST_COPY_BYTES)
+    return 2 * size_bytes / (_copy_ms(torch, size_bytes) * 1e6)
+
+
+def _l2_gbps(torch: Any, l2_bytes: int) -> float | None:
+    """Bytes read and written by a copy inside L2, 10^9 per second.
+
+    The rate is the slope of time over size, so that the constant cost of a launch drops out.
+    """
+    sizes = [int(l2_bytes * share) // 1024 * 1024 for share in _IN_L2]
+    ms_per_byte = statistics.linear_regression(sizes, [_copy_ms(torch, size) for size in sizes]).slope
+    return 2 / (ms_per_byte * 1e6) if ms_per_byte > 0 else None
+
+
+def _copy_ms(torch: Any, size_bytes: int) -> float:
+    """Milliseconds of one device-to-device copy.
+
+    A CUDA graph replays a row of copies, so that the host's launch time is not measured.
+    """
+    source = torch.ones(size_bytes // 4, dtype=torch.float32, device="cuda")
+    target = torch.empty_like(source)
+    target.copy_(source)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_COPIES):
+            target.copy_(source)
+    return _best_ms(torch, graph.replay, 1) / _COPIES
+
+
+def _launch_us(torch: Any) -> float:
+    """Microseconds between the events around one tiny kernel, queued behind a delay: no timed launch is shorter."""
+    one = torch.zeros(1, device="cuda")
+    times = []
+    for _ in range(_LAUNCHES):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(_DELAY_CYCLES)
+        start.record()
+        one.add_(1)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1e3)
+    return float(sorted(times)[len(times) // 2])
+
+
+def _sync_us(torch: Any) -> float:
+    """Median microseconds of host time from the launch of a tiny kernel until a synchronize returns."""
+    one = torch.zeros(1, device="cuda")
+    times = []
+    for _ in range(_SYNCS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        one.add_(1)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2] * 1e6
+
+
+def _mma_tflops(torch: Any, dtype: str) -> float | None:
+    """Rate of the vendor's matrix product on random data, 10^12 operations per second."""
+    random = torch.randn(_MATRIX, _MATRIX, device="cuda", dtype=torch.bfloat16)
+    if dtype.startswith("float8"):
+        if not hasattr(torch, dtype) or torch.cuda.get_device_capability() < (8, 9):
+            return None
+        a = random.to(getattr(torch, dtype))
+        b = random.to(getattr(torch, dtype)).t()  # column-major, as `_scaled_mm` requires
+        scale = torch.ones((), device="cuda", dtype=torch.float32)
+
+        def product() -> Any:
+            return torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+    else:
+        given = random.to(getattr(torch, dtype))
+        out = torch.empty_like(given)
+
+        def product() -> Any:
+            return torch.mm(given, given, out=out)
+
+    each_ms = _best_ms(torch, product, 5)
+    return float(2 * _MATRIX**3 / (each_ms * 1e9))
+
+
+def _best_ms(torch: Any, launch: Callable[[], Any], launches: int) -> float:
+    """Milliseconds per launch, the best of a few repeats."""
+    launch()
+    torch.cuda.synchronize()
+    best = float("inf")
+    for _ in range(_REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(launches):
+            launch()
+        end.record()
+        end.synchronize()
+        best = min(best, start.elapsed_time(end) / launches)
+    return best

@@ -1,0 +1,314 @@
+"""The interleaved race: rounds over the surviving arms, and an arm is dropped only if it is proven slower.
+
+A round visits every surviving arm once, in a new random order; every second round runs the previous order backwards.
+A visit takes a few samples, because drift is the same for all arms only in a short round, and counts by the mean of
+their middle (`middle_mean`). At a few scheduled rounds, the checkpoints, an arm is dropped if it is slower than the
+leader by more than the indifference zone, with confidence. The race ends when all remaining arms are proven equal, or,
+if its policy says so, when no rival can be much faster than the leader; or when the budget is spent.
+
+Source: racing by blocks (irace, López-Ibáñez 2016) with an indifference zone. The design and its simulation are in
+docs/concepts/measurement.md.
+
+Clocks and temperatures drift during a comparison. The drift hits all arms of one round alike, so a comparison inside
+rounds removes it.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import pairwise
+from numbers import Integral, Real
+
+from triton_ops.exceptions import SettingsError
+from triton_ops.timing.decision import INDIFFERENCE, clearly_beats, gain, relative_levels
+from triton_ops.timing.pace import BURST_MS
+from triton_ops.timing.screening import fitting
+from triton_ops.timing.statistics import gaps_to, middle_mean
+from triton_ops.timing.timer import Pending, Sampler, Timer
+
+
+@dataclass
+class Arm:
+    """One launch in a comparison, with its measured times.
+
+    Attributes:
+        sampler: Queues samples; made by the timer's `prepare`.
+        visit_samples: Samples per visit.
+        visits: The arm's samples in milliseconds, one list per round that counted and in which the arm ran.
+        dropped_at: How many rounds the arm had run when it was dropped; None while it takes part.
+        error: What the launch raised; an arm with an error runs no further round.
+    """
+
+    sampler: Sampler
+    visit_samples: int = 1
+    _: KW_ONLY
+    visits: list[list[float]] = field(default_factory=list)
+    dropped_at: int | None = None
+    error: Exception | None = None
+
+    @property
+    def values_ms(self) -> list[float]:
+        """The value of each visit, one per round that counted."""
+        return [middle_mean(samples) for samples in self.visits]
+
+    @property
+    def samples_ms(self) -> list[float]:
+        """All samples in the order taken."""
+        return [sample for samples in self.visits for sample in samples]
+
+    @property
+    def visit_ms(self) -> float:
+        """How long the arm's last visit took; 0 before the first visit."""
+        return statistics.median(self.visits[-1]) * self.sampler.launches * self.visit_samples if self.visits else 0.0
+
+    @property
+    def running(self) -> bool:
+        """Whether the arm takes part in the next round."""
+        return self.dropped_at is None and self.error is None
+
+    def start_again(self) -> None:
+        """Forget all rounds, for a race from the beginning."""
+        self.visits, self.dropped_at = [], None
+
+
+def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: random.Random) -> list[Arm]:
+    """The order of round `turn`: a new random order in even rounds, and the previous order backwards in odd rounds.
+
+    No arm therefore always follows the same other arm: the heat and the cache contents that an arm leaves behind fall
+    on all others alike.
+    """
+    if turn % 2:
+        return [arm for arm in reversed(before) if arm.running]
+    running = [arm for arm in arms if arm.running]
+    return rng.sample(running, len(running))
+
+
+def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
+    """Run one round, in bursts short enough for a GPU's highest clock; the samples of the arms that did not fail."""
+    return [found for burst in _bursts(order) for found in _together(burst, timer)]
+
+
+def interleave(
+    arms: Sequence[Arm],
+    timer: Timer,
+    *,
+    rounds: int,
+    rng: random.Random,
+    go_on: Callable[[], bool] = lambda: True,
+) -> None:
+    """Run up to `rounds` rounds over `arms`; only an arm that fails is dropped.
+
+    Args:
+        arms: The launches to compare; their `visits` and `error` are filled in.
+        timer: The clock that prepared their samplers.
+        rounds: How many times each arm is visited.
+        rng: Draws the orders.
+        go_on: Called before every round after the second; False ends the comparison.
+    """
+    order: list[Arm] = []
+    for turn in range(rounds):
+        if turn > 1 and not go_on():
+            return
+        order = next_order(arms, order, turn, rng)
+        for arm, samples in visit(order, timer):
+            arm.visits.append(samples)
+
+
+def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
+    """The arms in their order, split wherever the work would last longer than one burst."""
+    bursts: list[list[Arm]] = [[]]
+    took_ms = 0.0
+    for arm in order:
+        took_ms += arm.visit_ms
+        if bursts[-1] and took_ms > BURST_MS:
+            bursts.append([])
+            took_ms = arm.visit_ms
+        bursts[-1].append(arm)
+    return bursts
+
+
+def _together(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
+    """The samples of `arms`, all of which are queued before any time is read."""
+    queued: list[tuple[Arm, Pending]] = []
+    with timer.round():
+        queued.extend((arm, pending) for arm in arms if (pending := _queued(arm)) is not None)
+    return [(arm, collect()) for arm, collect in queued]
+
+
+def _queued(arm: Arm) -> Pending | None:
+    try:
+        return arm.sampler.queue(arm.visit_samples)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - one candidate's failure is its own, SystemExit too; the others go on
+        found = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+        arm.error = found.with_traceback(None)  # the traceback's frames would keep the launch's memory allocated
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RacePolicy:
+    """How long a race may go on, and when an arm is dropped.
+
+    Attributes:
+        checkpoints: After how many rounds arms may be dropped; the last checkpoint ends the race.
+        zone: Differences up to this share count as none.
+        confidence: Standard errors by which a difference must exceed the zone.
+        seconds: Wall seconds after which no round is started; two rounds are always run.
+        visit_ms: Time that a visit should take: ten replays of a short kernel, a few launches of a long one, and ten
+            arms in one burst.
+        longest: Most samples in a visit.
+        regret: The race ends as soon as no rival can be faster than the leader by more than this share, with
+            confidence, though they are not proven equal: more rounds would hardly find a better winner. None ends it
+            only when all are proven equal.
+
+    Raises:
+        SettingsError: A field has a value that it cannot have.
+    """
+
+    checkpoints: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
+    zone: float = INDIFFERENCE
+    confidence: float = 3.0
+    seconds: float = 10.0
+    visit_ms: float = 2.5
+    longest: int = 10
+    regret: float | None = None
+
+    def __post_init__(self) -> None:
+        given: object = self.checkpoints
+        rounds = given if isinstance(given, (tuple, list)) else ()
+        steps = (0, *rounds)
+        if not rounds or not all(_is_count(step) for step in rounds) or any(b <= a for a, b in pairwise(steps)):
+            raise SettingsError(
+                f"checkpoints are {self.checkpoints!r}; they must be numbers of rounds that grow",
+                hint="checkpoints=(4, 8, 16)",
+            )
+        for name, value in (
+            ("zone", self.zone), ("confidence", self.confidence), ("seconds", self.seconds),
+            ("visit_ms", self.visit_ms), ("regret", 0.0 if self.regret is None else self.regret),
+        ):  # fmt: skip
+            if not _is_amount(value):
+                raise SettingsError(f"{name} of a race is {value!r}; it must be a number of 0 or more")
+        if not _is_count(self.longest) or self.longest < 1:
+            raise SettingsError(f"longest of a race is {self.longest!r}; it must be a whole number of 1 or more")
+
+    def samples(self, sample_ms: float) -> int:
+        """How many samples of `sample_ms` milliseconds make a visit."""
+        return fitting(sample_ms, self.visit_ms, 1, self.longest)
+
+    def undecided(self, gap: float, error: float, rounds: int) -> bool:
+        """Whether a race goes on for an arm.
+
+        Args:
+            gap: The share by which the arm was slower than the leader.
+            error: The standard error of `gap`.
+            rounds: How many rounds both have run.
+        """
+        margin = self.confidence * error
+        if self.regret is None:
+            return gap + margin > self.zone
+        return rounds < _LEAST_ROUNDS or margin - gap > self.regret
+
+    def ends_on(self, gain: float) -> bool:
+        """Whether a race may end on so large a proven gain over the default.
+
+        A race that may end early does not end on a gain near the zone: what lasts for the tenths of a second of a few
+        rounds, such as the boost of a chip that has rested, can look like it.
+        """
+        return self.regret is None or gain > self.zone + self.regret
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, Real) and float(value) >= 0  # a NaN is not
+
+
+Keep = Callable[[], bool]
+
+_LEAST_ROUNDS = 12  # before a race ends although arms are not proven equal: few values may agree by chance
+_PATIENCE = 8  # rounds after which the time limit holds even if fewer than two counted
+
+
+def race(
+    arms: Sequence[Arm],
+    timer: Timer,
+    policy: RacePolicy,
+    rng: random.Random,
+    *,
+    beside: Sequence[Arm] = (),
+    kept: Arm | None = None,
+    keep_round: Keep = lambda: True,
+    clock: Callable[[], float] = time.monotonic,
+) -> str:
+    """Run rounds until the survivors are decided, the last checkpoint is reached, or the time is used up.
+
+    Args:
+        arms: The launches that race; their visits, errors and `dropped_at` are filled in.
+        timer: The clock that prepared the arms' samplers.
+        policy: How long the race may go on, and when an arm is dropped.
+        rng: Draws the orders.
+        beside: Arms that run in every round, are never dropped, and cause no arm to be dropped: twins, by which the
+            noise is known.
+        kept: The arm of the default, which is never dropped: whoever wins is compared with it to the end.
+        keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
+        clock: Returns monotonic seconds.
+
+    Returns:
+        Why the race ended: `proven`, `rounds`, `seconds`, or `one arm`.
+    """
+    end = clock() + policy.seconds
+    order: list[Arm] = []
+    done, turn = 0, 0
+    while done < policy.checkpoints[-1]:
+        if sum(arm.running for arm in arms) < 2:
+            return "one arm"
+        if (done >= 2 or turn >= _PATIENCE) and clock() > end:
+            return "seconds"
+        order = next_order([*arms, *beside], order, turn, rng)
+        visited = visit(order, timer)
+        turn += 1
+        if keep_round():
+            for arm, samples in visited:
+                arm.visits.append(samples)
+            done += 1
+        if done in policy.checkpoints and not drop_slower([arm for arm in arms if arm.running], policy, kept):
+            return "proven"
+    return "rounds"
+
+
+def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = None) -> bool:
+    """Drop the arms that are proven slower than the leader; returns whether the policy is undecided about another.
+
+    The arms must all have the same number of rounds. The arm `kept` is never dropped; it is undecided
+    until the leader clearly beats it.
+    """
+    if len(running) < 2:
+        return False
+    rows = [arm.values_ms for arm in running]
+    lead = leader(rows)
+    undecided = False
+    for i, (gap, error) in enumerate(gaps_to(rows, lead)):
+        if i == lead:
+            continue
+        margin = policy.confidence * error
+        if running[i] is kept:
+            beaten = policy.ends_on(gap) and clearly_beats(rows[lead], rows[i], policy.zone)
+            undecided |= gap + margin > policy.zone and not beaten
+        elif gap - margin > policy.zone and gain(rows[i], rows[lead]).low > 0:  # few values may agree by chance
+            running[i].dropped_at = len(rows[i])
+        else:
+            undecided |= policy.undecided(gap, error, len(rows[i]))
+    return undecided
+
+
+def leader(rows_ms: Sequence[Sequence[float]]) -> int:
+    """Position of the arm with the smallest time relative to the medians of its rounds."""
+    levels = relative_levels(rows_ms)
+    return min(range(len(levels)), key=levels.__getitem__)

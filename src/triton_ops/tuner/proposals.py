@@ -1,0 +1,445 @@
+"""The feed that compiles ahead: while one config is measured, the next ones are compiled by processes without a GPU.
+
+Compiled proposals are given in the searcher's order, but a proposal that compiles slowly does not delay those after it.
+A proposal that cannot be launched is given as dropped, with its numbers. One that can be launched but spills is
+deferred.
+
+The searcher names these configs (`search/base.py`, `UsesPreviews`), and gets each result as soon as it is known. A
+config that is proposed after its preview is not compiled again. Proposals come first: a preview begins only when no
+proposal waits to be compiled, and previews take at most half of the processes.
+
+A device tries some dozens of configs a second, and the compilers make as many of quick kernels, but a few of slow ones.
+A problem is therefore ready once so many configs are compiled that the device is busy while the others are.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from triton_ops.compilation import CompilePool, Compiles, SharedCpus, with_residents
+from triton_ops.device import Machine
+from triton_ops.exceptions import KernelTypeError, TargetError
+from triton_ops.request import Effort, Task
+from triton_ops.search import Searcher, UsesPreviews, new_configs
+from triton_ops.space import Config
+from triton_ops.values import Compiled, Trial
+
+_BATCH = 8  # proposals asked for at a time
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A proposal whose turn has come.
+
+    Attributes:
+        config: The config that was proposed.
+        compiled: The compiler's result; None if the process that runs the config compiles it.
+        dropped: The finished trial of a proposal that is not to be run; None if it is to be run.
+    """
+
+    config: Config
+    compiled: Compiled | None = None
+    dropped: Trial | None = None
+
+
+class Feed(Protocol):
+    """Holds proposals until they are tried, and gives each one once, to be run or as dropped."""
+
+    @property
+    def held(self) -> int:
+        """The number of proposals that wait, without deferred ones."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next` need not wait."""
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in which nothing could be tried because nothing was ready."""
+
+    def room(self) -> int:
+        """The number of further proposals that the feed could use now.
+
+        The loop calls this before it asks the searcher, so that the searcher is told of compiled previews first.
+        """
+
+    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
+        """Take proposals. With `anyway` they are run even if they are of a kind that is deferred."""
+
+    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
+        """The proposal to try next, waiting until one is ready; None if no proposal is left.
+
+        Args:
+            run_deferred: Whether deferred proposals are run when nothing else is left; otherwise they are dropped.
+            patient: Whether to wait for proposals that are not ready; otherwise they are forgotten, except those that
+                are run anyway.
+        """
+
+
+class DirectFeed:
+    """A feed that compiles nothing: every proposal is ready at once, in order."""
+
+    waited_s = 0.0
+    ready = True
+
+    def __init__(self) -> None:
+        self._waiting: deque[Config] = deque()
+
+    @property
+    def held(self) -> int:
+        """The number of proposals that wait; none is ever deferred."""
+        return len(self._waiting)
+
+    def room(self) -> int:
+        """A whole batch once no proposal waits, else 0."""
+        return 0 if self._waiting else _BATCH
+
+    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:  # noqa: ARG002 - nothing is deferred
+        """Take proposals; all of them are run."""
+        self._waiting.extend(configs)
+
+    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:  # noqa: ARG002 - all are ready
+        """The proposal that has waited longest."""
+        return Ready(self._waiting.popleft()) if self._waiting else None
+
+
+_PREVIEWS_AHEAD = 8  # previews per compiling process that wait or run: enough that no process is idle during a trial
+
+
+class Previews:
+    """Submits a searcher's previews to the compile pool, and tells the searcher the results. No method waits.
+
+    Args:
+        searcher: The searcher that wants previews.
+        pool: The processes that compile.
+        most: The limit of previews in one run.
+        machine: The device's limits, from which the number of resident blocks of a config follows; None leaves that
+            number out.
+        log: Takes every preview, for the run log.
+
+    Attributes:
+        told: The number of configs of which the searcher was told, proposals included.
+        begun: Whether the searcher has wanted any.
+    """
+
+    def __init__(
+        self,
+        searcher: UsesPreviews,
+        pool: Compiles,
+        most: int,
+        machine: Machine | None,
+        log: Callable[[Compiled], None] = lambda _: None,
+    ) -> None:
+        self._searcher, self._pool, self._left, self._machine = searcher, pool, most, machine
+        self._ahead, self._log = _PREVIEWS_AHEAD * pool.workers, log
+        self._waiting: dict[Config, Future[Compiled]] = {}
+        self.told = 0
+        self.begun = False
+
+    @property
+    def under_way(self) -> bool:
+        """Whether some previews are not compiled yet, or the searcher was not told of them."""
+        return bool(self._waiting)
+
+    def update(self) -> None:
+        """Tell the searcher of newly compiled previews, and submit those that it wants next."""
+        self._tell([self._waiting.pop(config) for config in [c for c, f in self._waiting.items() if f.done()]])
+        room = min(self._ahead - len(self._waiting), self._left)
+        if room > 0:
+            wanted = self._searcher.wanted_previews(room)
+            self._left -= len(wanted)
+            self.begun |= bool(wanted)
+            self._waiting.update((config, self._pool.submit(config, spare=True)) for config in wanted)
+
+    def tell(self, found: Compiled) -> None:
+        """Tell the searcher the compiler's result for a proposal."""
+        self._waiting.pop(found.config, None)
+        self._take([found])
+
+    def _tell(self, done: list[Future[Compiled]]) -> None:
+        if any(future.exception() is not None for future in done):  # no process can load the kernel: the feed warns
+            self._left = 0
+        found = [future.result() for future in done if future.exception() is None]
+        for one in found:
+            self._log(one)
+        self._take(found)
+
+    def _take(self, found: list[Compiled]) -> None:
+        self.told += len(found)
+        if found:
+            self._searcher.take_previews([with_residents(one, self._machine) for one in found])
+
+
+_WORKERS = 8  # for which there are previews: 64, more than a tune of little effort tries
+_LEAST = 8  # compiled configs, however quickly the others follow
+_TRIED, _A_SECOND = 40, 30.0  # configs that a tune of little effort tries, and how many of them in a second on a GPU
+_PROPOSALS = 32  # of a searcher without previews, which proposes most of a small space
+
+
+class FirstConfigs:
+    """A compile pool as the first configs of a problem are submitted to it, which are counted.
+
+    Args:
+        pool: The pool.
+
+    Attributes:
+        workers: How many configs are compiled at a time, from which the number of previews follows.
+        enough: Is done once enough of all that was submitted is compiled, whatever became of it.
+        whole: Is done once all of it is.
+    """
+
+    def __init__(self, pool: Compiles) -> None:
+        self.workers = min(pool.workers, _WORKERS)
+        self.enough: Future[None] = Future()
+        self.whole: Future[None] = Future()
+        self._pool = pool
+        self._futures: dict[Config, Future[Compiled]] = {}
+        self._guard = threading.Lock()
+        self._due = [(self.enough, self._needed), (self.whole, lambda: math.inf)]
+        self._submitted, self._ended, self._compile_s = False, 0, 0.0  # the seconds of those that have ended
+
+    def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:
+        """Compile a config, as the pool does."""
+        future = self._pool.submit(config, anyway=anyway, spare=spare)
+        if config not in self._futures:
+            self._futures[config] = future
+            future.add_done_callback(self._count)
+        return future
+
+    def complete(self, searcher: Searcher) -> None:
+        """Submit the first proposals of a searcher, and nothing more.
+
+        Args:
+            searcher: The searcher, which is asked for nothing else later.
+        """
+        if len(self._futures) < _PROPOSALS:
+            for config in new_configs(searcher, _PROPOSALS, self._futures):
+                self.submit(config, spare=True)
+        with self._guard:
+            self._submitted = True
+        self._tell()
+
+    def _count(self, future: Future[Compiled]) -> None:
+        compiled = not future.cancelled() and future.exception() is None
+        with self._guard:
+            self._ended += 1
+            self._compile_s += (future.result().compile_s or 0.0) if compiled else 0.0
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._guard:
+            most = len(self._futures) if self._submitted else math.inf
+            reached = [future for future, least in self._due if self._ended >= min(least(), most)]
+            self._due = [each for each in self._due if each[0] not in reached]
+        for future in reached:
+            future.set_result(None)
+
+    def _needed(self) -> float:
+        """How many compiled configs are enough: more, the less the compilers make in a second."""
+        if not self._submitted:
+            return math.inf
+        mean_s = max(self._compile_s / max(self._ended, 1), 1e-3)
+        return max(_LEAST, math.ceil(_TRIED * (1 - self._pool.workers / mean_s / _A_SECOND)))
+
+
+_log = logging.getLogger("triton_ops")
+
+_AHEAD = 1.5  # proposals per compiling process: no process is idle, and few proposals precede measurements
+_LEAST_AHEAD = 8
+_AHEAD_WITH_PREVIEWS = 8  # previews keep the compilers busy, and the searcher knows more when it proposes later
+_PARTS = 2  # half of the places must be free before the searcher is asked: each question takes time
+
+
+Wait: TypeAlias = "Callable[[Sequence[Future[Compiled]]], None]"
+
+
+def until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
+    """Wait until one of some futures is done."""
+    wait(futures, return_when=FIRST_COMPLETED)
+
+
+class CompiledFeed:
+    """A feed whose proposals are compiled when they are given.
+
+    Args:
+        pool: The processes that compile.
+        ahead: The number of proposals to hold, 8 at most once there are previews.
+        previews: The searcher's previews; None if it uses none.
+        wait: Waits until one of some futures is done.
+    """
+
+    def __init__(
+        self, pool: Compiles, ahead: int, previews: Previews | None = None, wait: Wait = until_one_is_done
+    ) -> None:
+        self.waited_s = 0.0
+        self._wait = wait
+        self._pool, self._ahead, self._previews = pool, ahead, previews
+        self._waiting: deque[tuple[Config, Future[Compiled]]] = deque()
+        self._to_run: set[Config] = set()  # configs that are not deferred, whatever their kind
+        self._deferred: list[Compiled] = []
+        self._last: deque[Ready] = deque()  # deferred proposals that are given now
+        self._warned = False
+
+    @property
+    def held(self) -> int:
+        """The number of proposals that wait, without deferred ones."""
+        return len(self._waiting) + len(self._last)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a proposal is compiled, or none is left to wait for."""
+        return not self._waiting or any(future.done() for _, future in self._waiting)
+
+    def room(self) -> int:
+        """The number of proposals that the compilers could begin soon; 0 for a few, since each question takes time.
+
+        Where no proposal is ready to be tried, that time is free.
+        It is also 0 until the searcher was told of its first preview, since the searcher then knows more.
+        """
+        if self._previews is not None:
+            self._previews.update()
+            if self._previews.under_way and not self._previews.told:
+                return 0
+        begun = self._previews is not None and self._previews.begun  # small spaces are tried whole, without previews
+        ahead = min(self._ahead, _AHEAD_WITH_PREVIEWS) if begun else self._ahead
+        free = ahead - len(self._waiting)
+        idle = not self._last and not any(future.done() for _, future in self._waiting)
+        return max(free, 0) if free >= ahead // _PARTS or idle else 0
+
+    def add(self, configs: Iterable[Config], anyway: bool = False) -> None:
+        """Have proposals compiled, after those that were added earlier."""
+        for config in configs:
+            if anyway:
+                self._to_run.add(config)
+            self._waiting.append((config, self._pool.submit(config, anyway=anyway)))
+
+    def next(self, run_deferred: bool, patient: bool = True) -> Ready | None:
+        """The first proposal that is compiled; when none is left, the deferred proposals in the order of proposal."""
+        if not patient:
+            self._forget()
+        while self._waiting or self._last or self._deferred:
+            if self._waiting:
+                ready = self._taken(*self._first_done())
+                if ready is not None:
+                    return ready
+            elif self._last:
+                return self._last.popleft()
+            elif run_deferred:
+                self._run_deferred()
+            else:
+                self._last.extend(_dropped(found, f"others worked: {found.reason}") for found in self._deferred)
+                self._deferred = []
+        return None
+
+    def _forget(self) -> None:
+        """Forget the proposals that are not compiled, except those that are run anyway."""
+        self._waiting = deque(one for one in self._waiting if one[1].done() or one[0] in self._to_run)
+
+    def _first_done(self) -> tuple[Config, Future[Compiled]]:
+        start = time.monotonic()
+        self._wait([future for _, future in self._waiting])
+        self.waited_s += time.monotonic() - start
+        place = next(place for place, (_, future) in enumerate(self._waiting) if future.done())
+        found = self._waiting[place]
+        del self._waiting[place]
+        return found
+
+    def _taken(self, config: Config, future: Future[Compiled]) -> Ready | None:
+        """A compiled proposal as the feed gives it; None if it is deferred."""
+        try:
+            found = future.result()
+        except TargetError as error:
+            if not self._warned:
+                _log.warning("nothing is compiled ahead: %s", error.message)
+            self._warned = True
+            return Ready(config)
+        if self._previews is not None:
+            self._previews.tell(found)
+        if found.deferred and config not in self._to_run:
+            self._deferred.append(found)
+            return None
+        return Ready(config, found) if found.launchable else _dropped(found, found.reason)
+
+    def _run_deferred(self) -> None:
+        for found in self._deferred:
+            if found.resources is None:  # a rule deferred the config before it was compiled
+                self.add([found.config], anyway=True)
+            else:
+                self._last.append(Ready(found.config, found))
+        self._deferred = []
+
+
+def _dropped(found: Compiled, reason: str) -> Ready:
+    """A proposal that is not run, with its finished trial."""
+    trial = Trial(
+        found.config, found.status, error=reason, resources=found.resources, compile_s=found.compile_s,
+        trace=found.trace,
+    )  # fmt: skip
+    return Ready(found.config, found, dropped=trial)
+
+
+@contextmanager
+def open_pool(
+    task: Task, effort: Effort, *, reuse: bool = False, shared_cpus: SharedCpus | None = None
+) -> Iterator[CompilePool | None]:
+    """The compile pool for a task; None for a kernel that is not compiled ahead, or where there is no GPU.
+
+    When the block ends, the compiling processes have ended. With `reuse` the process that starts them may be that of
+    other tunes, and is left to the next. `shared_cpus` are those that the pool shares with the pools of other tunes.
+    """
+    pool = _pool_for(task, effort, reuse, shared_cpus)
+    if pool is None:
+        yield None
+        return
+    with pool:
+        yield pool
+
+
+def feed_over(
+    pool: Compiles | None,
+    machine: Machine | None,
+    effort: Effort,
+    searcher: Searcher,
+    log: Callable[[Compiled], None] = lambda _: None,
+    wait: Wait = until_one_is_done,
+) -> Feed:
+    """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`.
+
+    Args:
+        pool: What compiles; None if nothing is compiled ahead.
+        machine: The device's limits; None where they are not known.
+        effort: How many previews there may be.
+        searcher: Proposes configs.
+        log: Takes every preview.
+        wait: Waits until one of some futures is done.
+    """
+    if pool is None:
+        return DirectFeed()
+    previews = None
+    if isinstance(searcher, UsesPreviews) and effort.previews > 0 and pool.workers > 1:
+        previews = Previews(searcher, pool, effort.previews, machine, log)
+        previews.update()
+    return CompiledFeed(pool, max(_LEAST_AHEAD, int(_AHEAD * pool.workers)), previews, wait)
+
+
+def _pool_for(task: Task, effort: Effort, reuse: bool, shared_cpus: SharedCpus | None) -> CompilePool | None:
+    """The compile pool for a task; None if there can be none, with a warning if its start failed."""
+    try:
+        ahead = task.ahead_of_time()
+        if ahead is None:
+            return None
+        return CompilePool(
+            ahead, timeout_s=effort.patience.compile_s, launches=True, reuse=reuse, shared_cpus=shared_cpus
+        )
+    except (TargetError, KernelTypeError) as error:
+        _log.warning("nothing is compiled ahead: %s", error.message)
+        return None

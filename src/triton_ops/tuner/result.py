@@ -1,0 +1,295 @@
+"""The record of a tune, made from the outcome of its last comparison, and the result for the caller, made from it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from triton_ops.base import available, storable
+from triton_ops.device import DeviceSpec
+from triton_ops.evaluation import Outcome, StationFacts
+from triton_ops.exceptions import TuningFailedError
+from triton_ops.records import Failure, Limits, NotedCall, Record, Timing, Verified, reference_fingerprint
+from triton_ops.request import Effort, Task, TuneRequest
+from triton_ops.space import Config, Members
+from triton_ops.timing import GuardSummary
+from triton_ops.values import KernelMetrics, Key, Measurement, Resources, Status, Trial, TuningResult, Work, totals
+
+
+def trials_json(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """Trials as plain JSON values: config, status, error, median, spread, resources."""
+    return [
+        {
+            "config": dict(trial.config),
+            "status": trial.status.value,
+            "error": trial.error,
+            "trace": trial.trace,
+            "median_ms": trial.median_ms if trial.ok else None,
+            "spread": trial.best_measurement.spread if trial.ok else None,
+            "final": trial.final is not None,
+            "compile_s": trial.compile_s,
+            "resources": None if trial.resources is None else msgspec.to_builtins(trial.resources),
+            "same_code_as": None if trial.same_code_as is None else dict(trial.same_code_as),
+            "excess": trial.excess,
+        }
+        for trial in trials
+    ]
+
+
+def result_json(result: TuningResult) -> dict[str, Any]:
+    """A result as plain JSON values, without its trials."""
+    return {
+        "best_config": dict(Config(result.best_config)),
+        "metrics": msgspec.to_builtins(result.metrics),
+        "problem": result.problem_size,
+        "device": result.device,
+        "from_cache": result.from_cache,
+        "default": None if result.default is None else dict(result.default.config),
+        "default_ms": result.default.median_ms if result.default is not None and result.default.ok else None,
+        "gain": result.gain,
+        "ties": [dict(config) for config in result.ties],
+        "noise": result.noise,
+        "gain_interval": result.gain_interval,
+        "confidence": result.confidence,
+        "unproven": result.unproven,
+        "guard": result.guard,
+        "stopped": result.stopped,
+        "elapsed_s": result.elapsed_s,
+        "place": result.place,
+        "verified": result.verified,
+        "notes": list(result.notes),
+        "waited_s": result.waited_s,
+        "mode": result.mode,
+        "run": result.run,
+        "totals": result.totals,
+        "failures": [
+            {"config": dict(trial.config), "status": trial.status.value, "error": trial.error}
+            for trial in result.failures
+        ],
+    }
+
+
+_FAILED = frozenset(status.value for status in Status if status is not Status.OK)
+_LISTED_FAILURES = 3
+_KEPT_FAILURES = 32
+_COMPARED_PACKAGES = ("torch", "triton")
+
+
+def metrics_of(found: Measurement | Timing, work: Work | None, device: DeviceSpec) -> KernelMetrics:
+    """The speed of a config; rates are 0 if the work or the device's peak is not known."""
+    latency_ms = found.median_ms
+    if work is None or latency_ms <= 0:
+        return KernelMetrics(latency_ms, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
+    gbps = work.gbps(latency_ms)
+    share = 100 * gbps / device.bandwidth_gbps if device.bandwidth_gbps else 0.0
+    return KernelMetrics(latency_ms, work.tflops(latency_ms), gbps, share, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
+
+
+def record_of(
+    key: Key,
+    task: Task,
+    effort: Effort,
+    outcome: Outcome,
+    facts: StationFacts,
+    *,
+    default: Config,
+    stopped: str,
+    elapsed_s: float,
+    run: str = "",
+    notes: Sequence[str] = (),
+    call: NotedCall | str | None = None,
+    tunes: int = 1,
+) -> Record:
+    """The record of a finished tune.
+
+    Args:
+        key: Kernel, problem, device and cache state for which the winner holds.
+        task: The task that was tuned.
+        effort: The effort of the search.
+        outcome: The outcome of the last comparison.
+        facts: What the station has found out.
+        default: The default config.
+        stopped: Why the search ended.
+        elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
+        run: Id of the run log; empty if none is kept.
+        notes: Remarks beside those of the station.
+        call: The call of a decorated kernel, or why it cannot be made again.
+        tunes: How many tunes, of which each went on with the one before, this one is the last of.
+
+    Raises:
+        TuningFailedError: The outcome has no winner.
+    """
+    winner = outcome.winner
+    if winner is None:
+        raise failed(task, outcome.trials)
+    guard = outcome.guard or GuardSummary(guarded=False, reason="nothing was compared")
+    untuned = next((trial for trial in outcome.trials if trial.config == default and trial.ok), None)
+    return Record(
+        key=key,
+        winner=winner.config,
+        timing=timing(winner.best_measurement),
+        mode=winner.best_measurement.mode,
+        default=default,
+        default_timing=timing(untuned.best_measurement) if untuned else None,
+        ties=outcome.ties,
+        noise=outcome.noise,
+        raced_gain=outcome.gain.centre if outcome.gain else None,
+        gain_interval=(outcome.gain.low, outcome.gain.high) if outcome.gain else None,
+        confidence=guard.confidence_reason if guard.confidence == "low" and outcome.compared else outcome.confidence,
+        guard=msgspec.json.decode(msgspec.json.encode(guard)),  # with lists, as a record that is read has them
+        resources=winner.resources,
+        space=task.space.fingerprint,
+        effort=effort.name,
+        search=effort.search_name,
+        budget=Limits(effort.budget.trials, effort.budget.seconds),
+        stopped=stopped,
+        totals=totals(outcome.trials),
+        elapsed_s=round(elapsed_s, 3),
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        versions=versions(),
+        run=run,
+        verified=Verified(facts.against, reference_fingerprint(task.reference) or None),
+        place=facts.place,
+        notes=(*facts.notes, *notes),
+        waited_s=round(facts.waited_s, 3),
+        failures=_failures(outcome.trials),
+        call=call,
+        tunes=tunes,
+    )
+
+
+def result_of(
+    record: Record,
+    task: Task | TuneRequest,
+    elapsed_s: float,
+    trials: Sequence[Trial] = (),
+    members: Members | None = None,
+    *,
+    kept: bool = True,
+) -> TuningResult:
+    """The result that `tune` returns, whether its record is new or was recalled.
+
+    Args:
+        record: The record of the tune that found the winner.
+        task: The task of this call, or its request if the record was recalled.
+        elapsed_s: Wall seconds of this call.
+        trials: Every trial of the tune; empty if the record was recalled, which keeps of its trials only the times of
+            the winner and of the default.
+        members: Members of an `Enum` that `best_config` and `all_results` hold; None leaves their names.
+        kept: Whether later calls find the record.
+    """
+    work, device, members = task.work, task.device, members or {}
+    winner = _trial_of(record.winner, trials) if trials else _winner_of(record)
+    default = _trial_of(record.default, trials) if trials else _default_of(record)
+    return TuningResult(
+        best_config=dict(record.winner.with_members(members)),
+        metrics=metrics_of(record.timing, work, device),
+        all_results=[
+            (dict(t.config.with_members(members)), metrics_of(t.best_measurement, work, device)) for t in trials if t.ok
+        ],
+        problem_size=task.problem.label,
+        device=device.name,
+        from_cache=not trials,
+        trials=tuple(trials),
+        default=default,
+        ties=record.ties,
+        noise=record.noise,
+        raced_gain=record.raced_gain,
+        gain_interval=record.gain_interval,
+        confidence=record.confidence,
+        unproven=record.unproven,
+        guard=record.guard,
+        stopped=record.stopped,
+        elapsed_s=elapsed_s,
+        place=record.place,
+        verified=record.verified.against,
+        notes=record.notes,
+        waited_s=record.waited_s,
+        mode=record.mode,
+        totals=record.totals,
+        run=record.run,
+        winner=winner,
+        recalled_failures=() if trials else _failed_of(record),
+        record=record.id if kept else "",
+    )
+
+
+def _failures(trials: Sequence[Trial]) -> tuple[Failure, ...]:
+    found = (Failure(trial.config, trial.status.value, storable(trial.error)) for trial in trials if trial.failed)
+    return tuple(islice(found, _KEPT_FAILURES))
+
+
+def _failed_of(record: Record) -> tuple[Trial, ...]:
+    return tuple(
+        Trial(each.config, Status(each.status), error=each.error) for each in record.failures if each.status in _FAILED
+    )
+
+
+def _trial_of(config: Config | None, trials: Sequence[Trial]) -> Trial | None:
+    return next((trial for trial in trials if trial.config == config), None)
+
+
+def _winner_of(record: Record) -> Trial:
+    return _recalled(record.winner, record.timing, record.mode, record.resources)
+
+
+def _default_of(record: Record) -> Trial | None:
+    if record.default is None or record.default_timing is None:
+        return None
+    return _recalled(record.default, record.default_timing, record.mode)
+
+
+def _recalled(config: Config, found: Timing, mode: str, resources: Resources | None = None) -> Trial:
+    """A trial with the three times that a record keeps, and the winner's resources."""
+    times = Measurement((found.p20_ms, found.median_ms, found.p80_ms), mode)
+    return Trial(config, Status.OK, times, resources=resources)
+
+
+def timing(found: Measurement) -> Timing:
+    """The part of a measurement that a record keeps."""
+    return Timing(found.median_ms, found.p20_ms, found.p80_ms, len(found.samples_ms))
+
+
+def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), suspicion: str = "") -> TuningFailedError:
+    """The error for a tune without a winner, with the reason for every config; a doubt is its hint.
+
+    Why the reference is the suspect, if it is, comes first.
+    """
+    failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
+    shown = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
+    more = f"; and {len(failures) - _LISTED_FAILURES} more" if len(failures) > _LISTED_FAILURES else ""
+    first = f"{suspicion}; " if suspicion else ""
+    what = "was right" if any(trial.status is Status.WRONG for trial in trials) else "ran"
+    return TuningFailedError(
+        f"{first}none of {len(failures)} configs of {task.problem} {what}: {shown}{more}",
+        task.problem.label,
+        len(failures),
+        failures[-1][1] if failures else None,
+        failures,
+        traces=[trial.trace for trial in trials],
+        hint=doubts[0] if doubts else "every reason is in the error's `failures`; -v prints them, with traces",
+    )
+
+
+@lru_cache(maxsize=1)
+def _versions() -> Mapping[str, str]:
+    found: dict[str, Any] = {"python": platform.python_version()}
+    for name in ("triton-ops", *_COMPARED_PACKAGES):
+        if name == "triton-ops" or available(name):
+            try:
+                found[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:  # the package runs from a source tree and is not installed
+                continue
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this package, torch and Triton."""
+    return dict(_versions())

@@ -1,0 +1,545 @@
+"""`tune`: look up the winner of a kernel, a config space and a problem, or start a run that finds it.
+
+A call is the same if its target, arguments as a key tells them, space and options are. What may have changed meanwhile
+is asked at every call: the record's file, the identity of the kernel and of the functions that check it, the variables
+of the environment that name a folder or an effort, the current GPU, and the number of CPU threads. Anything that is not
+plainly the same takes the whole way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from triton_ops import settings
+from triton_ops.backend import Arguments, Kernel, Operation, is_kept, is_tensor, not_for_another_process, source_of
+from triton_ops.base import cpu_threads, ensure_folder, folder_within, locked, writable
+from triton_ops.compilation import SharedCpus, drop_idle_servers
+from triton_ops.device import Turns, chosen_gpus, current_index
+from triton_ops.evaluation import drop_idle_workers, wants_isolation
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.processes import cleaned_up_on_sigterm
+from triton_ops.records import (
+    RECORDS,
+    RUNS_FOLDER,
+    MemoryStore,
+    NotedCall,
+    Quarantine,
+    Runs,
+    cache_folder,
+    cache_path,
+    covers,
+    key_of,
+    may_have_records,
+    quarantine_of,
+    recalled,
+    store_in,
+)
+from triton_ops.request import (
+    Effort,
+    NamedProblem,
+    Patience,
+    TuneRequest,
+    checked_seed,
+    chosen_effort,
+    make_request,
+    with_configs,
+)
+from triton_ops.search import AnySearch
+from triton_ops.space import ConfigSpace
+from triton_ops.tuner import session as warm
+from triton_ops.tuner.gate import Gate
+from triton_ops.tuner.progress import Listener, ProgressBar, checked_listener
+from triton_ops.tuner.result import result_of
+from triton_ops.tuner.tuning import RunRequest, Tuning
+from triton_ops.values import ALIGNMENT_BYTES, Key, Problem, Tolerance, TuningResult, check_memory, is_fake
+
+_MOST = 1_024
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+_COPIED = ("best_config", "guard", "totals", "all_results")  # that a caller may change
+
+
+class _OtherwiseError(Exception):
+    """Something in a call that cannot be told in a moment."""
+
+
+@dataclass(frozen=True)
+class _Hit:
+    """What a call found, and what must be as it was."""
+
+    holds: Any
+    kernel: Kernel
+    identity: dict[str, str]
+    checks: tuple[tuple[Callable[..., Any], str], ...]
+    path: Path
+    stamp: tuple[int, int, int]
+    threads: int
+    result: TuningResult
+    by_shape: tuple[NamedProblem, Problem] | None
+
+
+_hits: dict[Any, _Hit] = {}
+_refused: set[Any] = set()
+
+
+def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[str, Any]) -> Any:
+    """What names a call in this process; None if it cannot be told in a moment."""
+    try:
+        given = tuple(map(_told, args)), tuple([(name, _told(value)) for name, value in (kwargs or {}).items()])
+        where = (*settings.named_folder_and_effort(), current_index())
+        call = (id(target), given, _space(space), *options.values(), where)
+        hash(call)
+    except (_OtherwiseError, TypeError, AttributeError, RuntimeError):  # such as a tensor without an address
+        return None
+    return call
+
+
+def hit(call: Any, start: float) -> TuningResult | None:
+    """The result of an equal call before; None if there is none that holds."""
+    found = _hits.get(call)
+    if found is None:
+        return None
+    if (
+        _stamp(found.path) != found.stamp
+        or found.kernel.identity != found.identity
+        or any(source_of(check).fingerprint != known for check, known in found.checks)
+        or cpu_threads() != found.threads
+        or _another_problem(found.by_shape)
+    ):
+        del _hits[call]
+        return None
+    result = object.__new__(TuningResult)
+    result.__dict__.update(found.result.__dict__)
+    for name in _COPIED:
+        result.__dict__[name] = found.result.__dict__[name].copy()
+    result.__dict__["elapsed_s"] = time.monotonic() - start
+    return result
+
+
+def remember(
+    call: Any,
+    target: Any,
+    space: Any,
+    kernel: Kernel,
+    checks: Sequence[Callable[..., Any]],
+    path: Path,
+    result: TuningResult,
+    by_shape: tuple[NamedProblem, Problem] | None,
+) -> None:
+    """Keep what a call has found on disk.
+
+    Args:
+        call: What names the call.
+        target: Kept as long as the hit, so that no other object gets its place.
+        space: Likewise.
+        kernel: Its identity must stay equal.
+        checks: Functions whose meaning must stay equal.
+        path: The record's file.
+        result: The result.
+        by_shape: The shape of a call, and the problem that the operation made of it; None for the caller's arguments,
+            which are not kept.
+    """
+    stamp = _stamp(path)
+    if stamp is None:
+        return
+    if len(_hits) >= _MOST:
+        _hits.clear()
+    if call in _refused:
+        return
+    sources = [(check, source_of(check)) for check in checks]
+    if not all(map(is_kept, checks)):  # to read them again at each call takes longer than the whole way
+        if len(_refused) >= _MOST:
+            _refused.clear()
+        _refused.add(call)
+        return
+    known = tuple((check, source.fingerprint) for check, source in sources)
+    _hits[call] = _Hit(
+        (target, space), kernel, dict(kernel.identity), known, path, stamp, cpu_threads(), result, by_shape
+    )
+
+
+def _another_problem(by_shape: tuple[NamedProblem, Problem] | None) -> bool:
+    """Whether the operation makes another problem of a shape than it did."""
+    if by_shape is None:
+        return False
+    named, problem = by_shape
+    return named.operation.problem(named.shape, named.dtype) != problem
+
+
+def _told(value: Any) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return (kind, value)
+    if is_tensor(value) and not is_fake(value):
+        return value.shape, value.dtype, value.stride(), value.data_ptr() % ALIGNMENT_BYTES == 0, value.device
+    raise _OtherwiseError
+
+
+def _space(space: Any) -> Any:
+    if space is None or isinstance(space, ConfigSpace):
+        return id(space)
+    if type(space) is dict:
+        values = [space[name] for name in space]
+        if all(type(each) in (list, tuple) and _PLAIN.issuperset(map(type, each)) for each in values):
+            return repr(space)
+    raise _OtherwiseError
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a third of the time of `Path.stat`
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def checked_of(target: Any, *checks: Callable[..., Any] | None) -> list[Callable[..., Any]]:
+    """The functions beside the kernel that must stay equal: checks, and what makes an operation's space."""
+    own = (target.space,) if isinstance(target, Operation) else ()
+    return [each for each in (*checks, *own) if each is not None and not isinstance(each, ConfigSpace)]
+
+
+def release_processes() -> None:
+    """End the processes that tunes of this process have left idle, and free their memory on the GPU.
+
+    A tune leaves its worker process, at most one for a device, and the process that starts its compilers, at most two,
+    to the next tune, which then need not import torch and Triton again. They end by themselves after 15 s, when this
+    process ends, and here. Processes that a tune uses now are left alone.
+
+    Cost: some milliseconds for each process.
+    """
+    drop_idle_workers()
+    drop_idle_servers()
+
+
+_log = logging.getLogger("triton_ops")
+
+
+def tune(
+    target: Operation | Kernel | Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    space: Any = None,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    reference: Callable[..., Any] | None = None,
+    tolerance: float | Tolerance | None = None,
+    check: Callable[[Any, Any], Any] | None = None,
+    effort: str | Effort | None = None,
+    search: AnySearch | None = None,
+    trials: int | None = None,
+    budget_s: float | None = None,
+    seed: int = 0,
+    cache_dir: str | Path | None = None,
+    force: bool = False,
+    cold: bool = True,
+    isolate: bool | None = None,
+    patience: Patience | None = None,
+    transfer: bool = True,
+    wait: bool = True,
+    keep: bool = True,
+    gpus: str | Iterable[int] | None = None,
+    listener: Listener | None = None,
+) -> TuningResult:
+    """Find the fastest config of `target` for one problem, or recall it.
+
+    The arguments are either the caller's (`args`, `kwargs`) or dummy tensors made from an operation's `shape` and
+    `dtype`, uniform in [-1, 1]. The caller's tensors, NumPy arrays, lists, dicts, sets and bytearrays are copied, so
+    that no candidate can damage them, and restored before every launch if launches change them. Objects of other
+    classes are passed as they are.
+
+    Args:
+        target: An `Operation`, a `FunctionKernel`, a `TritonKernel`, or a callable that takes config values as
+            keywords.
+        args: Positional arguments of every call of the kernel.
+        kwargs: Keyword arguments of every call of the kernel.
+        space: Name to values, a list of configs or `triton.Config`, or a `ConfigSpace`; None takes the operation's.
+        shape: Extents of an operation's problem; None takes its defaults.
+        dtype: Dtype of an operation's problem; None takes its default.
+        device: `cpu`, `cuda`, which is torch's current GPU, or `cuda:N`; None follows the arguments, then the
+            operation, then takes the current GPU if there is any.
+        reference: A function that is called with the same arguments; a candidate is timed only if its result agrees
+            with that of the function. None compares with the default config's result.
+        tolerance: How far a right result may be from the expected one: a number is the largest error of an element,
+            relative to its size plus the result's root mean square; a `Tolerance` can say more. None takes the
+            operation's, else the rule for verdicts.
+        check: An own comparison, `check(result, expected)`, that returns True for a right result, in place of the rule;
+            it is given tuples where there are several results. None takes the operation's, if any.
+        effort: `quick`, `full`, `exhaustive`, or an own `Effort`; None takes `TRITON_OPS_EFFORT`, else `quick`.
+        search: A searcher's name, such as `auto`, `random` or `exhaustive`; an own searcher, or a function that makes
+            one from the config space and the seed; None takes the effort's.
+        trials: The limit of trials; None takes the effort's.
+        budget_s: The limit of seconds for the whole tune, the last comparison included, less what a step that has
+            begun may still take; None takes the effort's.
+        seed: The seed of the search's order and of the dummy tensors.
+        cache_dir: Folder of records and run logs; None takes `TRITON_OPS_CACHE_DIR`, else the user's cache folder.
+        force: Whether to search even if the winner is known; the known winner is tried again.
+        cold: On a GPU, whether L2 holds none of the kernel's data when a launch starts, as in a real model.
+        isolate: Whether candidates run in a separate process, where a crash or a hang ends one trial; None isolates
+            Triton kernels on a GPU. A kernel that cannot be sent to another process runs inline, with a warning; one
+            with an argument that holds addresses of memory is not tuned unless this is False.
+        patience: The seconds after which a trial counts as hung; None takes the effort's. Inline no trial is ended.
+        transfer: Whether records of the same kernel on other problems and devices may guide the search `auto`.
+        wait: Whether to wait for other processes that measure on the same GPU; False raises a `DeviceError` if one
+            does when the tune begins to measure. Later measurements take turns in any case.
+        keep: Whether the cache folder is used. False recalls nothing, learns from no record, and writes no file, so
+            that an interrupted tune cannot be resumed; of the folder only a device's calibration is read.
+        gpus: The GPUs of this machine that screen the space side by side: `all`, or indices. They must be of one model,
+            and the problem be given by its shape. The finalists race on the first of them. None takes `device`.
+        listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
+
+    Returns:
+        The winner with its times and the default's. `from_cache` says whether the winner was known. One that is
+        `unproven`, since a budget left nothing to compare, is gone on with by the next call.
+
+    Raises:
+        KernelTypeError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError, CacheError:
+            An argument does not fit; raised before anything runs.
+        TargetError: An argument holds addresses of memory, and configs would be tried in another process.
+        TargetError: The reference raises, or gives another result each time; the check raises, returns no bool, or
+            refuses the expected result.
+        TuningFailedError: No config ran; the error holds the reason for every config.
+        DeviceError: Inline, a candidate made the GPU unusable for this process; finished trials are kept, and the next
+            call resumes the run.
+        KeyboardInterrupt: Ctrl-C before any config ran. Later Ctrl-C ends the search early and returns the best so far;
+            the next call resumes the run.
+
+    Cost: one file is read if the winner is known; otherwise the effort's budget limits the tune. Its worker process and
+        what starts its compilers stay for 15 s, for the next tune; `release_processes` ends them.
+    """
+    start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
+    device, others = _devices(device, gpus, isolate)
+    asked = {
+        "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
+        "check": check, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
+        "cache_dir": cache_dir,
+    }  # fmt: skip
+    call = None if force or not keep or patience is not None else warm.call_of(target, args, kwargs, space, asked)
+    if call is not None and (known := warm.hit(call, start)) is not None:
+        return known
+    plan = chosen_effort(effort, search, trials, budget_s)
+    plan = plan if patience is None else replace(plan, patience=patience)
+    given, (target, space) = (target, space), with_configs(target, space)
+    for tensor in Arguments.given(args, kwargs).tensors():
+        check_memory(tensor, "an argument")
+    request = make_request(
+        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
+        check=check, seed=seed,
+    )  # fmt: skip
+    if gpus is not None:
+        request = request.on(request.device_name)  # refuses the caller's own arguments
+    found = tune_request(
+        request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
+        transfer=transfer, wait=wait, keep=keep, listener=listener, start=start, reuse=True,
+        beside=[request.on(each) for each in others],
+    )  # fmt: skip
+    if call is not None and found.from_cache:
+        path = cache_path(key_of(request, cold=cold), cache_dir)
+        checks = warm.checked_of(given[0], request.reference, request.check)
+        by_shape = None if request.named is None else (request.named, request.problem)
+        warm.remember(call, *given, request.kernel, checks, path, found, by_shape)
+    return found
+
+
+def uninterrupted(result: TuningResult) -> TuningResult:
+    """The result of a tune that is a step of something longer, which Ctrl-C ends as a whole.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C has ended the tune early.
+    """
+    if result.stopped == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def _devices(device: str | None, gpus: Any, isolate: bool | None) -> tuple[str | None, tuple[str, ...]]:
+    """The device of the last comparison, and further GPUs that screen.
+
+    Raises:
+        SettingsError, DeviceError: As `chosen_gpus`; or something else was asked for that several GPUs cannot have.
+    """
+    if gpus is None:
+        return device, ()
+    if device is not None:
+        raise SettingsError(f"gpus and the device {device!r} do not go together", hint="leave one of them out")
+    found = chosen_gpus(gpus)
+    if len(found) > 1 and isolate is False:
+        raise SettingsError("several GPUs need processes of their own", hint="leave isolate=False (--inline) out")
+    return found[0], found[1:]
+
+
+def tune_request(
+    request: TuneRequest,
+    space: ConfigSpace,
+    plan: Effort,
+    *,
+    cache_dir: str | Path | None = None,
+    seed: int = 0,
+    force: bool = False,
+    cold: bool = True,
+    isolate: bool | None = None,
+    transfer: bool = True,
+    wait: bool = True,
+    keep: bool = True,
+    listener: Listener | None = None,
+    start: float | None = None,
+    key: Key | None = None,
+    reuse: bool = False,
+    call: NotedCall | str | None = None,
+    gate: Gate | None = None,
+    shared_cpus: SharedCpus | None = None,
+    beside: Sequence[TuneRequest] = (),
+) -> TuningResult:
+    """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
+
+    Args:
+        request: Kernel, problem, device and arguments. Its problem decides the key of the record.
+        space: The config space.
+        plan: The effort.
+        cache_dir: Folder of records and run logs.
+        seed: The seed of the search's order.
+        force: Whether to search even if the winner is known.
+        cold: Whether L2 holds none of the kernel's data when a launch starts.
+        isolate: Whether candidates run in a separate process.
+        transfer: Whether other records may guide the search.
+        wait: Whether to wait for other processes that measure on the same GPU.
+        keep: Whether the cache folder is used.
+        listener: Is told of the run's events.
+        start: When the call began, by `time.monotonic`; None is now.
+        key: The key of the record; None takes the request's.
+        reuse: Whether processes of tunes before may serve, and are left to the next for some seconds.
+        call: The call of a decorated kernel, which the record keeps, or why it cannot be made again.
+        gate: What lets this tune have its device, and may end it; None has the device at once.
+        shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
+        beside: The same request on further devices of the same model, which screen the space as well.
+    """
+    start = time.monotonic() if start is None else start
+    key = key_of(request, cold=cold) if key is None else key
+    folder = cache_folder(cache_dir)
+
+    forced = force or not keep
+    if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+        return found
+    _check_addresses(request, isolate)
+    run = RunRequest(
+        task=request.task(space),
+        effort=plan,
+        default=space.default_config,
+        key=key,
+        seed=seed,
+        cold=cold,
+        isolate=True if beside else isolate,
+        transfer=transfer and keep,
+        folder=ensure_folder(folder) if keep else Path(folder),
+        reuse=reuse,
+        call=call,
+        shared_cpus=shared_cpus,
+        beside=tuple(each.task(space) for each in beside),
+        anew=force,
+    )
+    with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
+        if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+            return found
+        return Tuning(
+            request=run,
+            store=store_in(folder) if keep else MemoryStore(RECORDS),
+            runs=runs,
+            quarantine=quarantine,
+            listener=listener or ProgressBar(),
+            start=start,
+            turns=Turns(run.task.device_name, wait),
+            keep=keep,
+            gate=gate,
+        ).run()
+
+
+def _check_addresses(request: TuneRequest, isolate: bool | None) -> None:
+    """Refuse arguments that hold addresses where configs are tried in another process; else say what is not checked.
+
+    Raises:
+        TargetError: They would be tried in another process.
+    """
+    names = ", ".join(request.addresses)
+    if names and wants_isolation(request.kernel, request.device, isolate):
+        raise not_for_another_process(f"{names} of {request.kernel.name}")
+    if names:
+        _log.warning(
+            "what %s writes by the addresses in %s is neither checked nor restored", request.kernel.name, names
+        )
+
+
+def known_result(
+    request: TuneRequest,
+    space: ConfigSpace,
+    plan: Effort,
+    key: Key,
+    *,
+    cache_dir: str | Path | None = None,
+    force: bool = False,
+    start: float | None = None,
+) -> TuningResult | None:
+    """The result of a request whose winner is known; None if it is not, or if a search is asked for in any case.
+
+    Args:
+        request: The request.
+        space: The config space in which the winner was found.
+        plan: The least effort with which it was found.
+        key: The key of the record.
+        cache_dir: Folder of records.
+        force: Whether to search even if the winner is known.
+        start: When the call began, by `time.monotonic`; None is now.
+    """
+    folder, begun = cache_folder(cache_dir), time.monotonic() if start is None else start
+    if force or not may_have_records(folder):
+        return None
+    record = recalled(
+        key, store_in(folder), space=space, enough=partial(covers, asked=plan), reference=request.reference
+    )
+    if record is None:
+        return None
+    return result_of(record, request, time.monotonic() - begun, members=space.members)
+
+
+@contextmanager
+def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]]:
+    """The run logs and the quarantine of a problem in a cache folder, for one tune at a time.
+
+    A second tune of the problem waits for the first, and finds its winner. Without a folder nobody waits.
+    """
+    if folder is None:
+        yield Runs(None, key.id), Quarantine(None)
+        return
+    place = folder / RUNS_FOLDER
+    if not writable(folder):
+        _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
+        yield Runs(None, key.id), quarantine_of(folder, key)
+        return
+    if not _made(folder, place):
+        yield Runs(None, key.id), quarantine_of(folder, key)
+        return
+
+    def waiting() -> None:
+        _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
+
+    with locked(place, f"{key.id}.lock", waiting=waiting) as held:
+        yield Runs(folder, key.id, resumed=held), quarantine_of(folder, key)
+
+
+def _made(folder: Path, place: Path) -> bool:
+    """Whether the folder of run logs is there, and is none that another user has placed."""
+    try:
+        ensure_folder(folder_within(folder, place))
+    except (OSError, CacheError) as error:
+        reason = getattr(error, "strerror", None) or error
+        _log.warning("%s is ignored, so that this tune cannot be resumed: %s; move it away", place, reason)
+        return False
+    return True

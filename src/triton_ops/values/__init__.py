@@ -1,0 +1,61 @@
+"""The values of tuning, all frozen: problems, tensor specs, trials, work, tolerances, buckets and keys."""
+
+from triton_ops._faces import lazy_face
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from triton_ops.values.buckets import Bucket as Bucket
+    from triton_ops.values.buckets import Mapper as Mapper
+    from triton_ops.values.buckets import Nearest as Nearest
+    from triton_ops.values.buckets import Range as Range
+    from triton_ops.values.buckets import Rule as Rule
+    from triton_ops.values.buckets import extents_of as extents_of
+    from triton_ops.values.buckets import log_distance as log_distance
+    from triton_ops.values.buckets import rest_of as rest_of
+    from triton_ops.values.buckets import unkeyed as unkeyed
+    from triton_ops.values.buckets import why_outside as why_outside
+    from triton_ops.values.buckets import with_extents as with_extents
+    from triton_ops.values.key import UNKNOWN as UNKNOWN
+    from triton_ops.values.key import Argument as Argument
+    from triton_ops.values.key import Key as Key
+    from triton_ops.values.key import device_facts as device_facts
+    from triton_ops.values.problem import Problem as Problem
+    from triton_ops.values.problem import Scalar as Scalar
+    from triton_ops.values.problem import from_plain as from_plain
+    from triton_ops.values.problem import plain as plain
+    from triton_ops.values.tensors import ALIGNMENT_BYTES as ALIGNMENT_BYTES
+    from triton_ops.values.tensors import ITEM_BYTES as ITEM_BYTES
+    from triton_ops.values.tensors import TensorSpec as TensorSpec
+    from triton_ops.values.tensors import check_layout as check_layout
+    from triton_ops.values.tensors import check_memory as check_memory
+    from triton_ops.values.tensors import check_strided as check_strided
+    from triton_ops.values.tensors import contiguous_stride as contiguous_stride
+    from triton_ops.values.tensors import dtype_name as dtype_name
+    from triton_ops.values.tensors import is_fake as is_fake
+    from triton_ops.values.tolerance import RULE as RULE
+    from triton_ops.values.tolerance import Tolerance as Tolerance
+    from triton_ops.values.tolerance import as_tolerance as as_tolerance
+    from triton_ops.values.tolerance import callable_check as callable_check
+    from triton_ops.values.tolerance import callable_reference as callable_reference
+    from triton_ops.values.trial import WASTEFUL_SPILL_BYTES as WASTEFUL_SPILL_BYTES
+    from triton_ops.values.trial import Compiled as Compiled
+    from triton_ops.values.trial import KernelMetrics as KernelMetrics
+    from triton_ops.values.trial import Measurement as Measurement
+    from triton_ops.values.trial import Resources as Resources
+    from triton_ops.values.trial import Status as Status
+    from triton_ops.values.trial import Trial as Trial
+    from triton_ops.values.trial import TuningResult as TuningResult
+    from triton_ops.values.trial import totals as totals
+    from triton_ops.values.work import STAGES as STAGES
+    from triton_ops.values.work import WARPS as WARPS
+    from triton_ops.values.work import Footprint as Footprint
+    from triton_ops.values.work import Schedule as Schedule
+    from triton_ops.values.work import Tile as Tile
+    from triton_ops.values.work import TilePlan as TilePlan
+    from triton_ops.values.work import UnknownTileError as UnknownTileError
+    from triton_ops.values.work import Work as Work
+    from triton_ops.values.work import is_power_of_two as is_power_of_two
+    from triton_ops.values.work import tile_side as tile_side
+    from triton_ops.values.work import warps_and_stages as warps_and_stages
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__spec__)

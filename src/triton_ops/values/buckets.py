@@ -1,0 +1,454 @@
+"""The mapping from a problem to the key that it shares with others, used by the tuner and by the launcher alike.
+
+Every rule is total where it says so and silent elsewhere: a value that it has no bucket for is left as it is, so that
+nothing is taken for a problem far away from every one that was measured.
+
+A problem is taken in the form that keys and files have: argument name to scalar, or to the shape, dtype, strides and
+alignment of a tensor. An extent is named `a[0]` where it is an axis of the tensor `a`, and by the argument's name where
+it is a whole number, such as `M`. What stands under `NAME:class` is a kind of argument, and no extent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol, runtime_checkable
+
+from triton_ops.base import Extent
+from triton_ops.exceptions import SettingsError, UnknownTunableError
+
+LARGEST = 1 << 62
+_CAP = 2.0
+_FORMS = "pow2, pow2:16..4096, upto:64,256,1024, near:16,64,256 or near:16,64,256@1.5"
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """From a value to its bucket. Buckets lie side by side, from the first one on."""
+
+    @property
+    def first(self) -> int:
+        """The least value that a bucket holds."""
+        ...
+
+    def bucket(self, value: int) -> tuple[int, int] | None:
+        """The least and the largest value of the bucket that holds `value`; None if no bucket does."""
+        ...
+
+    def representative(self, value: int) -> int:
+        """The value of the bucket on which its winner is best measured; `value` itself if no bucket holds it."""
+        ...
+
+
+@dataclass(frozen=True)
+class PowersOfTwo:
+    """Buckets that end at powers of two: 1, 2, 3 to 4, 5 to 8, 9 to 16 and so on; each is measured at its end.
+
+    Attributes:
+        low: The least value that is put into a bucket.
+        high: The largest value that is put into a bucket.
+    """
+
+    low: int = 1
+    high: int = LARGEST
+
+    def __post_init__(self) -> None:
+        _check_span(self.low, self.high, "pow2")
+
+    @property
+    def first(self) -> int:
+        """The rule's lower limit."""
+        return self.low
+
+    def bucket(self, value: int) -> tuple[int, int] | None:
+        """From above the next smaller power of two to the next larger one, within the rule's limits."""
+        if not self.low <= value <= self.high:
+            return None
+        end = next_power_of_two(value)
+        return max(end // 2 + 1, self.low), min(end, self.high)
+
+    def representative(self, value: int) -> int:
+        """The end of the bucket."""
+        found = self.bucket(value)
+        return value if found is None else found[1]
+
+    def __str__(self) -> str:
+        return "pow2" if self == PowersOfTwo() else f"pow2:{self.low}..{self.high}"
+
+
+@dataclass(frozen=True)
+class UpTo:
+    """Buckets between given ends: `(64, 256)` is 1 to 64 and 65 to 256; above the last end there is none.
+
+    Attributes:
+        ends: The ends, rising; each bucket is measured at its end.
+    """
+
+    ends: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_rising(self.ends, "upto")
+
+    @property
+    def first(self) -> int:
+        """1."""
+        return 1
+
+    def bucket(self, value: int) -> tuple[int, int] | None:
+        """From above the end before to the first end that is not below `value`."""
+        if value < 1:
+            return None
+        return next(((low + 1, high) for low, high in pairwise((0, *self.ends)) if value <= high), None)
+
+    def representative(self, value: int) -> int:
+        """The end of the bucket."""
+        found = self.bucket(value)
+        return value if found is None else found[1]
+
+    def __str__(self) -> str:
+        return f"upto:{','.join(map(str, self.ends))}"
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Buckets around given points: a value belongs to the point to which its ratio is least; to the smaller of two.
+
+    Attributes:
+        points: The points, rising; each bucket is measured at its point.
+        cap: How many times smaller than the first point, or larger than the last, a value may be.
+    """
+
+    points: tuple[int, ...]
+    cap: float = _CAP
+
+    def __post_init__(self) -> None:
+        _check_rising(self.points, "near")
+        if not (math.isfinite(self.cap) and self.cap >= 1):
+            raise SettingsError(f"the cap of a bucket is {self.cap}; it must be 1 or more", hint="for example @2")
+
+    @property
+    def first(self) -> int:
+        """The least value whose ratio to the first point is within the cap."""
+        return math.ceil(self.points[0] / self.cap)
+
+    def bucket(self, value: int) -> tuple[int, int] | None:
+        """The values that are nearer to the same point than to another one."""
+        first, last = self.points[0], self.points[-1]
+        lows = [math.ceil(first / self.cap), *(math.isqrt(one * other) + 1 for one, other in pairwise(self.points))]
+        highs = [*(low - 1 for low in lows[1:]), min(math.floor(last * self.cap), LARGEST)]
+        spans = zip(lows, highs, strict=True)
+        return next(((low, high) for low, high in spans if low <= value <= high), None)
+
+    def representative(self, value: int) -> int:
+        """The point in the bucket."""
+        found = self.bucket(value)
+        return value if found is None else next(point for point in self.points if found[0] <= point <= found[1])
+
+    def __str__(self) -> str:
+        return f"near:{','.join(map(str, self.points))}" + ("" if self.cap == _CAP else f"@{self.cap:g}")
+
+
+def rule_of(text: str) -> Rule:
+    """The rule that a text names: `pow2`, `pow2:16..4096`, `upto:64,256`, `near:16,64` or `near:16,64@1.5`.
+
+    Raises:
+        SettingsError: The text names none.
+    """
+    kind, _, rest = text.strip().partition(":")
+    try:
+        if kind == "pow2":
+            low, _, high = rest.partition("..")
+            return PowersOfTwo(int(low), int(high)) if rest else PowersOfTwo()
+        if kind == "upto":
+            return UpTo(_whole(rest))
+        if kind == "near":
+            points, at, cap = rest.partition("@")
+            return Nearest(_whole(points), float(cap) if at else _CAP)
+    except ValueError as error:
+        if isinstance(error, SettingsError):
+            raise
+    raise SettingsError(f"{text!r} is no rule for buckets", hint=f"write {_FORMS}")
+
+
+def next_power_of_two(value: int) -> int:
+    """The least power of two that is not below `value`, which is 1 or more."""
+    return 1 << (value - 1).bit_length()
+
+
+def _whole(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _check_span(low: int, high: int, kind: str) -> None:
+    if not 1 <= low <= high <= LARGEST:
+        raise SettingsError(f"{kind} from {low} to {high} is no range of 1 or more", hint="for example pow2:16..4096")
+
+
+def _check_rising(values: tuple[int, ...], kind: str) -> None:
+    if not values or values[0] < 1 or values[-1] > LARGEST or any(a >= b for a, b in pairwise(values)):
+        raise SettingsError(
+            f"the values of {kind} are {', '.join(map(str, values)) or 'none'}; they must rise, from 1 or more",
+            hint=f"for example {kind}:16,64,256",
+        )
+
+
+def extents_of(problem: Mapping[str, Any]) -> dict[str, int]:
+    """Every extent of a problem by its name; booleans are none."""
+    found: dict[str, int] = {}
+    for name, given in problem.items():
+        if isinstance(given, Mapping):
+            found.update({f"{name}[{axis}]": extent for axis, extent in enumerate(given.get("shape", ()))})
+        elif isinstance(given, int) and not isinstance(given, bool) and ":" not in name:
+            found[name] = given
+    return found
+
+
+def rest_of(problem: Mapping[str, Any], free: Collection[str]) -> dict[str, Any]:
+    """The problem without the extents named in `free`.
+
+    Each such extent becomes null. The strides of a tensor with such an axis follow from its extents, so only their
+    kind remains: 0, 1, or null for any other.
+    """
+    return {name: _rest(name, given, free) for name, given in problem.items()}
+
+
+def _rest(name: str, given: Any, free: Collection[str]) -> Any:
+    if not isinstance(given, Mapping):
+        return None if name in free else given
+    shape = given.get("shape", ())
+    kept = [None if f"{name}[{axis}]" in free else extent for axis, extent in enumerate(shape)]
+    if None not in kept:
+        return given
+    return {**given, "shape": kept, "stride": [step if step in (0, 1) else None for step in given.get("stride", ())]}
+
+
+def with_extents(problem: Mapping[str, Any], values: Mapping[str, int]) -> dict[str, Any]:
+    """The problem with other values of some extents; the strides of a row-major tensor follow its shape."""
+    return {name: _with(name, given, values) for name, given in problem.items()}
+
+
+def _with(name: str, given: Any, values: Mapping[str, int]) -> Any:
+    if not isinstance(given, Mapping) or "shape" not in given:
+        return values.get(name, given)
+    shape = [values.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(given["shape"])]
+    if shape == list(given["shape"]):
+        return given
+    stride: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        stride.insert(0, step)
+        step *= max(extent, 1)
+    return {**given, "shape": shape, "stride": stride if given["stride"][-1:] == [1] else given["stride"]}
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that some extents, equal among themselves, may have.
+
+    Attributes:
+        extents: Names of extents that must all have one value, such as `M`, `a[0]` and `c[0]`.
+        low: The least value.
+        high: The largest value.
+
+    Raises:
+        ValueError: There is no extent, or `low` is above `high`.
+    """
+
+    extents: tuple[str, ...]
+    low: Extent
+    high: Extent
+
+    def __post_init__(self) -> None:
+        if not self.extents:
+            raise ValueError("a range names no extent")
+        if not 0 <= self.low <= self.high:
+            raise ValueError(f"the range of {', '.join(self.extents)} is empty: {self.low} to {self.high}")
+
+    def __str__(self) -> str:
+        return f"{'='.join(self.extents)} from {self.low} to {self.high}"
+
+
+def why_outside(
+    found: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    ranges: Sequence[Range] = (),
+    ignored: Collection[str] = (),
+) -> str | None:
+    """Why what holds for the problem `found` does not hold for `asked`, as one sentence; None if it does.
+
+    Args:
+        found: The problem for which something is known, as in a key.
+        asked: The problem as it is, never the one that a bucket would make of it.
+        ranges: The extents that may differ, each with its range; the extents of one range must be equal in `asked`.
+        ignored: Arguments that may differ in any way, or be missing.
+    """
+    mine, theirs = ({n: v for n, v in problem.items() if n not in ignored} for problem in (found, asked))
+    if mine.keys() != theirs.keys():
+        return f"its arguments are {', '.join(theirs) or 'none'}, not {', '.join(mine) or 'none'}"
+    extents = extents_of(theirs)
+    for each in ranges:
+        values = {extents.get(name) for name in each.extents}
+        if len(values) != 1 or None in values:
+            return f"{', '.join(each.extents)} are not one whole number, but {_texts(values)}"
+        if not each.low <= extents[each.extents[0]] <= each.high:
+            return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
+    free = {name for each in ranges for name in each.extents}
+    return _difference(rest_of(mine, free), rest_of(theirs, free))
+
+
+def log_distance(found: Mapping[str, Any], asked: Mapping[str, Any], ranges: Sequence[Range]) -> float:
+    """How far apart two problems are in the extents of `ranges`: the sum of |log2| of their ratios."""
+    mine, theirs = extents_of(found), extents_of(asked)
+    pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in ranges]
+    return sum(abs(math.log2(a / b)) for a, b in pairs)
+
+
+def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
+    for name, value in mine.items():
+        if not _same(value, theirs[name]):
+            return f"{name} is {theirs[name]}, not {value}"
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal as JSON, where `true` is no 1; tuples count as lists."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _texts(values: Collection[Any]) -> str:
+    return " and ".join(sorted("missing" if value is None else str(value) for value in values))
+
+
+ANY = {"any": True}  # stands in a key for an argument that makes no difference
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A rule for some extents that have one value in every problem.
+
+    Attributes:
+        extents: Their names, such as `M`, `a[0]` and `c[0]`.
+        rule: The rule.
+    """
+
+    extents: tuple[str, ...]
+    rule: Rule
+
+    def __str__(self) -> str:
+        return f"{','.join(self.extents)}={self.rule}"
+
+
+@dataclass(frozen=True)
+class Mapper:
+    """Which problems share one key: arguments that make no difference, and extents in buckets.
+
+    Attributes:
+        buckets: The extents that are put into buckets, each with its rule.
+        ignored: Arguments that make no difference.
+    """
+
+    buckets: tuple[Bucket, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, buckets: Mapping[str, str | Rule | None] | None = None, ignored: Iterable[str] = ()) -> Mapper:
+        """The mapper in plain words: `{"M,a[0],c[0]": "pow2"}`, and names of arguments.
+
+        Raises:
+            SettingsError: An extent without a rule or with two, or what is given is no mapping from names to rules.
+        """
+        made = []
+        if not isinstance(buckets, (Mapping, type(None))):
+            raise SettingsError(f"the buckets are {buckets!r}, which names no extents", hint='write {"M": "pow2"}')
+        for names, rule in (buckets or {}).items():
+            if not isinstance(names, str):
+                raise SettingsError(f"the bucket {names!r} is no name of an extent", hint='write {"M": "pow2"}')
+            extents = tuple(name.strip() for name in names.split(","))
+            if not all(extents) or rule is None or rule == "":
+                raise SettingsError(f"the bucket {names!r} names no extent, or has no rule", hint="write M=pow2")
+            if not isinstance(rule, (str, Rule)):
+                raise SettingsError(
+                    f"the rule of the bucket {names!r} is {rule!r}, which lacks `first`, `bucket` or `representative`",
+                    hint="write M=pow2",
+                )
+            made.append(Bucket(extents, rule_of(rule) if isinstance(rule, str) else rule))
+        named = [name for bucket in made for name in bucket.extents]
+        if twice := sorted({name for name in named if named.count(name) > 1}):
+            raise SettingsError(f"{', '.join(twice)} is in two buckets", hint="keep one of the two")
+        return cls(tuple(made), tuple(ignored))
+
+    def check(self, parameters: Collection[str]) -> None:
+        """Raise unless every name is one of a kernel's arguments, or an axis of one.
+
+        Raises:
+            UnknownTunableError: A name is none.
+        """
+        named = [name for bucket in self.buckets for name in bucket.extents]
+        strange = [name for name in (*named, *self.ignored) if name.partition("[")[0] not in parameters]
+        if strange:
+            raise UnknownTunableError(
+                f"{', '.join(strange)} is no argument of the kernel; it has {', '.join(parameters)}",
+                hint="name an argument, such as M, or an axis of one, such as a[0]",
+            )
+
+    def ranges(self, problem: Mapping[str, Any]) -> tuple[Range, ...]:
+        """The ranges around a problem, one for each bucket that holds its value.
+
+        A bucket whose extents are missing, or not equal, makes no range: the problem then keeps its own values.
+        """
+        extents, found = extents_of(problem), []
+        for bucket in self.buckets:
+            values = {extents.get(name) for name in bucket.extents}
+            value = values.pop() if len(values) == 1 else None
+            span = None if value is None else bucket.rule.bucket(value)
+            if span is not None:
+                found.append(Range(bucket.extents, *span))
+        return tuple(found)
+
+    def keyed(self, problem: Mapping[str, Any]) -> dict[str, Any]:
+        """The problem as it stands in a key: ranges in place of extents in buckets, and nothing of what is ignored.
+
+        Problems share a key exactly if all that is neither ignored nor in a bucket is equal, and the buckets are.
+        """
+        spans = {name: [each.low, each.high] for each in self.ranges(problem) for name in each.extents}
+        return {name: ANY if name in self.ignored else _keyed(name, given, spans) for name, given in problem.items()}
+
+    def __str__(self) -> str:
+        ignored = [f"without {', '.join(self.ignored)}"] if self.ignored else []
+        return "; ".join([*map(str, self.buckets), *ignored]) or "every argument as it is"
+
+
+def unkeyed(problem: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Range, ...], tuple[str, ...]]:
+    """What a key of a mapper says: a problem with the end of each range, the ranges, and the ignored arguments.
+
+    A problem that no mapper has changed is itself, without ranges.
+    """
+    ranges: list[Range] = []
+    plain: dict[str, Any] = {}
+    for name, given in problem.items():
+        if isinstance(given, Mapping) and "range" in given:
+            ranges.append(Range((name,), *given["range"]))
+            plain[name] = given["range"][1]
+        elif isinstance(given, Mapping) and "shape" in given:
+            spans = {axis: extent for axis, extent in enumerate(given["shape"]) if isinstance(extent, (list, tuple))}
+            ranges += [Range((f"{name}[{axis}]",), *span) for axis, span in spans.items()]
+            shape = [spans[axis][1] if axis in spans else extent for axis, extent in enumerate(given["shape"])]
+            plain[name] = {**given, "shape": shape}
+        else:
+            plain[name] = given
+    return plain, tuple(ranges), tuple(name for name, given in problem.items() if given == ANY)
+
+
+def _keyed(name: str, given: Any, spans: Mapping[str, list[int]]) -> Any:
+    if not isinstance(given, Mapping):
+        return {"range": spans[name]} if name in spans else given
+    shape = [spans.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(given.get("shape", ()))]
+    if not any(isinstance(extent, list) for extent in shape):
+        return given
+    return {**given, "shape": shape, "stride": [step if step in (0, 1) else None for step in given["stride"]]}

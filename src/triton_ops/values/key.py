@@ -1,0 +1,147 @@
+"""The key of a record, in clear: everything that must be equal for a stored winner to hold.
+
+Two things are no part of the key, and stand in the record: the config space, since a winner remains the fastest of the
+configs that were tried, and the clock with which measuring ended, since that is a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+
+from triton_ops.base import Extent, Nested, Plain, cpu_threads, fingerprint
+from triton_ops.values.buckets import Mapper
+from triton_ops.values.problem import Problem, plain
+
+if TYPE_CHECKING:
+    from triton_ops.device import DeviceSpec
+
+
+UNKNOWN = "unknown"
+
+
+Span: TypeAlias = list[Extent]  # of two; a tuple of two inside a union makes msgspec 0.22 crash
+
+
+class TensorFacts(TypedDict, total=False):
+    """A tensor argument; or with `float` alone, a number that JSON does not have.
+
+    Where a bucket stands for several problems, an extent is the least and the largest of them, and a stride other than
+    0 and 1 is null. Then `range` alone is a whole number in a bucket, and `any` alone an argument of no account.
+    """
+
+    shape: list[Extent | Span]
+    dtype: str
+    stride: list[int | None]
+    aligned: bool
+    float: str
+    range: Span
+    any: bool
+
+
+Argument: TypeAlias = TensorFacts | bool | int | float | str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """Kernel, problem, device and cache state for which a winner holds.
+
+    Attributes:
+        kernel: The kernel's name.
+        problem: Argument name to scalar, or to `{shape, dtype, stride, aligned}`.
+        identity: The fingerprint of the kernel's source, and the versions of what compiles it. `unknown` names a part
+            of the kernel that cannot be told from others, if there is one.
+        device: Kind, name, architecture, units and driver of the device; for a CPU the number of `threads` as well.
+        cache_state: `cold` or `warm`: the state of the caches that was asked for when a launch starts.
+        held_to: The caller's tolerance and check, in place of the rule for verdicts; empty where the rule holds.
+        label: The problem in short, for people; not part of the identity.
+    """
+
+    kernel: str
+    problem: Mapping[str, Argument]
+    identity: Mapping[str, str]
+    device: Mapping[str, Plain]
+    cache_state: str
+    held_to: Mapping[str, Nested] = field(default_factory=dict)
+    label: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        identity: Mapping[str, str],
+        device: DeviceSpec,
+        *,
+        cold: bool = True,
+        held_to: Mapping[str, Any] | None = None,
+        mapper: Mapper | None = None,
+    ) -> Key:
+        """The key of a problem on a device; with `mapper` that of every problem that shares its buckets."""
+        content = {name: plain(given) for name, given in problem.arguments}
+        return cls(
+            kernel=problem.kernel,
+            problem=content if mapper is None else mapper.keyed(content),
+            identity=dict(identity),
+            device=device_facts(device),
+            cache_state="cold" if cold else "warm",
+            held_to=dict(held_to or {}),
+            label=problem.label,
+        )
+
+    @cached_property
+    def id(self) -> str:
+        """32 hexadecimal digits: the fingerprint of this key's content."""
+        return fingerprint(self._content())
+
+    @property
+    def unknown(self) -> str | None:
+        """The part of the kernel or its arguments that cannot be told from others, and why; None if there is none.
+
+        A key with such a part is never looked up.
+        """
+        values = (*self.problem.values(), self.held_to.get("check"))
+        told = (given for given in values if isinstance(given, str) and given.startswith(f"{UNKNOWN}: "))
+        return self.identity.get(UNKNOWN) or next(told, None)
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether the kernel runs as Python, as under `TRITON_INTERPRET=1`."""
+        return "interpreted" in self.identity
+
+    def differences(self, other: Key) -> list[str]:
+        """Every field in which `other` differs, as `field: this | other`; empty if they are the same key."""
+        mine, theirs = _flattened(self._content()), _flattened(other._content())
+        return [
+            f"{name}: {mine.get(name, '(absent)')} | {theirs.get(name, '(absent)')}"
+            for name in sorted({*mine, *theirs})
+            if mine.get(name) != theirs.get(name)
+        ]
+
+    def _content(self) -> dict[str, Any]:
+        content = {
+            "kernel": self.kernel,
+            "problem": dict(self.problem),
+            "identity": dict(self.identity),
+            "device": dict(self.device),
+            "cache_state": self.cache_state,
+        }
+        # Only where it is asked for, so that keys of the rule are those of records from before there was a choice.
+        return {**content, "held_to": dict(self.held_to)} if self.held_to else content
+
+
+def device_facts(device: DeviceSpec) -> dict[str, Any]:
+    """What a key holds of a device: kind, name, architecture, units and driver; of a CPU the threads as well."""
+    facts = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
+    return {**facts, "threads": cpu_threads()} if device.kind == "cpu" else facts
+
+
+def _flattened(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            flat.update(_flattened(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return flat

@@ -1,0 +1,349 @@
+"""`TensorSpec` describes a tensor argument without the tensor: shape, dtype, stride, fill and alignment.
+
+Specs are pure Python, so records, keys and processes without torch can hold them. Torch is imported only when a spec
+makes or checks a real tensor.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal, get_args
+
+from triton_ops.base import proc as _proc
+from triton_ops.base import require
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, UnsupportedDtypeError
+
+Fill = Literal["uniform", "positive", "outliers", "whole", "zeros", "empty", "arange", "ends"]
+
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
+    "complex128": 16, "complex64": 8,
+}  # fmt: skip
+_NO_ROOM = re.compile("MemoryError|out of memory|allocate memory|overflow", re.IGNORECASE)
+_OUTLIERS = 1e-3  # of the values
+_OUTLIER = 10.0  # times as large
+ALIGNMENT_BYTES = 16  # Triton specialises pointers on being a multiple of this
+_SHORT = {
+    "fp64": "float64", "f64": "float64", "double": "float64", "fp32": "float32", "f32": "float32", "float": "float32",
+    "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
+    "fp8": "float8_e4m3fn", "fp8e4m3": "float8_e4m3fn", "float8": "float8_e4m3fn", "fp8e5m2": "float8_e5m2",
+    "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8",
+}  # fmt: skip
+
+
+def dtype_name(dtype: Any) -> str:
+    """The long name of a dtype: of a `torch.dtype`, a long name, or a short one such as `bf16` or `fp8`.
+
+    Raises:
+        UnsupportedDtypeError: The dtype is not known.
+    """
+    name = str(dtype).removeprefix("torch.").lower()
+    name = _SHORT.get(name, name)
+    if name not in ITEM_BYTES:
+        raise UnsupportedDtypeError(
+            f"dtype {dtype!r} is not known; known are {', '.join(ITEM_BYTES)}, and short forms such as bf16 and fp8",
+            dtype,
+            list(ITEM_BYTES),
+            hint="use one of these names",
+        )
+    return name
+
+
+def contiguous_stride(shape: Iterable[int]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    stride, step = [], 1
+    for extent in reversed(tuple(shape)):
+        stride.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(stride))
+
+
+def check_layout(tensor: Any, name: str = "a tensor") -> None:
+    """Check that a torch tensor lies in memory with strides.
+
+    Raises:
+        KernelTypeError: It is no tensor, sparse, nested, or of another layout without strides.
+    """
+    if not hasattr(tensor, "layout"):
+        raise KernelTypeError(f"{name} is a {type(tensor).__name__}, not a torch.Tensor")
+    nested = getattr(tensor, "is_nested", False)  # what only describes a tensor does not say it
+    if nested or str(tensor.layout) != "torch.strided":
+        what = "nested" if nested else f"of layout {tensor.layout}"
+        raise KernelTypeError(
+            f"{name} is {what}; a kernel is given memory with strides",
+            hint="pass the tensors that it is made of, such as its values and its indices or offsets",
+        )
+
+
+def check_strided(tensor: Any, name: str = "a tensor") -> None:
+    """Check that a torch tensor is numbers in memory with strides, as kernels read and write them.
+
+    Raises:
+        KernelTypeError: As `check_layout`.
+        UnsupportedDtypeError: It is quantised.
+    """
+    check_layout(tensor, name)
+    if getattr(tensor, "is_quantized", False):
+        raise UnsupportedDtypeError(
+            f"{name} is quantised, {tensor.dtype}; a kernel takes plain numbers", tensor.dtype, list(ITEM_BYTES), name,
+            hint="pass tensor.int_repr(), and its scale and zero point beside it",
+        )  # fmt: skip
+
+
+def check_memory(tensor: Any, name: str = "a tensor") -> None:
+    """Check that a torch tensor has memory that a kernel can be launched on.
+
+    Raises:
+        KernelTypeError: It is sparse or nested, or a fake one with which torch traces.
+        UnsupportedDtypeError: It is quantised.
+        DeviceError: It is on the device `meta`.
+    """
+    check_strided(tensor, name)
+    if tensor.device.type == "meta":
+        raise DeviceError(
+            f"{name} is on the device meta, which holds no numbers; nothing can run on it", "cuda", "meta", name,
+            hint='make it on a device with memory: torch.empty_like(tensor, device="cuda")',
+        )  # fmt: skip
+    if is_fake(tensor):
+        raise KernelTypeError(
+            f"{name} is a fake tensor, as torch traces with, and has no memory; nothing can run on it",
+            hint="call it inside a torch.library.custom_op, which torch does not trace; a kernel by wrap_triton, too",
+        )
+
+
+def is_fake(value: Any) -> bool:
+    """Whether a value is one of the tensors without memory with which torch traces; told without importing torch."""
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")
+    return fakes is not None and bool(fakes.is_fake(value))
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The description of a tensor argument.
+
+    Attributes:
+        shape: Extents, each 0 or more.
+        dtype: Long name, such as `bfloat16`; a `torch.dtype` or a short name is accepted and normalised.
+        stride: Strides in elements, one per axis, none negative; None is row-major.
+        fill: The values of a tensor made from this spec: `uniform` in [-1, 1] (integers: 0 to 127; complex numbers:
+            both parts), `positive` in [0.5, 1.5], for what results are divided by, `outliers` (as uniform, but one
+            float in a thousand is ten times as large, to find sums and maxima that do not reach so far), `whole`
+            (floats: -1, 0 and 1, whose products add up without rounding; else as uniform), `zeros`, `empty`, `arange`,
+            `ends` (rising whole numbers, where runs of random lengths end that fill `total`, some of them empty).
+            Zeros draw less power and can run faster than real data, so they are never the default.
+        aligned: Whether the data starts at a multiple of 16 bytes, as elements of 16 bytes always do; if not, compilers
+            emit narrower loads.
+        total: For the fill `ends` the last number, 0 or more.
+
+    Raises:
+        ShapeMismatchError: An extent, a stride or the total is negative, or their numbers differ.
+        UnsupportedDtypeError: The dtype is not known.
+        SettingsError: The fill is not known.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    stride: tuple[int, ...] | None = None
+    fill: Fill = field(default="uniform", compare=False)
+    _: KW_ONLY
+    aligned: bool = True
+    total: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        shape = tuple(operator.index(extent) for extent in self.shape)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        if self.fill not in get_args(Fill):
+            raise SettingsError(f"fill is {self.fill!r}; it must be one of {', '.join(get_args(Fill))}")
+        object.__setattr__(self, "aligned", self.aligned or ITEM_BYTES[self.dtype] >= ALIGNMENT_BYTES)
+        if self.total < 0:
+            raise ShapeMismatchError(f"total is {self.total}; it must be 0 or more", "0 or more", self.total)
+        if any(extent < 0 for extent in shape):
+            raise ShapeMismatchError(f"shape {shape} has a negative extent", "0 or more", shape)
+        if self.stride is None:
+            return
+        stride = tuple(operator.index(step) for step in self.stride)
+        object.__setattr__(self, "stride", None if stride == contiguous_stride(shape) else stride)
+        if len(stride) != len(shape) or any(step < 0 for step in stride):
+            raise ShapeMismatchError(f"stride {stride} does not fit shape {shape}", shape, stride)
+
+    @classmethod
+    def of(cls, tensor: Any) -> TensorSpec:
+        """The spec of a torch tensor.
+
+        Raises:
+            KernelTypeError: It is no tensor, or one without strides, such as a sparse one.
+            UnsupportedDtypeError: It is quantised, or of a dtype that is not known.
+        """
+        check_strided(tensor)
+        return cls(
+            tuple(tensor.shape),
+            str(tensor.dtype),
+            tuple(tensor.stride()),
+            aligned=is_fake(tensor) or tensor.data_ptr() % ALIGNMENT_BYTES == 0,
+        )
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Strides in elements, also where `stride` is None."""
+        return contiguous_stride(self.shape) if self.stride is None else self.stride
+
+    @property
+    def numel(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements; gaps between strides are not counted."""
+        return self.numel * ITEM_BYTES[self.dtype]
+
+    def __str__(self) -> str:
+        layout = "" if self.stride is None else f" stride {'x'.join(map(str, self.stride))}"
+        layout += "" if self.aligned else " misaligned"
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}{layout}"
+
+    def validate(self, tensor: Any) -> bool:
+        """Whether a torch tensor has this shape, dtype and stride.
+
+        Raises:
+            KernelTypeError, UnsupportedDtypeError: As `TensorSpec.of`.
+        """
+        given = TensorSpec.of(tensor)
+        return (given.shape, given.dtype, given.stride) == (self.shape, self.dtype, self.stride)
+
+    def check(self, tensor: Any, name: str = "tensor", device: str | None = None) -> None:
+        """Raise unless a torch tensor has this shape, dtype and stride, and is on `device` ("cuda" is any GPU).
+
+        Raises:
+            DeviceError, UnsupportedDtypeError, ShapeMismatchError: The tensor differs; checked in this order.
+        """
+        if device is not None and device not in (str(tensor.device), tensor.device.type):
+            raise DeviceError(f"{name} is on {tensor.device}, not on {device}", device, str(tensor.device), name)
+        given = TensorSpec.of(tensor)
+        if given.dtype != self.dtype:
+            raise UnsupportedDtypeError(f"{name} is {given.dtype}, not {self.dtype}", given.dtype, [self.dtype], name)
+        if given.shape != self.shape or given.strides != self.strides:
+            raise ShapeMismatchError(f"{name} is {given}, not {self}", self.shape, given.shape, name)
+
+    def create_tensor(self, device: str = "cpu", seed: int = 0, fill_value: float | None = None) -> Any:
+        """A new torch tensor of this spec.
+
+        Args:
+            device: A torch device string.
+            seed: Seed of the fills that draw values; the same seed gives the same values on the same device type.
+            fill_value: A number to fill with, in place of the spec's `fill`.
+
+        Raises:
+            ShapeMismatchError: There is not so much memory.
+
+        Cost: one allocation of the spanned bytes; a `uniform` fill of a 1-byte or 2-byte float draws in float32.
+        """
+        torch = require("torch", "making tensors")
+        try:
+            self._check_room(device)
+            return self._created(torch, device, seed, fill_value)
+        except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+            if _NO_ROOM.search(f"{type(error).__name__}: {error}") is None:
+                raise
+            reason = next(iter(str(error).splitlines()), "no memory is left")
+            raise ShapeMismatchError(
+                f"a tensor of {self} cannot be made on {device}: {reason}", hint="take a smaller problem"
+            ) from error
+
+    def _check_room(self, device: str) -> None:
+        """Raise MemoryError if the host has less memory: it would give more than it has, and end processes later."""
+        available = _proc.available_bytes() if device == "cpu" else None
+        drawn = 0 if self.fill in ("zeros", "empty") else max(4, ITEM_BYTES[self.dtype])  # of an element, meanwhile
+        needed = self._span * ITEM_BYTES[self.dtype] + self.numel * drawn
+        if available is not None and needed > available:
+            raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
+
+    def _created(self, torch: Any, device: str, seed: int, fill_value: float | None) -> Any:
+        """The tensor, with its values."""
+        dtype = getattr(torch, self.dtype)
+        room, tensor = self._empty(torch, dtype, device)
+        # Elements that share memory, as after `expand`, cannot be written one by one: the memory is filled instead.
+        target = room if self._overlaps() else tensor
+        if fill_value is not None:
+            target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
+        elif self.fill == "uniform":
+            target.copy_(_uniform(torch, target.shape, dtype, device, seed))
+        elif self.fill == "positive":
+            target.copy_(_uniform(torch, target.shape, dtype, device, seed) / 2 + 1)
+        elif self.fill == "outliers":
+            target.copy_(_with_outliers(torch, target.shape, dtype, device, seed))
+        elif self.fill == "whole":
+            target.copy_(_whole(torch, target.shape, dtype, device, seed))
+        elif self.fill == "ends":
+            target.copy_(_ends(torch, target.shape, self.total, device, seed))
+        elif self.fill == "zeros":
+            target.zero_()
+        elif self.fill == "arange":
+            target.copy_(torch.arange(target.numel(), device=device).reshape(target.shape))
+        return tensor
+
+    def _empty(self, torch: Any, dtype: Any, device: str) -> tuple[Any, Any]:
+        """The memory as a tensor of one axis, and the tensor with this spec's shape and strides over it."""
+        offset = 0 if self.aligned else 1
+        room = torch.empty(offset + self._span, dtype=dtype, device=device)
+        return room, room.as_strided(self.shape, self.strides, storage_offset=offset)
+
+    @property
+    def _span(self) -> int:
+        """The elements from the first to the last in memory."""
+        reach = sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
+        return 0 if self.numel == 0 else reach + 1
+
+    def _overlaps(self) -> bool:
+        """Whether two elements may share memory; True may be wrong, False never is."""
+        reach = 0
+        for step, extent in sorted(zip(self.strides, self.shape, strict=True)):
+            if extent > 1:
+                if step <= reach:
+                    return True
+                reach += (extent - 1) * step
+        return False
+
+
+def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+    found = _uniform(torch, shape, dtype, device, seed)
+    if not dtype.is_floating_point:
+        return found
+    generator = torch.Generator(device=device).manual_seed(seed + 1)
+    far = torch.rand(shape, generator=generator, device=device) < _OUTLIERS
+    return torch.where(far, _OUTLIER * found, found)
+
+
+def _ends(torch: Any, shape: tuple[int, ...], total: int, device: str, seed: int) -> Any:
+    """Shares of `total` that vary by chance, and of which one in eight is nothing."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    shares = (torch.rand(shape, generator=generator, device=device, dtype=torch.float64) - 0.125).clamp_(min=0.0)
+    upto = (shares.flatten() + 1e-9).cumsum(0)
+    return (upto / upto[-1:] * total).round_().reshape(shape)
+
+
+def _whole(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+    if not dtype.is_floating_point:
+        return _uniform(torch, shape, dtype, device, seed)
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return torch.randint(-1, 2, shape, generator=generator, device=device)
+
+
+def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+    generator = torch.Generator(device=device).manual_seed(seed)
+    if dtype is torch.bool:
+        return torch.rand(shape, generator=generator, device=device) < 0.5
+    if dtype.is_complex:
+        return torch.rand(shape, generator=generator, device=device, dtype=dtype).mul_(2).sub_(1 + 1j)
+    if not dtype.is_floating_point:
+        return torch.randint(0, 128, shape, generator=generator, device=device)
+    wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+    return torch.rand(shape, generator=generator, device=device, dtype=wide).mul_(2).sub_(1)

@@ -1,0 +1,403 @@
+"""The values of tuning, all frozen: status, measurement, trial, metrics, result.
+
+A trial ends in exactly one status; a failed trial has no time at all, instead of an infinite one.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from typing import Any
+
+from triton_ops.base import Count, NotNegative, Seconds, escaped, gain_text
+from triton_ops.space import Config
+
+WASTEFUL_SPILL_BYTES = 64
+"""A config that spills more than this per thread is tried last.
+
+Source: among 486 configs of a matrix product the spilled bytes fall into two groups, below and above 64; all of 54
+published winners for an H200 are below, and on seven recorded spaces no config above reached 0.51 of the best speed.
+"""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources of a compiled config; a field is None where the backend cannot know it.
+
+    Attributes:
+        registers: Registers per thread.
+        spill_bytes: Bytes per thread that registers did not hold, and that lie in local memory.
+        shared_bytes: Shared memory per block.
+        binary: Fingerprint of the machine code; of configs with equal binaries only one is measured.
+        stack_bytes: Stack frame per thread.
+        mma: Matrix instructions used: `wgmma`, `tcgen05`, `mma.sync`, `mfma`, `wmma`, or `none`.
+        load_bytes: Bytes that one thread loads at once, in the commonest load from global memory.
+        serialised: Whether the assembler makes each product of a warp group wait for the one before (`wgmma` alone).
+    """
+
+    registers: Count | None = None
+    spill_bytes: Count | None = None
+    shared_bytes: Count | None = None
+    _: KW_ONLY
+    binary: str | None = None
+    stack_bytes: Count | None = None
+    mma: str | None = None
+    load_bytes: Count | None = None
+    serialised: bool | None = None
+
+    @property
+    def wasteful(self) -> bool:
+        """Whether the config spills so much that it is tried last, and loses ties."""
+        return (self.spill_bytes or 0) > WASTEFUL_SPILL_BYTES
+
+
+class Status(str, Enum):
+    """How a trial ended."""
+
+    OK = "ok"
+    CONSTRAINT = "constraint"  # refused before any work
+    COMPILE = "compile"  # the compiler refused it
+    RESOURCES = "resources"  # more shared memory, registers or memory than the device has
+    RUNTIME = "runtime"  # it raised, or the device reported an error
+    DEFERRED = "deferred"  # it can be launched, but is of a slow kind, and others worked
+    TIMEOUT = "timeout"  # it did not end in time
+    CRASH = "crash"  # its process died
+    WRONG = "wrong"  # its result differs from the reference
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A config that was compiled, or refused before, and was not launched yet.
+
+    Attributes:
+        config: The config.
+        status: `ok` or `deferred` if the config can be launched, as far as can be known without a launch; else the
+            status in which its trial ends: `constraint`, `compile`, `resources`, `timeout` or `crash`. A deferred
+            config is tried only where nothing else works.
+        reason: Why the status is not ok, with the numbers; empty if it is.
+        resources: Resources of the compiled config. They are None for a config that a rule deferred before it was
+            compiled, and may be known in part for one over a limit.
+        compile_s: Seconds of the compilation; None if nothing was compiled.
+        launch: Fingerprint of machine code, memory, grid and plain arguments: configs with equal ones are the same
+            program, and one measurement serves all. None where it is not known.
+        resident: Blocks that one multiprocessor holds at a time; None where registers or device are not known.
+        trace: What the compiler, or code of the user's that it called, raised, with the frames; empty if nothing was
+            raised.
+    """
+
+    config: Config
+    status: Status
+    reason: str = ""
+    resources: Resources | None = None
+    _: KW_ONLY
+    compile_s: Seconds | None = None
+    launch: str | None = None
+    resident: Count | None = None
+    trace: str = ""
+
+    @property
+    def launchable(self) -> bool:
+        """Whether the config can be launched, deferred or not."""
+        return self.status in (Status.OK, Status.DEFERRED)
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the config can be launched, but is tried only where nothing else works."""
+        return self.status is Status.DEFERRED
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Timed samples of one config, in milliseconds per launch, in the order taken.
+
+    Attributes:
+        samples_ms: The samples: at least one, and none negative.
+        mode: Clock and cache state, such as `event-cold` or `host`; only equal modes may be compared.
+        rounds: In how many rounds, with equally many samples each, the config was measured.
+    """
+
+    samples_ms: tuple[float, ...]
+    mode: str
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.samples_ms or not math.isfinite(sum(self.samples_ms)) or min(self.samples_ms) < 0:
+            raise ValueError(f"a measurement needs finite samples of 0 ms or more, not {self.samples_ms[:5]}")
+        if not 1 <= self.rounds <= len(self.samples_ms):
+            raise ValueError(f"{len(self.samples_ms)} samples cannot be of {self.rounds} rounds")
+
+    @property
+    def by_round(self) -> list[tuple[float, ...]]:
+        """The samples, one tuple per round."""
+        size = len(self.samples_ms) // self.rounds
+        return [self.samples_ms[at : at + size] for at in range(0, size * self.rounds, size)]
+
+    @property
+    def median_ms(self) -> float:
+        """The median, by which configs are ranked: half of the samples are faster."""
+        return statistics.median(self.samples_ms)
+
+    @property
+    def p20_ms(self) -> float:
+        """The 20 % quantile: a fifth of the samples are faster."""
+        return min(self._fifth(1), self.median_ms)  # quantiles of equal samples differ by a rounding error
+
+    @property
+    def p80_ms(self) -> float:
+        """The 80 % quantile: a fifth of the samples are slower."""
+        return max(self._fifth(4), self.median_ms)
+
+    @property
+    def spread(self) -> float:
+        """(p80 − p20) / median: the middle three fifths, relative."""
+        return (self.p80_ms - self.p20_ms) / self.median_ms if self.median_ms > 0 else 0.0
+
+    def _fifth(self, which: int) -> float:
+        if len(self.samples_ms) == 1:
+            return self.samples_ms[0]
+        return statistics.quantiles(self.samples_ms, n=5, method="inclusive")[which - 1]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The finished trial of one config on one problem.
+
+    Attributes:
+        config: The config.
+        status: How the trial ended.
+        measurement: The times of the screening; None unless the status is ok.
+        error: Why the status is not ok, in one line; empty if it is.
+        resources: Resources of the compiled config, where known.
+        compile_s: Seconds of its compilation; None if it was not compiled.
+        final: The times of the last comparison; None if the config was no finalist.
+        relative: The median divided by that of the baseline config, measured in turn with it. Trials of different
+            minutes are compared by this number, never by their times. None if there was no baseline.
+        same_code_as: A config with the same machine code, to which the measurement belongs; None if this config was run
+            itself.
+        trace: Where in the user's code, or in a library, the failure was raised; empty if nothing was raised, or the
+            frames are not known.
+        excess: How many times a wrong result's error is what is allowed; None if it is not wrong, or wrong in a way
+            that no tolerance measures, such as by another shape.
+    """
+
+    config: Config
+    status: Status
+    measurement: Measurement | None = None
+    _: KW_ONLY
+    error: str = ""
+    resources: Resources | None = None
+    compile_s: Seconds | None = None
+    final: Measurement | None = None
+    relative: NotNegative | None = None
+    same_code_as: Config | None = None
+    trace: str = ""
+    excess: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.status is Status.OK) != (self.measurement is not None):
+            raise ValueError(f"a trial is measured exactly when it is ok; this one is {self.status}")
+
+    @property
+    def ok(self) -> bool:
+        """Whether the config ran, was right, and was timed."""
+        return self.status is Status.OK
+
+    @property
+    def failed(self) -> bool:
+        """Whether the config failed; a deferred one was not run, and has not failed."""
+        return self.status not in (Status.OK, Status.DEFERRED)
+
+    @property
+    def best_measurement(self) -> Measurement:
+        """The times to report: those of the last comparison, or else those of the screening.
+
+        Raises:
+            ValueError: The trial is not ok.
+        """
+        found = self.final or self.measurement
+        if found is None:
+            raise ValueError(f"config ({self.config}) was not measured: {self.status}: {self.error}")
+        return found
+
+    @property
+    def rank(self) -> float:
+        """The number by which screenings are ranked; smaller is faster.
+
+        Raises:
+            ValueError: The trial is not ok.
+        """
+        return self.best_measurement.median_ms if self.relative is None else self.relative
+
+    @property
+    def median_ms(self) -> float:
+        """Median milliseconds per launch.
+
+        Raises:
+            ValueError: The trial is not ok.
+        """
+        return self.best_measurement.median_ms
+
+
+def totals(trials: list[Trial] | tuple[Trial, ...]) -> dict[str, int]:
+    """How many trials ended in each status that occurred; the values add up to the number of trials."""
+    counts = Counter(trial.status for trial in trials)
+    return {status.value: counts[status] for status in Status if counts[status]}
+
+
+@dataclass(frozen=True)
+class KernelMetrics:
+    """Latency, throughput and bandwidth of one config.
+
+    Attributes:
+        latency_ms: Median milliseconds per call.
+        throughput_tflops: 10^12 operations per second; 0 if the work is not known.
+        bandwidth_gbps: 10^9 bytes per second; 0 if the work is not known.
+        bandwidth_utilization: Percent of the device's peak bandwidth; 0 if the work is not known.
+        p20_ms: A fifth of the calls are faster; None if only one number is known.
+        p80_ms: A fifth of the calls are slower; None if only one number is known.
+    """
+
+    latency_ms: float
+    throughput_tflops: float = 0.0
+    bandwidth_gbps: float = 0.0
+    bandwidth_utilization: float = 0.0
+    _: KW_ONLY
+    p20_ms: float | None = None
+    p80_ms: float | None = None
+
+    def __str__(self) -> str:
+        parts = [f"Latency: {self.latency_ms:.3f} ms"]
+        if self.throughput_tflops:
+            parts.append(f"Throughput: {self.throughput_tflops:.2f} TFLOPS")
+        if self.bandwidth_gbps:
+            share = f" ({self.bandwidth_utilization:.1f}%)" if self.bandwidth_utilization else ""
+            parts.append(f"Bandwidth: {self.bandwidth_gbps:.1f} GB/s{share}")
+        return ", ".join(parts)
+
+
+_FAILURES_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """The result of a tune.
+
+    Attributes:
+        best_config: Name to value of the winner.
+        metrics: The winner's speed.
+        all_results: Every config that ran, with its speed, in the order tried; empty on a cache hit.
+        problem_size: The problem size that the caller gave, else the problem's label.
+        device: The device that the caller gave, else the device's name.
+        from_cache: Whether the winner was known, and nothing was searched.
+        trials: Every trial, failures included; empty on a cache hit.
+        default: The default config's trial; None if it was not tried or failed.
+        ties: Configs that could not be told from the winner, itself included.
+        noise: Relative difference below which two configs count as equal here.
+        raced_gain: The default's time divided by the winner's, compared round by round; None if they did not race.
+        gain_interval: 95 % interval of `raced_gain`.
+        confidence: `ok`, or in words why the comparison should not be relied on.
+        unproven: Why the winner is none to rely on: nothing was compared, noise hides whether it is the fastest, or
+            Triton's interpreter was timed; empty for a proven winner.
+        guard: Summary of the device's sensors during the comparison: throttling, clocks, power.
+        stopped: Why the search ended: `complete`, `settled` (too little left to gain), `trials`, `seconds` or
+            `interrupted`; `cached` where the reason was not kept.
+        elapsed_s: Wall seconds of this call.
+        place: Where the candidates ran: in a process of its own, or inline and why.
+        verified: What every result was compared with before it was timed.
+        notes: Remarks on how the tune was done, such as that inputs were restored before every launch.
+        waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
+        mode: The mode of the last measurements, clock and cache state, such as `graph-cold` or `host`.
+        totals: How many trials ended in each status; on a cache hit those of the tune that found the winner.
+        run: Id of the run log of the tune that found the winner; empty if none was kept.
+        winner: The winner's trial, with the times that `metrics` shows.
+        recalled_failures: On a cache hit, the failed trials that the record keeps.
+        record: Id of the record that later calls find; empty if the winner is not remembered, for which `notes` may
+            have the reason.
+    """
+
+    best_config: dict[str, Any]
+    metrics: KernelMetrics
+    all_results: list[tuple[dict[str, Any], KernelMetrics]] = field(default_factory=list)
+    problem_size: Any = None
+    _: KW_ONLY
+    device: str | None = None
+    from_cache: bool = False
+    trials: tuple[Trial, ...] = ()
+    default: Trial | None = None
+    ties: tuple[Config, ...] = ()
+    noise: float = 0.0
+    raced_gain: float | None = None
+    gain_interval: tuple[float, float] | None = None
+    confidence: str = "ok"
+    unproven: str = ""
+    guard: dict[str, Any] = field(default_factory=dict)
+    stopped: str = ""
+    elapsed_s: float = 0.0
+    place: str = ""
+    verified: str = ""
+    notes: tuple[str, ...] = ()
+    waited_s: float = 0.0
+    mode: str = ""
+    totals: dict[str, int] = field(default_factory=dict)
+    run: str = ""
+    winner: Trial | None = None
+    recalled_failures: tuple[Trial, ...] = ()
+    record: str = ""
+
+    @property
+    def failures(self) -> list[Trial]:
+        """The failed trials, with status and reason; on a cache hit those that the record keeps."""
+        return [*(trial for trial in self.trials if trial.failed), *self.recalled_failures]
+
+    @property
+    def gain(self) -> float | None:
+        """The default's time divided by the winner's: 1.25 is a quarter faster; None if the default was not measured.
+
+        The times are compared round by round if the two raced; else their medians are.
+        """
+        if self.raced_gain is not None:
+            return self.raced_gain
+        if self.default is None or not self.default.ok or self.metrics.latency_ms <= 0:
+            return None
+        return self.default.median_ms / self.metrics.latency_ms
+
+    def __str__(self) -> str:
+        config = ", ".join(f"{name}={value}" for name, value in self.best_config.items())
+        lines = [f"Best config: {{{config}}}", str(self.metrics), self._gain_line(), self._ties_line()]
+        lines += [self._trials_line(), *self._failure_lines()]
+        if self.unproven:
+            lines.append(f"Unproven: {self.unproven}")
+        elif self.mode:  # something was measured side by side, or its record was found
+            lines.append(f"Confidence: {self.confidence}")
+        lines.append(f"Verified: results compared with {self.verified}" if self.verified else "")
+        lines += [f"Note: {note}" for note in self.notes]
+        return "\n".join(filter(None, lines))
+
+    def _gain_line(self) -> str:
+        if self.default is not None and self.default.config == Config(self.best_config):
+            return "Gain: none, the default is kept" if self.unproven else "Gain: none, the default won"
+        return "" if self.gain is None else f"Gain: {gain_text(self.gain, self.gain_interval)} as fast as the default"
+
+    def _ties_line(self) -> str:
+        return f"Ties: {len(self.ties) - 1} more within noise ({self.noise:.2%})" if len(self.ties) > 1 else ""
+
+    def _trials_line(self) -> str:
+        if not self.totals:
+            return ""
+        counts = ", ".join(f"{count} {status}" for status, count in self.totals.items())
+        then = "; from the cache, not measured again" if self.from_cache else ""
+        return f"Trials: {sum(self.totals.values())}: {counts}{then}"
+
+    def _failure_lines(self) -> list[str]:
+        failed = self.failures
+        lines = [
+            f"Failed: ({trial.config}) {trial.status}: {escaped(trial.error)}" for trial in failed[:_FAILURES_SHOWN]
+        ]
+        more = len(failed) - _FAILURES_SHOWN
+        return [*lines, f"Failed: {more} more, in `failures`"] if more > 0 else lines

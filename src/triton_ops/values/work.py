@@ -1,0 +1,157 @@
+"""The work of a problem, and the tiles into which a kernel cuts it, which the kernel's author declares in a few lines.
+
+The least operations and bytes are enough for throughput and for a lower bound. Tiles add which tunable is which side of
+a tile, so that the model can rank configs (`ranking/predict.py`); without tiles the model makes no forecast.
+
+The shipped families of tiles are in `ranking/gemm.py`, `ranking/attention.py` and `ranking/rows.py`; the user's own
+object is used in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, log2
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from triton_ops.exceptions import SpaceError
+
+if TYPE_CHECKING:
+    from triton_ops.device import Machine
+
+
+Tile: TypeAlias = "str | int"
+"""One side of a tile: the name of the tunable that has its length, or its fixed length in elements."""
+
+WARPS, STAGES = 4, 3  # Triton's defaults for a config that names neither
+
+
+class UnknownTileError(SpaceError):
+    """A config or a device lacks a value that a plan of the tiles needs: the model makes no forecast for the config."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The resources that one block takes of its multiprocessor.
+
+    Attributes:
+        registers: Registers per thread.
+        spill_bytes: Bytes of spilled registers per thread.
+        shared_bytes: Bytes of shared memory per block.
+        known: Whether the compiler gave the figures; otherwise they are guessed.
+        serialised: Whether each product of a warp group waits for the one before; None where it is not known.
+    """
+
+    registers: int
+    spill_bytes: float
+    shared_bytes: int
+    known: bool = False
+    serialised: bool | None = None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The time of all blocks of a launch.
+
+    Attributes:
+        time_ms: Time of the whole launch, without the launch overhead.
+        waves: How often the device is filled with blocks; the last wave may be partial.
+        alone_ms: Time that each resource would take if it were the only one, by name.
+    """
+
+    time_ms: float
+    waves: float
+    alone_ms: dict[str, float] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """The plan of one config's tiles on one device, before the config is compiled.
+
+    Attributes:
+        warps: Warps per block.
+        footprint: A guess of the resources that a block takes; the compiler's figures replace the guess later.
+        schedule: A function from the resources that a block takes to the time of all blocks.
+    """
+
+    warps: int
+    footprint: Footprint
+    schedule: Callable[[Footprint], Schedule]
+
+
+class Tiles(Protocol):
+    """How a kernel cuts its work into tiles."""
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """The plan of the tiles by `config` on `machine`.
+
+        Cost: the search asks for a plan of every config that it orders, so a plan should take some ten microseconds.
+
+        Raises:
+            UnknownTileError: The config lacks a tunable, or the device has no rate for the dtype.
+        """
+
+
+def tile_side(side: Tile | Any, config: Mapping[str, Any]) -> int:
+    """The length of a tile's side in this config.
+
+    Raises:
+        UnknownTileError: The config lacks the tunable, or its value is no length.
+    """
+    value = config.get(side) if isinstance(side, str) else side
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UnknownTileError(f"{side} is {value!r}; the side of a tile must be a whole number of 1 or more")
+    return value
+
+
+def warps_and_stages(config: Mapping[str, Any]) -> tuple[int, int]:
+    """The number of warps of a block, and of stages of its pipeline; Triton's defaults if the config names none.
+
+    Raises:
+        UnknownTileError: One of them is no whole number of 1 or more.
+    """
+    return tile_side(config.get("num_warps", WARPS), config), tile_side(config.get("num_stages", STAGES), config)
+
+
+def is_power_of_two(number: int) -> bool:
+    """Whether a whole number is a power of two, as Triton wants it of warps and of the sides of tiles."""
+    return number > 0 and 2.0 ** ceil(log2(number)) == number
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least work of a problem, whatever the config, and how the kernel cuts the work into tiles.
+
+    Attributes:
+        flops: Floating-point operations; 0 if they do not limit the time.
+        bytes: Bytes through device memory: each input read once, each output written once.
+        tiles: How the kernel cuts the work into tiles: an object of a shipped family, or the user's own object with the
+            method of `Tiles`. With None the model makes no forecast.
+
+    Raises:
+        SpaceError: `tiles` has no method `plan`.
+    """
+
+    flops: float = 0.0
+    bytes: float = 0.0
+    tiles: Tiles | None = None
+
+    def __post_init__(self) -> None:
+        if self.tiles is not None and not callable(getattr(self.tiles, "plan", None)):
+            raise SpaceError(
+                f"tiles is {self.tiles!r}, which has no method `plan`",
+                hint="use GemmTiles, RowTiles, ElementTiles or AttentionTiles, or leave the tiles out",
+            )
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the operands; empty if the tiles do not say, or the operations do not limit the time."""
+        return getattr(self.tiles, "dtype", "") if self.flops else ""
+
+    def tflops(self, latency_ms: float) -> float:
+        """Achieved 10^12 operations per second."""
+        return self.flops / (latency_ms * 1e9)
+
+    def gbps(self, latency_ms: float) -> float:
+        """Achieved 10^9 bytes per second."""
+        return self.bytes / (latency_ms * 1e6)
