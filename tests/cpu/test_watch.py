@@ -242,6 +242,7 @@ def test_a_stranger_has_seconds_for_a_request_however_it_spreads_its_bytes(log):
         stranger.settimeout(0.01)
         while goes_on(stranger):
             pass
+        assert not goes_on(stranger)  # the server has hung up, and takes nothing more
 
 
 def goes_on(connection):
