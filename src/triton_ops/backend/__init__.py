@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.errors import candidate_error as candidate_error
     from triton_ops.backend.errors import one_line as one_line
     from triton_ops.backend.errors import trace_of as trace_of
+    from triton_ops.backend.fast_launch import Entrance as Entrance
     from triton_ops.backend.fast_launch import FastLaunch as FastLaunch
     from triton_ops.backend.fast_launch import Known as Known
     from triton_ops.backend.fast_launch import LaunchCount as LaunchCount

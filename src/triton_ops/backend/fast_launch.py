@@ -13,132 +13,23 @@ a compiled kernel depends on, and `JITFunction.params` with which of these flags
 kernel, whose `run` takes grid, stream, `function`, `packed_metadata`, launch metadata, two hooks and all bound
 arguments; metadata and hooks may be None. `device_caches[device]` ends in the backend and the binder. A
 `HookChain` without `calls` does nothing. `used_global_vals` holds the globals that a kernel has been compiled with.
-
-`lambda meta: (triton.cdiv(n, meta["BLOCK"]),)` costs the host as much as everything else before a launch, as `cdiv` is
-made for kernels. Its result follows from its code, from the numbers that it closes over, and from those that it looks
-up in `meta`. A grid function that names anything else is called each time.
+`get_current_device` of the driver for CUDA is torch's, which asks `torch._C._cuda_getDevice` once CUDA has started.
 """
 
 from __future__ import annotations
 
 import importlib
 import itertools
-import math
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
 from typing import Any, cast
 
 from triton_ops.backend.compiled_kernel import direct_launch
 from triton_ops.backend.containers import is_tensor
+from triton_ops.backend.grid_results import KnownGrids
 from triton_ops.backend.heuristics import Heuristics, Variants, computed, runs_of, taken_apart
-
-_MODULES = ("triton", "math")
-_FUNCTIONS = frozenset({"cdiv", "next_power_of_2", "ceil", "floor", "min", "max", "abs", "int"})
-_BUILTINS = frozenset({"min", "max", "abs", "int"})
-_MOST = 1_024  # pieces of code, and results of each
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What the result of a piece of code follows from, and the results that are known.
-
-    Attributes:
-        code: The code; held, so that no other one gets its place.
-        numbers: Gives, of `meta` and a function of this code, the numbers that its result follows from; None if they
-            are no plain numbers, or a name of the module around it means something else.
-        known: The results by these numbers.
-    """
-
-    code: CodeType
-    numbers: Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]
-    known: dict[tuple[int, ...] | None, Any]
-
-
-class KnownGrids:
-    """Grids by what they follow from. Safe to share among threads.
-
-    Args:
-        parameters: The kernel's parameters, which `meta` holds.
-    """
-
-    def __init__(self, parameters: tuple[str, ...]) -> None:
-        self._parameters = parameters
-        self._plans: dict[int, _Plan | None] = {}
-
-    def of(self, grid: Callable[[Mapping[str, Any]], Any], meta: Mapping[str, Any]) -> Any:
-        """What `grid(meta)` returns."""
-        if type(grid) is not FunctionType:
-            return grid(meta)
-        plan = self._plans.get(id(grid.__code__), _UNSEEN)
-        if plan is _UNSEEN:
-            plan = self._planned(grid)
-        if plan is None:
-            return grid(meta)
-        numbers = plan.numbers(meta, grid)
-        found = plan.known.get(numbers)
-        if found is None:
-            found = grid(meta)
-            if numbers is not None:
-                _keep(plan.known, numbers, found)
-        return found
-
-    def _planned(self, grid: FunctionType) -> _Plan | None:
-        """The plan of a function's code; None if it is called each time."""
-        plan = self._plan_of(grid)
-        _keep(self._plans, id(grid.__code__), plan)
-        return plan
-
-    def _plan_of(self, grid: FunctionType) -> _Plan | None:
-        code = grid.__code__
-        texts = [each for each in code.co_consts if isinstance(each, str) and each != grid.__doc__]
-        plain = all(each is None or isinstance(each, (int, str)) for each in code.co_consts)
-        strange = {*code.co_names} - {*_MODULES} - _FUNCTIONS
-        if not plain or strange or code.co_cellvars or code.co_argcount != 1 or code.co_kwonlyargcount:
-            return None
-        if grid.__defaults__ or code.co_flags & _STARRED or not {*texts} <= {*self._parameters}:
-            return None
-        used = [name for name in code.co_names if name in grid.__globals__]
-        modules = {"triton": importlib.import_module("triton"), "math": math}
-        if any(grid.__globals__[name] is not modules.get(name) for name in used):
-            return None
-        shadowed = [name for name in code.co_names if name in _BUILTINS and name not in used]
-        meanings = {name: modules.get(name) for name in (*used, *shadowed)}
-        return _Plan(code, _numbers_of(tuple(dict.fromkeys(texts)), len(code.co_freevars), meanings), {})
-
-
-def _keep(kept: dict[Any, Any], place: Any, found: Any) -> None:
-    if len(kept) >= _MOST:
-        kept.clear()
-    kept[place] = found
-
-
-def _numbers_of(
-    names: Sequence[str], cells: int, meanings: Mapping[str, Any]
-) -> Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]:
-    """The function `numbers` of a plan, written out: a loop over the names would take twice as long.
-
-    Args:
-        names: What the code looks up in `meta`.
-        cells: How many variables it closes over.
-        meanings: What each name of the module around it must mean; None for a builtin that nothing there hides.
-    """
-    read = [f"meta[{name!r}]" for name in names] + [f"grid.__closure__[{cell}].cell_contents" for cell in range(cells)]
-    lines = [f"    n{place} = {text}" for place, text in enumerate(read)]
-    plain = [f"n{place}.__class__ is int" for place in range(len(read))]
-    meant = [f"grid.__globals__.get({name!r}) is m{place}" for place, name in enumerate(meanings)]
-    numbers = "".join(f"n{place}, " for place in range(len(read)))
-    test = " and ".join([*plain, *meant]) or "True"
-    source = ["def numbers(meta, grid):", *lines, f"    return ({numbers}) if {test} else None"]
-    scope: dict[str, Any] = {f"m{place}": meaning for place, meaning in enumerate(meanings.values())}
-    exec(compile("\n".join(source), "<numbers of a grid>", "exec"), scope)
-    return cast(Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None], scope["numbers"])
-
-
-_UNSEEN: Any = object()
-_STARRED = 0x04 | 0x08  # `*args` and `**kwargs`
-
 
 MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
 """The place of a parameter for which a call gives no value."""
@@ -188,7 +79,8 @@ class Known:
         config: The `triton.Config`; a launch whose config has other values by then goes the plain way.
         count: Counts the launches.
         place: Where the owner's cache shows the config; None if it is the owner's only config.
-        shown: What stands there. The cache is asked at each launch.
+        shown: What stands there. The cache is asked at each launch; a call for which nothing stands there is not known.
+        told: Whether the cache has the launches forgotten when others change it, so that no launch needs to ask.
         holds: Says at each launch whether this is still what is launched; None if it always is.
         grid: What stood in the brackets, which heuristics are given.
     """
@@ -199,8 +91,24 @@ class Known:
     count: LaunchCount
     place: Any = None
     shown: Any = None
+    told: bool = False
     holds: Callable[[], bool] | None = None
     grid: Any = None
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """How a launch by brackets begins, which has no frame around it.
+
+    Attributes:
+        otherwise: Launches `otherwise(grid, args, kwargs)` what is not known.
+        doubts: Conditions, as source, under which it is asked for a known call too.
+        names: What their names stand for.
+    """
+
+    otherwise: Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+    doubts: Sequence[str]
+    names: Mapping[str, Any]
 
 
 @dataclass(eq=False)
@@ -211,20 +119,26 @@ class FastLaunch:
         function: The kernel: a `JITFunction`, with or without `Heuristics` around it.
         keys: The parameters whose values decide the config.
         owner: Its `best_config` is set to the config of every launch, its `configs` and its `cache` are read at each.
+        entrance: How launches by brackets begin; None if there are none.
         call: Launches `call(grid, *args, **kwargs)` and returns the compiled kernel; None, with nothing done, if the
             call is not known or not plainly the same.
+        enter: The same, but for what is not known, which it launches by its entrance.
     """
 
     function: Any
     keys: tuple[str, ...]
     owner: Any
+    entrance: Entrance | None = None
 
     def __post_init__(self) -> None:
         self._jit, _ = taken_apart(self.function)
         self._entries: dict[Any, Any] = {}
         self._key: Callable[..., Any] | None = None
         self._driver: Any = None
+        self._knobs: Any = None
+        self._changes = 0
         self.call: Callable[..., Any] = _unknown
+        self.enter: Callable[..., Any] = self._otherwise
 
     @property
     def name(self) -> str:
@@ -267,30 +181,46 @@ class FastLaunch:
 
     def forget(self) -> None:
         """Forget every launch, so that the next of each key is decided again."""
+        self._changes += 1
         self._entries.clear()
 
-    def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> bool:
+    @property
+    def changes(self) -> int:
+        """How often `forget` was called."""
+        return self._changes
+
+    def _otherwise(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return None if self.entrance is None else self.entrance.otherwise(grid, args, kwargs)
+
+    def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known, changes: int) -> bool:
         """Launch calls like this one as `known` from now on; returns whether that can be done.
 
         Args:
             args: The call's positional arguments.
             kwargs: Its keyword arguments, without what the config brings.
             known: What the plain way launched for them.
+            changes: What `changes` was before it was looked up; with others since then nothing is learned.
         """
         if not self.possible or not hasattr(known.compiled, "packed_metadata"):
             return False
-        if self._key is None or self._driver is not _driver().active:
-            self._generate()
+        if known.place is not None and known.shown is None:  # nothing is shown: each launch is decided
+            return False
+        if self._key is None or self._driver is not _driver().active or self._knobs != _values_of_knobs():
+            self._generate(len(args))
         try:
             key = None if self._key is None else self._key(*args, **kwargs)
             if key is None or any(is_tensor(part) for part in key):  # a key must keep no tensor alive
                 return False
             given = (*self._jit.arg_names[: len(args)], *kwargs)
-            return self._keep(key, given, self._constexprs(args, kwargs, known), known)
+            self._keep(key, given, self._constexprs(args, kwargs, known), known)
         except (TypeError, KeyError):  # an argument that cannot be hashed, or a constexpr without a value
             return False
+        if self._changes != changes:  # another thread has changed what was looked up
+            self._entries.clear()
+            return False
+        return True
 
-    def _keep(self, key: Any, given: Sequence[str], values: Mapping[str, Any], known: Known) -> bool:
+    def _keep(self, key: Any, given: Sequence[str], values: Mapping[str, Any], known: Known) -> None:
         constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
         compiled = known.compiled
         run, packed = compiled.run, compiled.packed_metadata
@@ -299,21 +229,20 @@ class FastLaunch:
         else:
             way, added = _ONE_BY_ONE, (packed, None, None, None)
         lone = len(self.owner.configs) == 1
-        shown = MISSING if known.shown is None else known.shown  # where nothing is shown, each launch is decided
+        asked = known.place is None or not known.told
         entry = (way, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
-                 known.place, shown, known.count.up, known.holds,
+                 asked, known.place, known.shown, known.count, known.holds,
                  self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
         if len(self._entries) >= _MOST_ENTRIES:
             self._entries.clear()
         if self.function is self._jit:
             self._entries[key] = entry
-            return True
+            return
         variants, runs = self._entries.get(key), runs_of(self.function)
         if variants is None or variants.config is not known.config or variants.runs != runs:
             variants = Variants(self.function, known.config, dict(known.brings), given, runs)
             self._entries[key] = variants
         variants.entries[tuple((name, values[name]) for name in self._heuristics)] = entry
-        return True
 
     def _constexprs(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> dict[str, Any]:
         """The values of a launch by name, as Triton binds them."""
@@ -321,34 +250,51 @@ class FastLaunch:
         given.update(computed(self._heuristics, given, known.grid))
         return {**{param.name: param.default for param in self._jit.params if param.has_default}, **given}
 
-    def _generate(self) -> None:
-        """Write the two functions of this kernel: the key of a call, and its launch."""
+    def _generate(self, positional: int) -> None:
+        """Write the functions of this kernel: the key of a call, and its launch, most of which have so many arguments.
+
+        Args:
+            positional: The number of positional arguments that launches are expected to have.
+        """
         self._entries.clear()
-        self._driver = _driver().active
+        self._driver, self._knobs = _driver().active, _values_of_knobs()
         space = self._namespace()
-        params, defaults = self._jit.params, {param.name for param in self._jit.params if param.has_default}
-        names = [param.name for param in params]
-        values = [name for name in self.keys if name in names]
-        told = [name for name in names if name in defaults and (name in values or self.function is not self._jit)]
-        meta = "{" + ", ".join(f"{name!r}: {name}" for name in names) + "}"
-        source = _TEMPLATE.format(
-            head=", ".join(
-                f"{name}=@{f'default_{name}' if name in defaults.difference(told) else 'MISSING'}" for name in names
-            ),
-            left_out="".join(_LEFT_OUT.format(name=name) for name in told),
-            key=", ".join(["@device", *map(_part, params), *values, *(f"@left_out_{name}" for name in told)]),
-            doubts=" or ".join([f"{_place_of(self.owner, 'fn')} is not @kernel", *_doubts(space)]),
-            **{name: _place_of(self.owner, name) for name in ("configs", "cache", "best_config")},
-            variant=_VARIANT.format(meta=meta) if self.function is not self._jit else "",
-            constexprs="".join(f"{param.name}, " for param in params if param.is_constexpr),
-            meta=meta,
-            names=", ".join(names),
-        )
+        names = [param.name for param in self._jit.params]
+        doubts = [f"{_place_of(self.owner, 'fn')} is not @kernel", *_doubts(space)]
+        parts = self._parts(names, positional)
+        heads = [_KEY.format(doubts=" or ".join(["@options", *doubts]), **parts), _BIND.format(**parts)]
+        launches = [_launch("launch", "None", doubts, parts)]
+        if self.entrance is not None:
+            space.update(self.entrance.names, otherwise=self.entrance.otherwise)
+            doubts = [*self.entrance.doubts, *doubts]
+            launches.append(_launch("enter", "@otherwise(@grid, @args, @kwargs)", doubts, parts))
         prefix = _prefix(names)
         scope = {prefix + name: value for name, value in space.items()}
-        exec(compile(source.replace("@", prefix), f"<launch of {self._jit.__name__}>", "exec"), scope)
+        source = "".join([*heads, *launches]).replace("@", prefix)
+        exec(compile(source, f"<launch of {self._jit.__name__}>", "exec"), scope)
+        scope[f"{prefix}bind"].__qualname__ = self._jit.__name__  # by which a call with too many arguments is told
         self._key, self.call = scope["key_of"], scope["launch"]
-        self.call.__qualname__ = self._jit.__name__  # a call with too many arguments is told by the kernel's name
+        self.enter = scope.get("enter", self._otherwise)
+
+    def _parts(self, names: Sequence[str], positional: int) -> dict[str, str]:
+        """The parts of the functions that differ from kernel to kernel."""
+        params, defaults = self._jit.params, {param.name for param in self._jit.params if param.has_default}
+        values = [name for name in self.keys if name in names]
+        asked = [name for name in names if name in defaults and (name in values or self.function is not self._jit)]
+        absent = {name: f"@default_{name}" if name in defaults.difference(asked) else "@MISSING" for name in names}
+        meta = "{" + ", ".join(f"{name!r}: {name}" for name in names) + "}"
+        first = names[:positional]
+        return {
+            "head": ", ".join(f"{name}={value}" for name, value in absent.items()),
+            "positional": str(len(first)), "first": ", ".join(first),
+            "rest": "".join(f"        {name} = {absent[name]}\n" for name in names[positional:]),
+            "left_out": "".join(_LEFT_OUT.format(name=name) for name in asked),
+            "key": ", ".join(["@device", *map(_part, params), *values, *(f"@left_out_{name}" for name in asked)]),
+            **{name: _place_of(self.owner, name) for name in ("configs", "cache", "best_config")},
+            "variant": _VARIANT.format(meta=meta) if self.function is not self._jit else "",
+            "constexprs": "".join(f"{param.name}, " for param in params if param.is_constexpr),
+            "meta": meta, "names": ", ".join(names),
+        }  # fmt: skip
 
     def _namespace(self) -> dict[str, Any]:
         """What the generated functions refer to."""
@@ -358,15 +304,18 @@ class FastLaunch:
         return {
             **{f"default_{param.name}": param.default for param in jit.params if param.has_default},
             "MISSING": MISSING, "backend": backend, "driver": _driver(), "seen_driver": self._driver,
-            "entries": self._entries, "specialize": _specialize(), "runtime": runtime, "compilation": compilation,
+            "entries": self._entries, "specialize": _specialize(), "device_of": _device_of(self._driver),
+            "runtime": runtime, "compilation": compilation, "runtime_values": vars(runtime),
+            "compilation_values": vars(compilation), "seen_runtime": self._knobs[0], "seen_compilation": self._knobs[1],
             "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner, "state": vars(self.owner),
-            "plain": _plain(type(self.owner.cache)), "get": dict.get, "type": type,
+            "plain": _plain(type(self.owner.cache)), "get": dict.get, "type": type, "tuple": tuple, "next": next,
             "kind": type(jit), "run_of_kind": type(jit).run, "own": vars(jit), "kernel": self.function,
-            "jit": jit, "jit_debug": jit.debug, "caches": jit.device_caches,
-            "hooks_before": jit.pre_run_hooks, "enter": runtime.launch_enter_hook, "exit": runtime.launch_exit_hook,
-            "debug": runtime.debug, "mode": compilation.instrumentation_mode,
-            "grid_of": KnownGrids(tuple(jit.arg_names)).of,
-            "casts": getattr(compilation, "fpsan_homomorphic_casts", None), "callable": callable, "len": len,
+            "jit": jit, "jit_debug": jit.debug, "caches": jit.device_caches, "hooks_before": jit.pre_run_hooks,
+            **{name: getattr(runtime, name, None) for name in _OF_RUNTIME},
+            **{name: getattr(compilation, name, None) for name in _OF_COMPILATION},
+            "calls_before": getattr(runtime.launch_enter_hook, "calls", runtime.launch_enter_hook),
+            "calls_after": getattr(runtime.launch_exit_hook, "calls", runtime.launch_exit_hook),
+            "grid_of": KnownGrids(tuple(jit.arg_names)).of, "callable": callable, "len": len,
             "no_key": (TypeError, RuntimeError, KeyError), "no_extents": TypeError,
         }  # fmt: skip
 
@@ -376,66 +325,91 @@ def values_now(config: Any) -> dict[str, Any]:
     return {**config.__dict__, "kwargs": dict(config.kwargs)}
 
 
-_TEMPLATE = """
+_KEY = """
 def key_of({head}, **@options):
-    if @options or {doubts}:
+    if {doubts}:
         return None
 {left_out}    @device = @driver.active.get_current_device()
     return ({key},)
+"""
 
-def launch(@grid, {head}, **@options):
-    @active = @driver.active
-    if @options or @active is not @seen_driver or {doubts}:
-        return None
-{left_out}    @device = @active.get_current_device()
-    try:
+_BIND = """
+def @bind({head}, **@options):
+    return None if @options else ({names},)
+"""
+
+_LAUNCH = """
+def {launch}(@grid, *@args, **@kwargs):
+    if @kwargs or @len(@args) != {positional}:
+        @bound = @bind(*@args, **@kwargs)
+        if @bound is None:
+            return @miss
+        ({names},) = @bound
+    else:
+        [{first}] = @args
+{rest}    @active = @driver.active
+    if @active is not @seen_driver or {doubts}:
+        return @miss
+{left_out}    try:
+        @device = @device_of()
         @entry = @entries.get(({key},))
     except @no_key:
-        return None
+        return @miss
     if @entry is None:
-        return None
+        return @miss
 {variant}    (@in_one, @run, @function, @added, @compiled, @config, @values, @lone,
-     @place, @shown, @count, @holds, @cached, ({constexprs})) = @entry
-    if @caches.get(@device) is not @cached:
-        return None
+     @asked, @place, @shown, @count, @holds, @cached, ({constexprs})) = @entry
     @configs = {configs}
-    if @config.__dict__ != @values or (@len(@configs) == 1) is not @lone:
-        return None
-    try:
-        if @place is None:
-            if @configs[0] is not @config:
-                return None
-        else:
-            @cache = {cache}
-            if @type(@cache) is @plain:
-                if @get(@cache, @place) is not @shown:
-                    return None
-            elif @place not in @cache or @cache[@place] is not @shown:
-                return None
-    except @no_key:
-        return None
+    if @caches[@device] is not @cached or @config.__dict__ != @values or (@len(@configs) == 1) is not @lone:
+        return @miss
+    if @asked:
+        try:
+            if @place is None:
+                if @configs[0] is not @config:
+                    return @miss
+            else:
+                @cache = {cache}
+                if @type(@cache) is @plain:
+                    if @get(@cache, @place) is not @shown:
+                        return @miss
+                elif @place not in @cache or @cache[@place] is not @shown:
+                    return @miss
+        except @no_key:
+            return @miss
     if @holds is not None and not @holds():
-        return None
+        return @miss
     if @used_globals and @changed(@used_globals):
-        return None
-    if @callable(@grid):
-        @grid = @grid_of(@grid, {meta})
+        return @miss
+    @extent = @grid
+    if @type(@extent) is not @tuple and @callable(@extent):
+        @extent = @grid_of(@extent, {meta})
     try:
-        @extents = @len(@grid)
+        @extents = @len(@extent)
     except @no_extents:
-        return None
-    if not 0 < @extents < 4:
-        return None
+        return @miss
+    if @extents == 1:
+        @x, @y, @z = @extent[0], 1, 1
+    elif @extents == 2:
+        @x, @y, @z = @extent[0], @extent[1], 1
+    elif @extents == 3:
+        @x, @y, @z = @extent[0], @extent[1], @extent[2]
+    else:
+        return @miss
     {best_config} = @config
-    @x, @y, @z = @grid[0], @grid[1] if @extents > 1 else 1, @grid[2] if @extents > 2 else 1
     if @in_one:
         @run(@x, @y, @z, @active.get_current_stream(@device), @function, *@added, ({names},))
     else:
         @run(@x, @y, @z, @active.get_current_stream(@device), @function, *@added, {names})
-    @count()
+    @next(@count)
     return @compiled
 """
 """Names that are no parameters of the kernel follow an @, for which a beginning is put that no parameter has."""
+
+
+def _launch(name: str, miss: str, doubts: Sequence[str], parts: Mapping[str, str]) -> str:
+    """The source of a launch, which gives `miss` where it is not known."""
+    return _LAUNCH.format(launch=name, doubts=" or ".join(doubts), **parts).replace("@miss", miss)
+
 
 _LEFT_OUT = """    @left_out_{name} = {name} is @MISSING
     if @left_out_{name}:
@@ -446,9 +420,9 @@ _LEFT_OUT = """    @left_out_{name} = {name} is @MISSING
 _VARIANT = """    try:
         @entry = @entry.of(@grid, {meta})
     except @no_key:
-        return None
+        @entry = None
     if @entry is None:
-        return None
+        return @miss
 """
 
 
@@ -479,20 +453,32 @@ def _plain(kind: type) -> Any:
     return kind if same and not hasattr(kind, "__missing__") else None
 
 
+_OF_RUNTIME = ("launch_enter_hook", "launch_exit_hook", "debug", "add_stages_inspection_hook")
+_OF_COMPILATION = ("instrumentation_mode", "fpsan_homomorphic_casts")
+
+
+def _values_of_knobs() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The knobs that somebody has set."""
+    knobs = importlib.import_module("triton.knobs")
+    return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
+
+
 def _doubts(space: Mapping[str, Any]) -> list[str]:
-    """Conditions under which a launch goes the plain way."""
-    found = [
-        "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before",
-        "@runtime.launch_enter_hook is not @enter", "@runtime.launch_exit_hook is not @exit",
-        "@runtime.debug is not @debug", "@jit.debug is not @jit_debug", "@compilation.instrumentation_mode != @mode",
+    """Conditions under which a launch goes the plain way.
+
+    A knob that is set stands in the dictionary of its group, so that one comparison tells whether any was; one that
+    Triton computes at each access is read.
+    """
+    conditions = [
+        "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before", "@jit.debug is not @jit_debug",
+        "@calls_before", "@calls_after", "@runtime_values != @seen_runtime", "@compilation_values != @seen_compilation",
     ]  # fmt: skip
-    found += [f"@{name}.calls" for name in ("enter", "exit") if hasattr(space[name], "calls")]
-    found += [f"@{name}" for name in ("enter", "exit") if space[name] is not None and not hasattr(space[name], "calls")]
-    if hasattr(space["runtime"], "add_stages_inspection_hook"):
-        found.append("@runtime.add_stages_inspection_hook is not None")
-    if hasattr(space["compilation"], "fpsan_homomorphic_casts"):
-        found.append("@compilation.fpsan_homomorphic_casts != @casts")
-    return found
+    for group, names in (("runtime", _OF_RUNTIME), ("compilation", _OF_COMPILATION)):
+        computed_names = [name for name in names if hasattr(getattr(type(space[group]), name, None), "__get__")]
+        conditions += [f"@{group}.{name} != @{name}" for name in computed_names]
+    if space["add_stages_inspection_hook"] is not None:
+        conditions.append("@add_stages_inspection_hook is not None")
+    return conditions
 
 
 def _part(param: Any) -> str:
@@ -506,6 +492,18 @@ def _part(param: Any) -> str:
 def _changed(used: Mapping[Any, tuple[Any, Mapping[str, Any]]]) -> bool:
     """Whether a global that the kernel was compiled with has another value now; the plain way then raises."""
     return any(scope.get(name, MISSING) != value for (name, _), (value, scope) in list(used.items()))
+
+
+def _device_of(active: Any) -> Callable[[], int]:
+    """The function that tells the current device: torch's own below the one that looks first whether CUDA has started.
+
+    It has where a kernel was launched, and in a forked child, where it has not, every launch is forgotten.
+    """
+    torch: Any = sys.modules.get("torch")
+    direct = getattr(getattr(torch, "_C", None), "_cuda_getDevice", None)
+    if direct is None or active.get_current_device is not torch.cuda.current_device:
+        return cast(Callable[[], int], active.get_current_device)
+    return cast(Callable[[], int], direct)
 
 
 def _unknown(*_args: Any, **_kwargs: Any) -> None:

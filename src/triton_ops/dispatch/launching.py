@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, FastLaunch, Known, Operation, is_tensor, launcher_of, layers, placed
+from triton_ops.backend import Arguments, Entrance, FastLaunch, Known, Operation, is_tensor, launcher_of, layers, placed
 from triton_ops.base import require
 from triton_ops.dispatch import ledger, own_loop
 from triton_ops.dispatch.calls import CalledWith, Calls, refuse_tuned
@@ -32,7 +32,7 @@ from triton_ops.dispatch.options import Options
 from triton_ops.dispatch.policy import capturing, within
 from triton_ops.dispatch.printed import printed_listener
 from triton_ops.dispatch.sources import ladder_of
-from triton_ops.dispatch.winners import Shown, standing, triton_key
+from triton_ops.dispatch.winners import Shown, Winners, standing, triton_key
 from triton_ops.exceptions import SpaceError, TritonKernelError
 from triton_ops.values import TuningResult
 
@@ -228,6 +228,7 @@ class Launches:
     Args:
         autotuner: The `Autotuner`.
         options: What is asked for beyond Triton's own parameters.
+        entrance: How launches by brackets begin, where this package gives the brackets.
 
     Attributes:
         asked: Tells what the `Autotuner` says about a call.
@@ -236,8 +237,8 @@ class Launches:
         shown: What stands in the `Autotuner`'s cache.
     """
 
-    def __init__(self, autotuner: Any, options: Options) -> None:
-        self._autotuner, self.options = weakref.ref(autotuner), options
+    def __init__(self, autotuner: Any, options: Options, entrance: Entrance | None = None) -> None:
+        self._autotuner, self.options, self._entrance = weakref.ref(autotuner), options, entrance
         self.decided, self.shown = Decisions(), Shown(self._autotuner)
         self._members, self._grids = Members(_MOST), GridWatch()
         self._take_kernel()
@@ -245,7 +246,8 @@ class Launches:
     def _take_kernel(self) -> None:
         """Take the kernel and the key that the `Autotuner` has now."""
         self.asked = Asked(self._autotuner, self.options)
-        self.fast = FastLaunch(self.autotuner.fn, tuple(self.autotuner.keys), weakref.proxy(self.autotuner))
+        owner = weakref.proxy(self.autotuner)
+        self.fast = FastLaunch(self.autotuner.fn, tuple(self.autotuner.keys), owner, self._entrance)
         self._name = self.asked.name
 
     @classmethod
@@ -293,7 +295,7 @@ class Launches:
         if (self.fast.function, self.fast.keys) != (self.autotuner.fn, tuple(self.autotuner.keys)):
             self.forget()
             self._take_kernel()
-        launch = Launch(grid, args, kwargs)
+        launch, changes = Launch(grid, args, kwargs), self.fast.changes
         decision = self._decided(launch)
         if not launch.launched:
             try:
@@ -305,7 +307,7 @@ class Launches:
                 launch.compiled = self._launched(decision, launch)
         ledger.counted(decision).count.up()
         if decision.kept and decision.config.pre_hook is None and launch.compiled is not None:
-            self._learn(decision, launch)
+            self._learn(decision, launch, changes)
         return launch.compiled
 
     def by_another(self, run: Callable[..., Any], grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -340,17 +342,18 @@ class Launches:
         """A call with these arguments, as the tuner and the ladder are told of it; nothing is launched."""
         return self.asked.call(Launch(grid, args, kwargs))
 
-    def _learn(self, decision: Decision, launch: Launch) -> None:
+    def _learn(self, decision: Decision, launch: Launch, changes: int) -> None:
         """Launch calls like this one directly from now on, while the cache shows what it shows now."""
-        place = shown = None
+        cache, place, shown = self.autotuner.cache, None, None
         if self.decided.get(_SINGLE) is not decision:
             place = triton_key(self.autotuner, launch.args, launch.kwargs)
-            shown = standing(self.autotuner.cache, place)
+            shown = standing(cache, place)
         known = Known(
             compiled=launch.compiled, brings=decision.config.all_kwargs(), config=decision.config, count=decision.count,
-            place=place, shown=shown, holds=self._condition(decision), grid=launch.grid,
+            place=place, shown=shown, told=isinstance(cache, Winners) and cache.tells(self.autotuner),
+            holds=self._condition(decision), grid=launch.grid,
         )  # fmt: skip
-        self.fast.learn(launch.args, launch.kwargs, known)
+        self.fast.learn(launch.args, launch.kwargs, known, changes)
 
     def _launched(self, decision: Decision, launch: Launch) -> Any:
         autotuner, config = self.autotuner, decision.config

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import is_interpreted
+from triton_ops.backend import Entrance, is_interpreted
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.deciding import KernelCall
@@ -75,8 +75,9 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
 
     def _begin(self) -> None:
         """Begin without decisions."""
-        self._cache: Any = Winners(self._traced.forget)
-        self.launches = Launches(self, self.options)
+        self._cache: Any = Winners(self._forget_known)
+        names = {"autotuner": AUTOTUNER, "expected": Expected, "kind_of_owner": type(self), "own_run": _RUN}
+        self.launches = Launches(self, self.options, Entrance(self._otherwise, _SOMEBODYS_RUN, names))
         ledger.register(self)
 
     def __copy__(self) -> Tuned:
@@ -106,16 +107,22 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
     @configs.setter
     def configs(self, configs: list[Any]) -> None:
         self._configs = configs
-        self._traced.forget()
+        self._forget_known()
 
     @property
     def cache(self) -> Any:
-        """The configs by Triton's key, which each launch asks; an object that is put here is asked in its place."""
+        """The configs by Triton's key; an object that is put here is asked in its place, at each launch."""
         return self._cache
 
     @cache.setter
     def cache(self, winners: Any) -> None:
         self._cache = winners
+        self._forget_known()
+
+    def _forget_known(self) -> None:
+        """Have the next launch of each key look again at the cache and the configs, and compiled code made anew."""
+        if (launches := self.__dict__.get("launches")) is not None:  # else the kernel is being made
+            launches.fast.forget()
         self._traced.forget()
 
     @property
@@ -158,16 +165,13 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
         """A function that launches with this grid."""
         if self._traced.outside is not None:
             return partial(self._traced.outside, grid)
-        launches, own = self.launches, self.__dict__
-        fast = launches.fast
+        return partial(self.launches.fast.enter, grid)
 
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            if AUTOTUNER.run is not Expected.run or "run" in own or type(self).run is not _RUN:  # somebody's own
-                return self.run(*args, grid=grid, warmup=False, **kwargs)
-            launched = fast.call(grid, *args, **kwargs)
-            return launches.plainly(grid, args, kwargs) if launched is None else launched
-
-        return launch
+    def _otherwise(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Launch a call that is not known, or any while somebody's own function stands in the place of `run`."""
+        if AUTOTUNER.run is not Expected.run or "run" in self.__dict__ or type(self).run is not _RUN:
+            return self.run(*args, grid=grid, warmup=False, **kwargs)
+        return self.launches.plainly(grid, args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002 - whatever a call without a grid gives
         """Refuse a call without a grid.
@@ -206,3 +210,6 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
 
 
 _RUN = Tuned.run
+_SOMEBODYS_RUN = (
+    "@autotuner.run is not @expected.run", "'run' in @state", "@kind_of_owner.run is not @own_run"
+)  # fmt: skip

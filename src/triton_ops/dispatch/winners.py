@@ -26,15 +26,19 @@ def standing(cache: Any, key: Any) -> Any:
 
 
 class Winners(dict[Any, Any]):
-    """The configs by Triton's key. A kernel asks it at each launch; compiled code, which does not, is told of changes.
+    """The configs by Triton's key. No known launch asks it: its kernel is told when others have changed it.
 
     Args:
-        changed: Called when others have changed it.
+        changed: A method of the kernel, called after each change by others.
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__()
         self._changed = changed
+
+    def tells(self, kernel: Any) -> bool:
+        """Whether it is this kernel that is told."""
+        return getattr(self._changed, "__self__", None) is kernel
 
     def keep(self, key: Any, config: Any) -> None:
         """Show a decision, which changes nothing."""

@@ -1,0 +1,140 @@
+"""A launch that is known asks as little as it can, and still notices whatever others change."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from unittest import mock  # noqa: E402
+
+import triton.language as tl  # noqa: E402
+from triton.runtime.autotuner import Autotuner  # noqa: E402
+
+import triton_ops  # noqa: E402
+from triton_ops.lab import launches_that_do_nothing  # noqa: E402
+
+
+@triton.jit
+def copy(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
+@pytest.fixture
+def tensors():
+    with launches_that_do_nothing():
+        yield torch.zeros(4096), torch.zeros(4096)
+
+
+def by_blocks(meta):
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def decorated():
+    configs = [triton.Config({"BLOCK": block}) for block in (128, 256, 512)]
+    return triton_ops.autotune(configs, ["n"], on_miss="default")(copy)
+
+
+def launched(kernel, tensors, launch=None):
+    launch = launch or kernel[by_blocks]
+    launch(*tensors, 4096)
+    return kernel.best_config
+
+
+def is_known(kernel, tensors):
+    return kernel.launches.fast.call(by_blocks, *tensors, 4096) is not None
+
+
+def test_a_winner_that_others_set_or_take_away_counts_at_the_next_launch(tensors):
+    kernel = decorated()
+    first, second, third = kernel.configs
+    assert launched(kernel, tensors) is first
+    (key,) = kernel.cache
+    for change, expected in (
+        (lambda: kernel.cache.update({key: third}), third),
+        (lambda: kernel.cache.pop(key), first),
+        (lambda: kernel.cache.__setitem__(key, second), second),
+        (kernel.cache.clear, first),
+    ):
+        assert is_known(kernel, tensors)
+        change()
+        assert launched(kernel, tensors) is expected
+        assert launched(kernel, tensors) is expected
+
+
+def test_a_cache_that_tells_another_kernel_of_its_changes_is_asked_at_each_launch(tensors):
+    one, other = decorated(), decorated()
+    launched(one, tensors)
+    (key,) = one.cache
+    other.cache = one.cache
+    launched(other, tensors)
+    one.cache[key] = one.configs[2]
+    assert launched(other, tensors) is one.configs[2]
+    assert launched(one, tensors) is one.configs[2]
+
+
+def test_a_config_that_others_set_while_a_launch_is_decided_is_not_passed_by(tensors, monkeypatch):
+    kernel = decorated()
+    launches, learn = kernel.launches, kernel.launches._learn
+
+    def changed_meanwhile(*args):
+        (key,) = kernel.cache
+        kernel.cache[key] = kernel.configs[1]
+        learn(*args)
+
+    monkeypatch.setattr(launches, "_learn", changed_meanwhile)
+    launched(kernel, tensors)
+    monkeypatch.undo()
+    assert launched(kernel, tensors) is kernel.configs[1]
+
+
+def test_a_held_launcher_sees_a_function_in_the_place_of_run(tensors):
+    kernel = decorated()
+    launch = kernel[by_blocks]
+    launched(kernel, tensors, launch)
+    for place in (Autotuner, type(kernel), kernel):
+        with mock.patch.object(place, "run") as run:
+            launch(*tensors, 4096)
+        assert run.called
+    assert is_known(kernel, tensors)
+
+
+def test_a_knob_that_was_set_is_known_from_the_next_launch_on(tensors):
+    kernel, runtime = decorated(), triton.knobs.runtime
+    launched(kernel, tensors)
+    with mock.patch.object(runtime, "jit_cache_hook", return_value=None):
+        assert not is_known(kernel, tensors)
+        launched(kernel, tensors)
+        assert is_known(kernel, tensors)
+    launched(kernel, tensors)
+    assert is_known(kernel, tensors)
+
+
+def test_a_hook_of_a_profiler_sees_every_launch(tensors):
+    kernel, names = decorated(), []
+    hooks = triton.knobs.runtime.launch_enter_hook
+    launched(kernel, tensors)
+
+    def hook(metadata):
+        names.append(metadata.get()["name"])
+
+    hooks.add(hook)
+    try:
+        launched(kernel, tensors)
+        launched(kernel, tensors)
+    finally:
+        hooks.remove(hook)
+    launched(kernel, tensors)
+    assert names == ["copy", "copy"]
+
+
+@pytest.mark.parametrize("named", [("n",), ("out_ptr", "n"), ("x_ptr", "out_ptr", "n")])
+def test_arguments_by_name_are_known_beside_those_by_place(tensors, named):
+    kernel = decorated()
+    launched(kernel, tensors)
+    values = dict(zip(("x_ptr", "out_ptr", "n"), (*tensors, 4096), strict=True))
+    by_name = {name: values.pop(name) for name in named}
+    kernel[by_blocks](*values.values(), **by_name)
+    assert kernel.launches.fast.call(by_blocks, *values.values(), **by_name) is not None
+    with pytest.raises(TypeError, match="multiple values"):
+        kernel[by_blocks](*tensors, 4096, n=4096)
