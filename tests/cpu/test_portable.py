@@ -40,6 +40,18 @@ def test_functions_by_name_and_by_value():
     assert elsewhere(found, "[it[0](1), it[1](1), it[2](1), it[3].function(2)]") == [10, 20, "1", 11]
 
 
+def test_a_function_by_value_keeps_the_file_that_its_source_is_read_from():
+    def outer():
+        def inner():
+            return 0
+
+        return inner
+
+    for by_value in (True, False):
+        content = pack(outer, by_value=by_value).content
+        assert elsewhere(content, "[it.__code__.co_filename, it().__code__.co_filename]") == [__file__, __file__]
+
+
 @pytest.mark.triton
 def test_a_shipped_kernel_goes_by_its_name_and_keeps_its_identity():
     operation = kernels.load("matmul")

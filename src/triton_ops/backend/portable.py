@@ -37,7 +37,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -136,6 +136,19 @@ def _named(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def _reduced_code(pickler: Any, code: CodeType) -> tuple[Any, ...]:
+    """The code of a function with the file that it is of, by which `inspect` finds its source.
+
+    Cloudpickle leaves the file out from 3.1.3 on.
+    """
+    make, arguments = pickler.dispatch_table[CodeType](code)
+    return _code_of_file, (make, arguments, code.co_filename)
+
+
+def _code_of_file(make: Any, arguments: tuple[Any, ...], file: str) -> Any:
+    return make(*arguments).replace(co_filename=file)
+
+
 def _made(module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]) -> Any:
     linecache.cache[file] = (sum(map(len, lines)), None, lines, file)  # the source need not be a file that exists here
     return getattr(importlib.import_module(module), kind)(function, **options)
@@ -157,7 +170,9 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return contextlib.nullcontext()
 
     def reducer_override(self, obj: Any) -> Any:
-        """JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
+        """Code, JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
+        if isinstance(obj, CodeType):
+            return _reduced_code(self, obj)
         module = module_of(obj)
         if is_jit_or_constexpr_function(obj):
             home, named = obj.fn.__module__, reduced_by_name(obj)
@@ -337,7 +352,9 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
                 cloudpickle.unregister_pickle_by_value(sys.modules[name])
 
     def reducer_override(self, obj: Any) -> Any:
-        """JIT functions, tensors, and modules that are not found again differ from what cloudpickle does."""
+        """Code, JIT functions, tensors, and modules that are not found again differ from what cloudpickle does."""
+        if isinstance(obj, CodeType):
+            return _reduced_code(self, obj)
         home = module_of(obj)
         if home not in self._homes:
             self._homes[home] = is_found_again(home)
