@@ -143,6 +143,11 @@ def told(found: dict[str, dict[str, float]]) -> bool:
     return kept
 
 
+def name_of(device: str) -> str:
+    """The name of the device that launches."""
+    return torch.cuda.get_device_name() if device == "cuda" else "launches that do nothing"
+
+
 def main() -> None:
     """Measure, tell, and check if that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -159,7 +164,7 @@ def main() -> None:
     kept = told(found)
     if options.out is not None:
         ratios = {name: {other: times[OURS] / times[other] for other in LIMITS} for name, times in found.items()}
-        save(options.out, headed("python -m benchmarks.launch_cost", options.commit, device=device, limits=LIMITS,
+        save(options.out, headed("python -m benchmarks.launch_cost", options.commit, device=name_of(device), limits=LIMITS,
                                  us=found, ratios=ratios))  # fmt: skip
     sys.exit(1 if options.check and not kept else 0)
 

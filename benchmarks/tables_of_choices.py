@@ -15,9 +15,10 @@ CHOICES = ROOT / "benchmarks/results/nvidia-h200/choices.json"
 
 def source(document: Mapping[str, Any]) -> str:
     """Where and with what the figures of a document were measured."""
-    versions = document["versions"]
+    versions, device = document["versions"], document.get("device")
+    named = device if isinstance(device, str) and device.startswith("NVIDIA") else "NVIDIA H200"
     return (
-        f"NVIDIA H200, Triton {versions['triton']}, torch {versions['torch']}, {document['date'][:10]}; "
+        f"{named}, Triton {versions['triton']}, torch {versions['torch']}, {document['date'][:10]}; "
         f"`{document['command']}`."
     )
 

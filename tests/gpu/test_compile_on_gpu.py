@@ -78,6 +78,7 @@ def test_inductor_launches_the_winner_and_benchmarks_nothing():
     assert "'num_warps': 4" not in code
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # which Inductor itself still uses
 def test_what_inductor_keeps_is_recognised_and_removed_and_nothing_else(tmp_path):
     a, b = (torch.randn(256, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
     compiled = torch.compile(lambda a, b: torch.softmax((a @ b).relu(), -1), mode="max-autotune-no-cudagraphs")
@@ -145,6 +146,7 @@ def packaged(kind, path):
     return bounded("-m", "tests.gpu.packaged_once", "load", str(path), limit_s=90)
 
 
+@pytest.mark.timeout(400)  # torch builds C++ code, once or twice
 def test_a_package_of_aotinductor_holds_the_winner(tmp_path):
     """The package is run by another process, where torch's loader has died of a signal before any kernel ran."""
     remember(decorated(), WIDE)
