@@ -164,8 +164,8 @@ def main() -> None:
     kept = told(found)
     if options.out is not None:
         ratios = {name: {other: times[OURS] / times[other] for other in LIMITS} for name, times in found.items()}
-        save(options.out, headed("python -m benchmarks.launch_cost", options.commit, device=name_of(device), limits=LIMITS,
-                                 us=found, ratios=ratios))  # fmt: skip
+        save(options.out, headed("python -m benchmarks.launch_cost", options.commit, device=name_of(device),
+                                 limits=LIMITS, us=found, ratios=ratios))  # fmt: skip
     sys.exit(1 if options.check and not kept else 0)
 
 
