@@ -55,10 +55,10 @@ def distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> flo
         return None
     pairs: set[tuple[int, int]] = set()  # equal pairs count once: M is an argument, and an extent of two tensors
     for name, mine in key.problem.items():
-        found = set() if name in loose else _pairs(mine, other.problem[name])
-        if found is None or (found and not near):
+        numbers = set() if name in loose else _pairs(mine, other.problem[name])
+        if numbers is None or (numbers and not near):
             return None
-        pairs |= found
+        pairs |= numbers
     total = sum(abs(math.log2(mine / theirs)) for mine, theirs in pairs)
     total += 0.0 if strict else OTHER_VERSIONS
     return total if total <= FARTHEST + 2 * OTHER_VERSIONS else None
@@ -76,7 +76,7 @@ def _pairs(mine: Any, theirs: Any) -> set[tuple[int, int]] | None:
     else:
         numbers = all(type(value) is int and value > 1 for value in (mine, theirs))
         return {(mine, theirs)} if numbers else None
-    return None if None in each else set().union(*(found for found in each if found is not None))
+    return None if None in each else set().union(*(pairs for pairs in each if pairs is not None))
 
 
 def _steps(facts: Mapping[str, Any]) -> list[Any]:
@@ -179,8 +179,8 @@ class Calls:
 
     def problem(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledWith:
         """The problem of a call."""
-        given = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
-        named = {name: given[name] for name in self.parameters if name in given}
+        values = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
+        named = {name: values[name] for name in self.parameters if name in values}
         defaults = {name: each.default for name, each in self.parameters.items() if each.default is not each.empty}
         facts: dict[str, Argument] = {}
         for name, value in {**defaults, **named}.items():
@@ -228,13 +228,13 @@ class Calls:
         return " ".join([*parts[:_SHOWN], *dtypes])
 
 
-def refuse_tuned(given: Collection[str], tuned: Collection[str], kernel: str) -> None:
+def refuse_tuned(names: Collection[str], tuned: Collection[str], kernel: str) -> None:
     """Raise if a call gives a value to a parameter that is tuned.
 
     Raises:
         ConfigCollisionError: It does.
     """
-    if clash := sorted({*given}.intersection(tuned)):
+    if clash := sorted({*names}.intersection(tuned)):
         raise ConfigCollisionError(
             f"{', '.join(clash)} is tuned, and a call of {kernel} gives it as well",
             hint="leave it out of the call, or call the kernel below the decorator: kernel.fn[grid](...)",
@@ -242,13 +242,13 @@ def refuse_tuned(given: Collection[str], tuned: Collection[str], kernel: str) ->
 
 
 def _annotation(parameter: inspect.Parameter) -> str:
-    found = parameter.annotation
-    return found if isinstance(found, str) else getattr(found, "__name__", str(found))
+    annotation = parameter.annotation
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
 def _plain(value: Any) -> Any:
-    found = spec_of(value)
-    return str(found) if isinstance(found, TensorSpec) else plain(found)
+    spec = spec_of(value)
+    return str(spec) if isinstance(spec, TensorSpec) else plain(spec)
 
 
 def _class_of_integer(value: Any) -> str:

@@ -58,37 +58,37 @@ class KnownCalls:
 
     def find(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known | None:
         """The known call among those of every pattern; its pattern is looked up first from now on."""
-        found = self._patterns.get(_kinds(args, kwargs))
-        if found is None:
+        pattern = self._patterns.get(_kinds(args, kwargs))
+        if pattern is None:
             return None
         try:
-            known = found.entries.get(found.key(*args, **kwargs))
+            entry = pattern.entries.get(pattern.key(*args, **kwargs))
         except (AttributeError, TypeError, RuntimeError):  # a value that cannot be hashed, a tensor without an address
             return None
-        self.call = found.call
-        return known
+        self.call = pattern.call
+        return entry
 
-    def keep(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> None:
+    def keep(self, args: Sequence[Any], kwargs: Mapping[str, Any], entry: Known) -> None:
         """Remember a call, if all of it can be told from others."""
         kinds = _kinds(args, kwargs)
         if not all(map(str.isidentifier, kwargs)) or any(map(iskeyword, kwargs)):  # no code can name them
             return
         if kinds not in self._patterns:
             self._patterns[kinds] = self._written(*kinds)
-        found = self._patterns[kinds]
-        if len(found.entries) >= _MOST:
-            found.entries.clear()
+        pattern = self._patterns[kinds]
+        if len(pattern.entries) >= _MOST:
+            pattern.entries.clear()
         try:
-            found.entries[found.key(*args, **kwargs)] = known
+            pattern.entries[pattern.key(*args, **kwargs)] = entry
         except (AttributeError, TypeError, RuntimeError):
             return
-        self.call = found.call
+        self.call = pattern.call
 
     def _any(self, *args: Any, **kwargs: Any) -> Any:
         """A call of which no pattern is known."""
-        known = self._decide(args, kwargs)
-        known.up()
-        return known.run(*args, **kwargs)
+        entry = self._decide(args, kwargs)
+        entry.up()
+        return entry.run(*args, **kwargs)
 
     def _written(self, kinds: tuple[bool, ...], names: tuple[str, ...]) -> _Pattern:
         """The code for one pattern of arguments."""

@@ -31,12 +31,12 @@ def kept_by_a_call(call: Callable[[], Any], device: str) -> int:
     if not on_gpu and _leaves_no_tensor(call):
         return 0
     held = _on_gpu if on_gpu else _on_cpu
-    seen = [held(device)]
+    bytes_held = [held(device)]
     for _ in range(_LOOKS):
         for _ in range(_CALLS):
             call()
-        seen.append(held(device))
-    grown = [after - before for before, after in itertools.pairwise(seen)]
+        bytes_held.append(held(device))
+    grown = [after - before for before, after in itertools.pairwise(bytes_held)]
     return min(grown) // _CALLS if min(grown) > 0 else 0
 
 
@@ -110,9 +110,9 @@ class ChoiceKernel:
     def identity(self) -> Mapping[str, str]:
         """Sources of all implementations with their names, and the versions of what they use."""
         each = {name: it.identity for name, it in self.implementations.items()}
-        unknown = [f"{name}: {found['unknown']}" for name, found in each.items() if "unknown" in found]
-        versions = {key: value for found in each.values() for key, value in found.items()}
-        sources = {"source": fingerprint([[name, found.get("source", "")] for name, found in each.items()])}
+        unknown = [f"{name}: {identity['unknown']}" for name, identity in each.items() if "unknown" in identity]
+        versions = {key: value for identity in each.values() for key, value in identity.items()}
+        sources = {"source": fingerprint([[name, identity.get("source", "")] for name, identity in each.items()])}
         return {**versions, **sources, **({"unknown": "; ".join(unknown)} if unknown else {})}
 
     @property
@@ -159,43 +159,43 @@ class ChoiceKernel:
         """
         name = config[IMPLEMENTATION]
         if name not in self.implementations:
-            known = ", ".join(self.implementations)
-            raise CandidateError(Status.RUNTIME, f"{self.name} has no implementation {name!r}; it has {known}")
+            names = ", ".join(self.implementations)
+            raise CandidateError(Status.RUNTIME, f"{self.name} has no implementation {name!r}; it has {names}")
         implementation = self.implementations[name]
         run = implementation.run(dict(config.get(TILES, ())))
         return partial(self._written, run) if implementation.returns and self.outputs else run
 
-    def _bound(self, run: Callable[..., Any], given: Arguments) -> Callable[[], Any]:
-        placed = in_order(self.parameters, given)
+    def _bound(self, run: Callable[..., Any], arguments: Arguments) -> Callable[[], Any]:
+        placed = in_order(self.parameters, arguments)
         return partial(run, *placed.positional, **placed.keyword)
 
     def _written(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Call what returns its results, and copy them to where the other implementations write theirs."""
-        given: dict[Any, Any] = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
-        places = [given[name] for name in self.outputs]
-        found = run(*args, **kwargs)
-        results = found if isinstance(found, (tuple, list)) else (found,)
+        values: dict[Any, Any] = {**dict(zip(self.parameters, args, strict=False)), **kwargs}
+        places = [values[name] for name in self.outputs]
+        output = run(*args, **kwargs)
+        results = output if isinstance(output, (tuple, list)) else (output,)
         if len(results) != len(places):
             raise ValueError(f"it returns {len(results)} results, and {len(places)} are written by the others")
         for place, result in zip(places, results, strict=True):
             if not is_tensor(result) or result.shape != place.shape or result.dtype != place.dtype:
-                told = f"{tuple(result.shape)} {result.dtype}" if is_tensor(result) else type(result).__name__
-                raise ValueError(f"it returns {told} for an output of {tuple(place.shape)} {place.dtype}")
+                form = f"{tuple(result.shape)} {result.dtype}" if is_tensor(result) else type(result).__name__
+                raise ValueError(f"it returns {form} for an output of {tuple(place.shape)} {place.dtype}")
             place.copy_(result)
 
-    def _try(self, name: str, run: Callable[..., Any], given: Arguments) -> None:
-        call = self._bound(run, given)
+    def _try(self, name: str, run: Callable[..., Any], arguments: Arguments) -> None:
+        call = self._bound(run, arguments)
         try:
             for _ in range(_WARM_UPS):
                 form = _form(call())
-            place = next((str(tensor.device) for tensor in given.tensors()), None)
-            kept = 0 if place is None else kept_by_a_call(call, place)
+            place = next((str(tensor.device) for tensor in arguments.tensors()), None)
+            bytes_held = 0 if place is None else kept_by_a_call(call, place)
         except CandidateError:
             raise
         except Exception as error:
             raise CandidateError(Status.RUNTIME, f"{name} raised {one_line(error)}") from error
-        if kept:
-            raise CandidateError(Status.WRONG, f"{name} leaks: every call keeps {kept:,} more bytes of tensors")
+        if bytes_held:
+            raise CandidateError(Status.WRONG, f"{name} leaks: every call keeps {bytes_held:,} more bytes of tensors")
         first, wanted = next(iter(self._forms.items()), (name, form))
         if form != wanted and not self.outputs:
             raise CandidateError(Status.WRONG, f"{name} returns {form}, and {first} returns {wanted}")

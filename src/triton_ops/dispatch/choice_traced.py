@@ -120,9 +120,9 @@ def operator_of(name: str, schema: str | None, call: Callable[..., Any], first: 
     if schema is None:
         return None
 
-    def run(**given: Any) -> Any:
-        faked = any(type(value).__name__ == "FakeTensor" for value in given.values())
-        return (first() if faked else call)(*given.values())
+    def run(**values: Any) -> Any:
+        faked = any(type(value).__name__ == "FakeTensor" for value in values.values())
+        return (first() if faked else call)(*values.values())
 
     plain = "".join(letter if letter.isalnum() else "_" for letter in name)
     plain = f"{plain}_{fingerprint([name, schema])[:12]}"

@@ -59,12 +59,12 @@ def named(module: str, variable: str) -> Any:
         KernelTypeError: The module cannot be imported, or its variable holds no chooser.
     """
     try:
-        found = getattr(importlib.import_module(module), variable)
+        chooser = getattr(importlib.import_module(module), variable)
     except (ImportError, AttributeError) as error:
         raise KernelTypeError(f"the chooser {module}.{variable} is not found here: {error}") from error
-    if not hasattr(found, "implementations"):
-        raise KernelTypeError(f"{module}.{variable} is {found!r} here, and no chooser")
-    return found
+    if not hasattr(chooser, "implementations"):
+        raise KernelTypeError(f"{module}.{variable} is {chooser!r} here, and no chooser")
+    return chooser
 
 
 def _variables(chooser: Any) -> Iterator[tuple[str, str, Any]]:
@@ -114,7 +114,7 @@ class Chooser:
         self._operator = operator_of(name, schema, self, lambda: next(iter(self.implementations.values())).run({}))
         self._guard = threading.RLock()
         self._decisions: dict[Any, Decision] = {}
-        self._take({label: as_implementation(given) for label, given in implementations.items()})
+        self._take({label: as_implementation(implementation) for label, implementation in implementations.items()})
         ledger.register(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -156,12 +156,12 @@ class Chooser:
         """This chooser as an operation, for tuners and the command line."""
         return self._operation
 
-    def register(self, name: str, given: Any = None, **more: Any) -> Any:
+    def register(self, name: str, implementation: Any = None, **more: Any) -> Any:
         """Add an implementation, or take another one under a name that there is; decisions are taken anew.
 
         Args:
             name: Its name in records.
-            given: A callable, an `Operation`, or an `Implementation`; None returns a decorator.
+            implementation: A callable, an `Operation`, or an `Implementation`; None returns a decorator.
             **more: Fields of `Implementation`, such as `applies`.
 
         Returns:
@@ -170,10 +170,10 @@ class Chooser:
         Raises:
             KernelTypeError: It is nothing that could be called.
         """
-        if given is None:
+        if implementation is None:
             return lambda function: self.register(name, function, **more)
-        self._take({**self.implementations, name: as_implementation(given, **more)})
-        return given
+        self._take({**self.implementations, name: as_implementation(implementation, **more)})
+        return implementation
 
     def remove(self, name: str) -> Implementation:
         """Take an implementation out; returns it.
@@ -222,23 +222,23 @@ class Chooser:
 
         Cost: a tune of each operation that has no record yet, then one of the implementations.
         """
-        options, given = {**self.options, **options}, Arguments.given(args, kwargs)
+        options, arguments = {**self.options, **options}, Arguments.given(args, kwargs)
         operation, how = self._operation, dict[str, Any]()
-        if given.positional or given.keyword:
-            made, how = given, {"args": given.positional, "kwargs": dict(given.keyword), "device": device}
+        if arguments.positional or arguments.keyword:
+            source, how = arguments, {"args": arguments.positional, "kwargs": dict(arguments.keyword), "device": device}
         else:
             self._check_problems(shape)
-            made, how = self._made(shape, dtype, device), {"shape": shape, "dtype": dtype, "device": device}
-        space = self._participants.raced(made, recording(list(made.tensors())), tune, options)
+            source, how = self._made(shape, dtype, device), {"shape": shape, "dtype": dtype, "device": device}
+        space = self._participants.raced(source, recording(list(source.tensors())), tune, options)
         try:
-            found: TuningResult = tune(operation, **how, space=space, **options)
+            result: TuningResult = tune(operation, **how, space=space, **options)
         except TargetError:
             if self._reference is not None or operation.reference is None:
                 raise
             without = self._made_operation(space, None)  # what runs first failed: the others judge each other
-            found = tune(without, **how, space=space, **options)
+            result = tune(without, **how, space=space, **options)
         self.forget()
-        return found
+        return result
 
     def why(self, *args: Any, **kwargs: Any) -> Decision:
         """What a call would run, and why, without running, tuning or noting anything.
@@ -248,9 +248,9 @@ class Chooser:
         Raises:
             TuningFailedError: No implementation applies.
         """
-        given = Arguments(args, kwargs)
-        space = self._participants.known(given, recording(list(given.tensors())), self._folder)
-        return self._answered(given, space)
+        arguments = Arguments(args, kwargs)
+        space = self._participants.known(arguments, recording(list(arguments.tensors())), self._folder)
+        return self._answered(arguments, space)
 
     @property
     def decisions(self) -> list[Decision]:
@@ -271,11 +271,11 @@ class Chooser:
 
     def known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
         """What a call runs: decided before, or now."""
-        found = self._calls.find(args, kwargs)
-        if found is not None and (found.holds is None or found.holds()):
-            return found
+        entry = self._calls.find(args, kwargs)
+        if entry is not None and (entry.holds is None or entry.holds()):
+            return entry
         if exporting():
-            return Known(lambda *given, **named: self._traced.call(given, named), _nothing, None)
+            return Known(lambda *positional, **named: self._traced.call(positional, named), _nothing, None)
         values, auto = [*args, *kwargs.values()], autocast()
         place: Any
         try:
@@ -291,9 +291,9 @@ class Chooser:
                 if len(self._decisions) >= _MOST:
                     self.forget()
                 self._decisions[place] = ledger.counted(decision)
-            found = self._known(decision, kwargs)
-            self._calls.keep(args, kwargs, found)
-        return found
+            entry = self._known(decision, kwargs)
+            self._calls.keep(args, kwargs, entry)
+        return entry
 
     def _known(self, decision: Decision, kwargs: Mapping[str, Any]) -> Known:
         run = self._kernel.call(decision.found.config)
@@ -306,37 +306,37 @@ class Chooser:
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
         """What runs where nothing can be looked up: the first implementation that applies, or that there is."""
         try:
-            given = Arguments(
+            arguments = Arguments(
                 tuple(map(without_memory, args)), {name: without_memory(it) for name, it in kwargs.items()}
             )
         except RuntimeError:  # a tensor without strides, such as a compressed sparse one
             return next(iter(self.implementations.values())).run({})
-        return self._kernel.call(self._participants.known(given, recording(args), self._folder).default_config)
+        return self._kernel.call(self._participants.known(arguments, recording(args), self._folder).default_config)
 
-    def _decided(self, given: Arguments, auto: bool) -> Decision:
+    def _decided(self, arguments: Arguments, auto: bool) -> Decision:
         """The decision of a call: of the ladder and the policy, unless there is nothing to choose."""
-        space = self._participants.known(given, recording(list(given.tensors())), self._folder)
+        space = self._participants.known(arguments, recording(list(arguments.tensors())), self._folder)
         if auto or len(space.listed or ()) == 1:
             why = "torch's autocast is on, under which nothing was measured" if auto else "no other one applies"
-            request = make_request(self._operation, given.positional, given.keyword)
-            found = Found(config=space.default_config, rung=FALLBACK, why=why)
+            request = make_request(self._operation, arguments.positional, arguments.keyword)
+            answer = Found(config=space.default_config, rung=FALLBACK, why=why)
             problem, device = request.problem.label, request.device.name
-            return Decision(found=found, kernel=self.name, problem=problem, device=device, passed=space.remarks)
+            return Decision(found=answer, kernel=self.name, problem=problem, device=device, passed=space.remarks)
         tunes = policy_of(self.on_miss, DEFAULT) == TUNE and not capturing()
         return safely_decided(
-            self._made_operation(space, self._operation.reference), given.keyword, args=given.positional,
+            self._made_operation(space, self._operation.reference), arguments.keyword, args=arguments.positional,
             on_miss=self.on_miss, options=self.options,
-            tuner=partial(self.tune, given.positional, given.keyword) if tunes else None,
+            tuner=partial(self.tune, arguments.positional, arguments.keyword) if tunes else None,
         )  # fmt: skip
 
-    def _answered(self, given: Arguments, space: ChoiceSpace) -> Decision:
+    def _answered(self, arguments: Arguments, space: ChoiceSpace) -> Decision:
         """What the ladder answers to a call."""
         operation = self._made_operation(space, self._operation.reference)
-        request = make_request(operation, given.positional, given.keyword)
+        request = make_request(operation, arguments.positional, arguments.keyword)
         return answered(operation, request, None, ladder_of(self._folder), near=True)
 
-    def _found_in_trace(self, given: Arguments, records: bool) -> Decision:
-        return self._answered(given, self._participants.known(given, records, self._folder))
+    def _found_in_trace(self, arguments: Arguments, records: bool) -> Decision:
+        return self._answered(arguments, self._participants.known(arguments, records, self._folder))
 
     @property
     def _folder(self) -> Any:
@@ -363,8 +363,8 @@ class Chooser:
         return Operation(self.name, self._kernel, space, self._arguments, reference=reference, **self._facts)
 
     def _space_by_shape(self, problem: Problem) -> ChoiceSpace:
-        given = described(dict(problem.arguments), device_for(None, "any", self.name))
-        return self._participants.known(given, False, self._folder)
+        arguments = described(dict(problem.arguments), device_for(None, "any", self.name))
+        return self._participants.known(arguments, False, self._folder)
 
     def _check_problems(self, shape: Sequence[int] | None) -> None:
         if self._arguments is _no_arguments and (shape is not None or self._kernel.parameters):
@@ -385,9 +385,9 @@ def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:
             f"implementations are {implementations!r}; they are given by name, at least one",
             hint='write {"aten": torch.mm, "mine": my_mm}',
         )
-    for what, given in (("outputs", outputs), ("parameters", parameters or ())):
-        if isinstance(given, str) or not all(isinstance(name, str) for name in given):
-            raise SettingsError(f"{what} are {given!r}; they are a list of names", hint=f'write {what}=("x",)')
+    for what, names in (("outputs", outputs), ("parameters", parameters or ())):
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise SettingsError(f"{what} are {names!r}; they are a list of names", hint=f'write {what}=("x",)')
     if lost := [name for name in outputs if parameters and name not in parameters]:
         raise SettingsError(f"outputs name {', '.join(lost)}, and the parameters are {', '.join(parameters)}")
 
@@ -395,15 +395,15 @@ def _check_names(implementations: Any, outputs: Any, parameters: Any) -> None:
 def _parameters_of(implementations: Iterable[Implementation]) -> tuple[str | None, ...]:
     """The parameters with a place of the first implementation that tells them; none if no one does."""
     for each in implementations:
-        if each.function is not None and (found := FunctionKernel(each.function).parameter_names):
-            return tuple(found)
+        if each.function is not None and (names := FunctionKernel(each.function).parameter_names):
+            return tuple(names)
     return ()
 
 
 def _placed(run: Callable[..., Any], parameters: Sequence[str | None], *args: Any, **kwargs: Any) -> Any:
     """Call with arguments in their places that came by name."""
-    given = in_order(parameters, Arguments(args, kwargs))
-    return run(*given.positional, **given.keyword)
+    arguments = in_order(parameters, Arguments(args, kwargs))
+    return run(*arguments.positional, **arguments.keyword)
 
 
 def _nothing() -> None:
@@ -489,10 +489,10 @@ def choose(
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    known = tune_options() - _OF_A_CALL
-    if unknown := sorted(set(options) - known):
+    names = tune_options() - _OF_A_CALL
+    if unknown := sorted(set(options) - names):
         raise SettingsError(
-            f"choose takes no option {', '.join(unknown)}", hint=f"options of tune are {', '.join(sorted(known))}"
+            f"choose takes no option {', '.join(unknown)}", hint=f"options of tune are {', '.join(sorted(names))}"
         )
 
 

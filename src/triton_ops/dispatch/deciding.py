@@ -51,29 +51,29 @@ from triton_ops.values import Key, TensorSpec, TuningResult, plain
 _MOST = 256  # configs of a space: more would make the list of misses, records and lockfiles long
 
 
-def note_of(given: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
+def note_of(arguments: Mapping[str, Any], function: Any, grid: Any, space: ConfigSpace) -> NotedCall | str:
     """The note of a call, or in words why the call cannot be made again from plain values.
 
     Args:
-        given: The call's arguments by name.
+        arguments: The call's arguments by name.
         function: The kernel, with its heuristics.
         grid: What stood in the brackets.
         space: The configs that may be taken.
 
     Cost: some microseconds for each config.
     """
-    values = {name: spec_of(value) if is_tensor(value) else value for name, value in given.items()}
+    values = {name: spec_of(value) if is_tensor(value) else value for name, value in arguments.items()}
     kinds = (TensorSpec, bool, int, float, str, type(None))
     strange = [f"{name} is of {_kind(value)}" for name, value in values.items() if not isinstance(value, kinds)]
-    if addressed := names_of_addresses(Arguments(keyword=given)):
+    if addressed := names_of_addresses(Arguments(keyword=arguments)):
         return f"the addresses in {', '.join(addressed)} are of this process's memory"
     if strange:
         return f"{', '.join(strange)}, of which no value is noted"
     if space.size.total > _MOST:
         return f"there are {space.size.total} configs, and the grid is noted for {_MOST} at most"
-    table = grids_by_config(grid, function, given, space)
+    table = grids_by_config(grid, function, arguments, space)
     configs = [dict(zip(table.names, at, strict=True)) for at in table.extents]
-    grids = [found if isinstance(found, str) else list(found) for found in table.extents.values()]
+    grids = [extents if isinstance(extents, str) else list(extents) for extents in table.extents.values()]
     return NotedCall(arguments={name: plain(value) for name, value in values.items()}, configs=configs, grids=grids)
 
 
@@ -134,8 +134,8 @@ class KernelCall:
             self.function, _no_grid, self._outputs, pre_hook=self.pre_hook, reset_to_zero=self.reset_to_zero,
             restore_value=self.restore_value, grid_of_call=True,
         )  # fmt: skip
-        given = self.options.space if self.configs is None else list(self.configs)
-        kernel, without_hooks = kernel_and_space(plain, given)
+        part = self.options.space if self.configs is None else list(self.configs)
+        kernel, without_hooks = kernel_and_space(plain, part)
         return kernel, as_space(without_hooks)
 
     @property
@@ -146,10 +146,10 @@ class KernelCall:
         """
         if self.options.outputs or not self.guesses:
             return self.options.outputs
-        given = self.called.given.keyword
+        values = self.called.given.keyword
         places = [tensor.untyped_storage().data_ptr() for tensor in self.called.given.tensors()]
-        found = [name for name in written_only(self.function) if is_tensor(given.get(name))]
-        alone = [name for name in found if places.count(given[name].untyped_storage().data_ptr()) == 1]
+        names = [name for name in written_only(self.function) if is_tensor(values.get(name))]
+        alone = [name for name in names if places.count(values[name].untyped_storage().data_ptr()) == 1]
         return tuple(name for name in alone if name not in {*self.restore_value, *self.reset_to_zero})
 
     @property
@@ -174,11 +174,11 @@ class KernelCall:
     def request(self) -> TuneRequest:
         """The request of a tune for this call."""
         kernel, space = self.parts
-        given = dict(self.called.given.keyword)
-        kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, given, space))
+        values = dict(self.called.given.keyword)
+        kernel = replace(kernel, grid=grid_of_call(self.grid, self.function, values, space))
         chosen = self.options
         return make_request(
-            kernel, (), given, device=self.device, reference=chosen.reference, tolerance=chosen.tolerance,
+            kernel, (), values, device=self.device, reference=chosen.reference, tolerance=chosen.tolerance,
             check=chosen.check,
         )  # fmt: skip
 
@@ -331,8 +331,8 @@ def _alone(call: KernelCall, question: Question, asked: str, policy: str, triton
 
 def _by_default(call: KernelCall, question: Question, asked: str, why: str) -> Decision:
     """The decision for the default."""
-    found = Found(config=question.default, rung=FALLBACK, why=why)
-    return replace(_decision(call, Answer(found, ()), question.key), policy=asked, within=within())
+    answer = Found(config=question.default, rung=FALLBACK, why=why)
+    return replace(_decision(call, Answer(answer, ()), question.key), policy=asked, within=within())
 
 
 def _decision(call: KernelCall, answer: Answer, key: Key) -> Decision:
@@ -379,8 +379,8 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton
     if policy == TUNE and call.configs is not None and len(call.configs) > 1:
         _warn_once(f"{name} is tuned by Triton's own loop: {reason}")
         chosen = triton_tunes()
-        found = Found(config=_shown(chosen), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
-        return Decision(found=found, kernel=name, problem=call.called.label, config=chosen)
+        answer = Found(config=_shown(chosen), rung=TUNED, why=f"found by Triton's own loop, since {reason}")
+        return Decision(found=answer, kernel=name, problem=call.called.label, config=chosen)
     _warn_once(f"{name} runs its default config: {reason}")
     return _by_first(call, error, policy)
 
@@ -388,9 +388,9 @@ def _undescribed(call: KernelCall, error: TritonKernelError, policy: str, triton
 def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decision:
     """The first config, where the call cannot be described."""
     first = next(iter(call.configs or ()), None)
-    found = Found(config=_shown(first), rung=FALLBACK, why=_first_line(error))
+    answer = Found(config=_shown(first), rung=FALLBACK, why=_first_line(error))
     return Decision(
-        found=found, kernel=call.name, problem=call.called.label, config=first, policy=policy, within=within()
+        found=answer, kernel=call.name, problem=call.called.label, config=first, policy=policy, within=within()
     )  # fmt: skip
 
 

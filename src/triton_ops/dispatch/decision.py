@@ -109,20 +109,20 @@ class Decision:
         default_won = result.default is not None and result.default.config == Config(result.best_config)
         why += worth_text(result.raced_gain, default_won, result.unproven)
         why += "" if result.record else "; the winner is not remembered"
-        found = Found(config=Config(result.best_config), rung=TUNED, why=why, record=result.record)
-        return replace(self, found=found, policy=None, count=LaunchCount())
+        answer = Found(config=Config(result.best_config), rung=TUNED, why=why, record=result.record)
+        return replace(self, found=answer, policy=None, count=LaunchCount())
 
     def because(self, why: str, policy: str, within: str | None) -> Decision:
         """The decision of a miss, with the reason why nothing was tuned."""
-        found = replace(self.found, why=why)
-        return replace(self, found=found, policy=policy, within=within, count=LaunchCount())
+        answer = replace(self.found, why=why)
+        return replace(self, found=answer, policy=policy, within=within, count=LaunchCount())
 
     @property
     def error(self) -> UntunedError:
         """The error of a miss."""
-        told = f" ({'; '.join(self.passed)})" if self.passed else ""
+        details = f" ({'; '.join(self.passed)})" if self.passed else ""
         return UntunedError(
-            f"no winner is known for {self.kernel} {self.problem}".rstrip() + told,
+            f"no winner is known for {self.kernel} {self.problem}".rstrip() + details,
             self.kernel,
             self.problem,
             hint='tune it before, or let misses run the default: triton_ops.on_miss("default")',
@@ -138,9 +138,9 @@ def copied(config: Any) -> Any:
     """A `triton.Config` of its own; configs of this package are never changed, and need none."""
     if isinstance(config, Config) or not hasattr(config, "kwargs"):
         return config
-    made = copy(config)
-    made.kwargs = dict(config.kwargs)
-    return made
+    copy_of_config = copy(config)
+    copy_of_config.kwargs = dict(config.kwargs)
+    return copy_of_config
 
 
 def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
@@ -157,8 +157,8 @@ def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
         return ", the default itself, from which no config stands out by more than noise"
     if not gain:
         return ""
-    told = f"{gain:.3g}"
-    return ", as fast as the default" if told == "1" else f", {told} times as fast as the default"
+    times = f"{gain:.3g}"
+    return ", as fast as the default" if times == "1" else f", {times} times as fast as the default"
 
 
 _MOST = 4_096  # problems of one kernel; then all are decided anew

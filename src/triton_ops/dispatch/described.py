@@ -36,8 +36,8 @@ class Described(TracedTensor):
 
     def stride(self, axis: int | None = None) -> Any:
         """Steps between neighbours, in elements."""
-        found = self.strides or contiguous_stride(self.shape)
-        return found if axis is None else found[axis]
+        strides = self.strides or contiguous_stride(self.shape)
+        return strides if axis is None else strides[axis]
 
     @property
     def is_cuda(self) -> bool:

@@ -40,19 +40,19 @@ class GridByConfig:
         Raises:
             ValueError: The grid function raised for it, or it is none of the configs.
         """
-        found: tuple[int, ...] | str | None = self.extents.get(_values(meta, self.names))
-        if found is None or isinstance(found, str):
-            raise ValueError(found or "the grid of this config is not known: it was no config when the call was made")
-        return found
+        extents: tuple[int, ...] | str | None = self.extents.get(_values(meta, self.names))
+        if extents is None or isinstance(extents, str):
+            raise ValueError(extents or "the grid of this config is not known: it was no config when the call was made")
+        return extents
 
 
-def checked_grid(grid: Any, name: str, said: str = "is") -> Any:
+def checked_grid(grid: Any, name: str, verb: str = "is") -> Any:
     """`grid`, if it is what may stand in the brackets of a launch.
 
     Args:
         grid: What stands there.
         name: The kernel's name.
-        said: Stands between kernel and grid in the error.
+        verb: Stands between kernel and grid in the error.
 
     Raises:
         KernelTypeError: It is neither a function nor one to three integers.
@@ -61,11 +61,11 @@ def checked_grid(grid: Any, name: str, said: str = "is") -> Any:
         return grid
     if _of_extents(grid):
         raise KernelTypeError(
-            f"the grid of {name} {said} {grid!r}; its extents must be integers",
+            f"the grid of {name} {verb} {grid!r}; its extents must be integers",
             hint="divide with triton.cdiv(n, block), which rounds up",
         )
     raise KernelTypeError(
-        f"the grid of {name} {said} {grid!r}; it must be one to three extents, or a function that returns them",
+        f"the grid of {name} {verb} {grid!r}; it must be one to three extents, or a function that returns them",
         hint=f"write kernel[({grid},)]" if isinstance(grid, int) else "write kernel[(programs,)]",
     )
 
@@ -81,26 +81,26 @@ def checked_when_called(grid: Any, name: str) -> Any:
     return lambda meta: checked_grid(grid(meta), name, "is a function that returned")
 
 
-def grid_of_call(grid: Any, function: Any, given: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
+def grid_of_call(grid: Any, function: Any, values: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
     """The grid of a call as a function of the config, which other processes can be sent.
 
     Args:
         grid: Extents, or a function of what a launch is given, as in `kernel[grid]`.
         function: The kernel, with its heuristics.
-        given: The call's arguments by name.
+        values: The call's arguments by name.
         space: The configs. A grid function is sent as it is where there are too many.
     """
     if callable(grid) and space.size.total > _MOST:
-        found: Callable[..., Any] = grid
-        return found
-    return grids_by_config(grid, function, given, space)
+        checked: Callable[..., Any] = grid
+        return checked
+    return grids_by_config(grid, function, values, space)
 
 
-def grids_by_config(grid: Any, function: Any, given: Mapping[str, Any], space: ConfigSpace) -> GridByConfig:
+def grids_by_config(grid: Any, function: Any, values: Mapping[str, Any], space: ConfigSpace) -> GridByConfig:
     """The grid of a call for every config of a space."""
     names = tuple(space.tunables)
     configs = (config.with_members(space.members) for config in space)
-    return GridByConfig(names, {_values(config, names): _extents(grid, function, given, config) for config in configs})
+    return GridByConfig(names, {_values(config, names): _extents(grid, function, values, config) for config in configs})
 
 
 def _values(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
@@ -108,19 +108,19 @@ def _values(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(checked_value(name, values[name]) for name in names)
 
 
-def _extents(grid: Any, function: Any, given: Mapping[str, Any], config: Config) -> Any:
+def _extents(grid: Any, function: Any, values: Mapping[str, Any], config: Config) -> Any:
     try:
         if not callable(grid):
             return tuple(int(extent) for extent in grid)
-        return tuple(operator.index(extent) for extent in grid(_meta(grid, function, given, config)))
+        return tuple(operator.index(extent) for extent in grid(_meta(grid, function, values, config)))
     except Exception as error:  # noqa: BLE001 - the user's own function; the launch of that config will say why
         return f"the grid function raised {type(error).__name__}: {error}"
 
 
-def _meta(grid: Any, function: Any, given: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """What a launch gives its grid function."""
     inner, heuristics = taken_apart(function)
-    meta = {**given, **config}
+    meta = {**values, **config}
     meta.update(computed(heuristics, meta, grid))
     defaults = inspect.signature(unwrap(inner)).parameters.values()
     return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
@@ -168,7 +168,7 @@ class GridWatch:
         self._told = False
 
     def look(
-        self, grid: Any, function: Any, given: Mapping[str, Any], config: Mapping[str, Any], name: str,
+        self, grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any], name: str,
         tunables: Collection[str],
     ) -> None:  # fmt: skip
         """Issue a `FixedGridWarning` for a grid that stays as it is while block sizes are tuned.
@@ -176,7 +176,7 @@ class GridWatch:
         Raises:
             KernelTypeError: A grid function returned what is no grid; a tune would tell it after its last config.
         """
-        extents = _constant(grid, function, given, config, name)
+        extents = _constant(grid, function, values, config, name)
         blocks = [] if extents is None or self._told else blocks_left_out(function, tunables)
         if not blocks:
             return
@@ -191,7 +191,7 @@ class GridWatch:
 
 
 def _constant(
-    grid: Any, function: Any, given: Mapping[str, Any], config: Mapping[str, Any], name: str
+    grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any], name: str
 ) -> tuple[int, ...] | None:
     """The extents of a grid that is the same for every config of a call; None if it follows the config.
 
@@ -204,12 +204,12 @@ def _constant(
     if not callable(grid):
         return tuple(grid)
     try:
-        watched = _Watched(_meta(grid, function, given, config))
-        found = grid(watched)
+        watched = _Watched(_meta(grid, function, values, config))
+        extents = grid(watched)
     except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
         return None
-    checked_grid(found, name, "is a function that returned")
-    return None if watched.read.intersection({*config, *taken_apart(function)[1]}) else tuple(found)
+    checked_grid(extents, name, "is a function that returned")
+    return None if watched.read.intersection({*config, *taken_apart(function)[1]}) else tuple(extents)
 
 
 def _caller() -> int:
@@ -233,14 +233,14 @@ def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
     if _goes_on(tree):
         return []
     programs = _given_what(tree, _is_program)
-    found = []
+    names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             for one, other in ((node.left, node.right), (node.right, node.left)):
                 numbered = _is_program(one) or (isinstance(one, ast.Name) and one.id in programs)
                 if numbered and isinstance(other, ast.Name) and other.id in tunables:
-                    found.append(other.id)
-    return sorted({*found})
+                    names.append(other.id)
+    return sorted({*names})
 
 
 def _goes_on(tree: ast.AST) -> bool:
@@ -261,8 +261,8 @@ def _goes_on(tree: ast.AST) -> bool:
 
 def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
     """The names that are given a value of which `asked` holds."""
-    given = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and asked(node.value)]
-    return {target.id for node in given for target in node.targets if isinstance(target, ast.Name)}
+    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and asked(node.value)]
+    return {target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)}
 
 
 def _mentions(node: ast.AST, names: Collection[str]) -> bool:

@@ -74,18 +74,18 @@ class Implementation:
         own = {} if self.operation is None else self.operation.kernel.identity
         if self.function is None:
             return own
-        found = function_identity(self.function)
-        return {**own, **found, "source": f"{found['source']} {own.get('source', '')}".strip()}
+        identity = function_identity(self.function)
+        return {**own, **identity, "source": f"{identity['source']} {own.get('source', '')}".strip()}
 
     def why_not(self, arguments: Arguments) -> str | None:
         """Why it does not apply to a call; None if it does. A predicate that raises says no."""
         if self.applies is None:
             return None
         try:
-            said = self.applies(*arguments.positional, **arguments.keyword)
+            answer = self.applies(*arguments.positional, **arguments.keyword)
         except Exception as error:  # noqa: BLE001 - the user's predicate
             return f"its predicate raised {one_line(error)}"
-        ok, reason = said if isinstance(said, tuple) and len(said) == 2 else (said, "")
+        ok, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
         if isinstance(ok, str):
             return ok
         return None if ok is None or bool(ok) else str(reason) or "its predicate says that it does not apply"
@@ -107,38 +107,38 @@ class Implementation:
 
     def _launched(self, tiles: Config, *args: Any, **kwargs: Any) -> Any:
         """Launch the operation's kernel; returns its outputs if they were made for this call, else what it returns."""
-        operation, given = self.operation, Arguments(args, kwargs)
+        operation, arguments = self.operation, Arguments(args, kwargs)
         assert operation is not None
-        values = dict(self.operation_values(given))
+        values = dict(self.operation_values(arguments))
         kernel, launched = operation.kernel, Arguments(keyword=values)
         direct = isinstance(kernel, CompilesAtLaunch)
         executable = kernel.executable(tiles) if direct else kernel.compile(tiles, launched)  # type: ignore[attr-defined]
-        found = executable.launch(launched)
+        output = executable.launch(launched)
         if self.values is None or not executable.outputs:
-            return found
-        made = tuple(values[name] for name in executable.outputs)
-        return made[0] if len(made) == 1 else made
+            return output
+        outputs = tuple(values[name] for name in executable.outputs)
+        return outputs[0] if len(outputs) == 1 else outputs
 
 
-def as_implementation(given: Any, **more: Any) -> Implementation:
+def as_implementation(implementation: Any, **more: Any) -> Implementation:
     """What a caller gives for an implementation: one, a callable, or an `Operation`.
 
     Raises:
         KernelTypeError: It is none of these.
     """
-    if isinstance(given, Implementation):
-        return replace(given, **more) if more else given
-    return Implementation(given, **more)
+    if isinstance(implementation, Implementation):
+        return replace(implementation, **more) if more else implementation
+    return Implementation(implementation, **more)
 
 
-def in_order(parameters: Sequence[str | None], given: Arguments) -> Arguments:
+def in_order(parameters: Sequence[str | None], arguments: Arguments) -> Arguments:
     """Arguments that came by name in their places again, as far as places have no gap: implementations differ in names.
 
     Args:
         parameters: The names of the parameters that may be given by position, in order.
-        given: The arguments.
+        arguments: The arguments.
     """
-    keyword, positional = dict(given.keyword), list(given.positional)
+    keyword, positional = dict(arguments.keyword), list(arguments.positional)
     for name in parameters[len(positional) :]:
         if name not in keyword:
             break

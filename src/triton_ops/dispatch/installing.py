@@ -91,15 +91,15 @@ def install(
         if _installed:
             _tell_other_options(_installed[0], options)
             return nullcontext()
-        found = _Installed(options)
-        _put_decorator(found)
-        _put_run(found)
-        _installed.append(found)
+        installed = _Installed(options)
+        _put_decorator(installed)
+        _put_run(installed)
+        _installed.append(installed)
     will_tune = policy_of(on_miss, TUNE) == TUNE and not may_have_records(cache_folder(cache_dir))
     if will_tune and isolate is not False:
         importlib.import_module(_IDLE_WORKER).start_one_early()
     end = ExitStack()
-    end.callback(_end, found)
+    end.callback(_end, installed)
     return end
 
 
@@ -112,15 +112,15 @@ def uninstall() -> None:
     with _guard:
         if not _installed:
             return
-        found = _installed.pop()
-        for adopted in list(found.adopted.values()):
+        installed = _installed.pop()
+        for adopted in list(installed.adopted.values()):
             adopted.shown.take_back()
-        for module, before in found.decorators:
-            if module.autotune is found.autotune:
+        for module, before in installed.decorators:
+            if module.autotune is installed.autotune:
                 module.autotune = before
-        if own_loop.AUTOTUNER.run is found.run:
-            own_loop.AUTOTUNER.run = found.run_before
-        own_loop.Expected.run, own_loop.Expected.installed = found.run_expected, False
+        if own_loop.AUTOTUNER.run is installed.run:
+            own_loop.AUTOTUNER.run = installed.run_before
+        own_loop.Expected.run, own_loop.Expected.installed = installed.run_expected, False
 
 
 def _end(installed: _Installed) -> None:
@@ -130,18 +130,18 @@ def _end(installed: _Installed) -> None:
             uninstall()
 
 
-def _tell_other_options(found: _Installed, options: Options) -> None:
-    if options != found.options and not found.told:
-        found.told = True
+def _tell_other_options(installed: _Installed, options: Options) -> None:
+    if options != installed.options and not installed.told:
+        installed.told = True
         names = ("on_miss", "effort", "budget_s", "cache_dir", "isolate")
-        first = ", ".join(f"{name}={getattr(found.options, name)!r}" for name in names)
+        first = ", ".join(f"{name}={getattr(installed.options, name)!r}" for name in names)
         _log.warning(
             "triton_ops is installed already, and stays so, with %s; call triton_ops.uninstall() before other options",
             first,
         )
 
 
-def _put_decorator(found: _Installed) -> None:
+def _put_decorator(installed: _Installed) -> None:
     before = require("triton.runtime.autotuner", "installing").autotune
 
     def autotune(
@@ -152,12 +152,12 @@ def _put_decorator(found: _Installed) -> None:
             str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch"
         ):  # it has chosen, and wraps anew
             return before(configs, key, prune_configs_by, *rest, **more)  # type: ignore[no-any-return]
-        return lambda kernel: _decorated(found.options, kernel, configs, key, prune_configs_by, *rest, **more)
+        return lambda kernel: _decorated(installed.options, kernel, configs, key, prune_configs_by, *rest, **more)
 
-    found.autotune = autotune
+    installed.autotune = autotune
     for name in _PLACES:
         module: Any = require(name, "installing")
-        found.decorators.append((module, module.autotune))
+        installed.decorators.append((module, module.autotune))
         module.autotune = autotune
 
 
@@ -173,20 +173,20 @@ def _decorated(
     )  # fmt: skip
 
 
-def _put_run(found: _Installed) -> None:
+def _put_run(installed: _Installed) -> None:
     before = own_loop.AUTOTUNER.run
     through = None if own_loop.is_tritons(before) else before
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        launches = self.launches if isinstance(self, Tuned) else found.adopted.get(self)
-        if found not in _installed or "grid" not in kwargs:  # somebody kept this function, or it launches nothing
+        launches = self.launches if isinstance(self, Tuned) else installed.adopted.get(self)
+        if installed not in _installed or "grid" not in kwargs:  # somebody kept this function, or it launches nothing
             return before(self, *args, **kwargs)
         if launches is None:
             if not hasattr(layers(self.fn)[-1], "arg_names"):  # it is no kernel of Triton's
                 return before(self, *args, **kwargs)
             with _guard:
-                launches = found.adopted.get(self) or Launches.adopting(self, found.options)
-                found.adopted[self] = launches
+                launches = installed.adopted.get(self) or Launches.adopting(self, installed.options)
+                installed.adopted[self] = launches
         grid, warmup = kwargs.pop("grid"), kwargs.pop("warmup", False)
         if warmup:
             return launches.compiled(grid, *args, **kwargs)
@@ -194,6 +194,6 @@ def _put_run(found: _Installed) -> None:
             return launches.through(through, grid, args, kwargs)
         return launches.launched(grid, *args, **kwargs)
 
-    found.run, found.run_before, found.run_expected = run, before, own_loop.Expected.run
+    installed.run, installed.run_before, installed.run_expected = run, before, own_loop.Expected.run
     own_loop.AUTOTUNER.run = own_loop.Expected.run = run
     own_loop.Expected.installed = True

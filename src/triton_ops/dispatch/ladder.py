@@ -146,11 +146,11 @@ class Ladder:
         passed: list[str] = []
         rungs = [self._locked] if self.only_lockfile else [self._locked, self._exact, self._found_elsewhere]
         for rung in rungs:
-            for found in rung(question, passed):
-                refused = question.why_not(found.config)
+            for answer in rung(question, passed):
+                refused = question.why_not(answer.config)
                 if refused is None:
-                    return Answer(found, tuple(passed))
-                passed.append(f"{found.rung}: its config ({found.config}) cannot be taken here: {refused}")
+                    return Answer(answer, tuple(passed))
+                passed.append(f"{answer.rung}: its config ({answer.config}) cannot be taken here: {refused}")
         why = "no winner is known for this problem"
         return Answer(Found(config=question.default, rung=FALLBACK, why=why), tuple(passed))
 
@@ -189,8 +189,8 @@ class Ladder:
         """Winners of packages, and of problems nearby: the nearest first, and own records before those of packages."""
         if question.key.unknown is None:
             ranked = [*self._lent(question), *shipped(question.asked, passed, drifted=question.near)]
-            for _, found in sorted(ranked, key=lambda pair: pair[0]):
-                yield found
+            for _, answer in sorted(ranked, key=lambda pair: pair[0]):
+                yield answer
         passed.append("borrowed: no record of this kernel and device is near enough")
 
     def _lent(self, question: Question) -> Iterator[tuple[Place, Found]]:
@@ -255,12 +255,12 @@ def _borrowed(asked: Key, other: Key, config: Config, record: str, how: str) -> 
 
 def _loosened(question: Question, problems: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
     """The key with the loose values of problems that are known."""
-    seen = {question.asked.id}
+    ids = {question.asked.id}
     for problem in problems:
         changed = {name: problem[name] for name in question.loose if name in problem}
         key = replace(question.asked, problem={**question.asked.problem, **changed})
-        if key.id not in seen:
-            seen.add(key.id)
+        if key.id not in ids:
+            ids.add(key.id)
             yield key
 
 

@@ -55,14 +55,14 @@ class Members:
             problem: Equal for equal problems.
             call_of: Describes the call; it is asked once for each problem.
         """
-        seen = self._seen.get(problem)
-        if seen is not None and seen[0] is decision and seen[1].holds(within):
-            return seen[1]
-        found = _at(decision, call_of())
+        member = self._seen.get(problem)
+        if member is not None and member[0] is decision and member[1].holds(within):
+            return member[1]
+        own = _at(decision, call_of())
         if len(self._seen) >= self._most:
             self._seen.clear()
-        self._seen[problem] = (decision, found)
-        return found
+        self._seen[problem] = (decision, own)
+        return own
 
 
 def _at(decision: Decision, call: KernelCall) -> Decision:
@@ -166,13 +166,13 @@ class Asked:
             SpaceError: None is left.
         """
         with self.with_nargs(args):
-            found = tuple(self._autotuner().prune_configs({**kwargs, "grid": grid, "warmup": False}))
-        if not found:
+            configs = tuple(self._autotuner().prune_configs({**kwargs, "grid": grid, "warmup": False}))
+        if not configs:
             raise SpaceError(
                 f"no config of {self.name} is left after pruning: top_k is {self._autotuner().configs_top_k}",
                 hint="let prune_configs_by leave one or more",
             )
-        return found
+        return configs
 
     @property
     def operation(self) -> Operation:
@@ -253,10 +253,10 @@ class Launches:
     @classmethod
     def adopting(cls, autotuner: Any, options: Options) -> Launches:
         """Those of an `Autotuner` that somebody else has made, which has from now on what it has after a launch."""
-        made = cls(autotuner, options)
+        launches = cls(autotuner, options)
         autotuner.nargs = getattr(autotuner, "nargs", None)
-        ledger.register(made)
-        return made
+        ledger.register(launches)
+        return launches
 
     @property
     def autotuner(self) -> Any:
@@ -287,8 +287,8 @@ class Launches:
     def compiled(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Triton's compiled kernel for a call; nothing is launched."""
         config = self.known(grid, args, kwargs).config
-        given, named = self._passed(args, kwargs, config)
-        return self.autotuner.fn.run(*given, grid=grid, warmup=True, **named)
+        positional, named = self._passed(args, kwargs, config)
+        return self.autotuner.fn.run(*positional, grid=grid, warmup=True, **named)
 
     def plainly(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Launch as Triton does, and remember what was launched for the next call."""
@@ -348,12 +348,12 @@ class Launches:
         if self.decided.get(_SINGLE) is not decision:
             place = triton_key(self.autotuner, launch.args, launch.kwargs)
             shown = standing(cache, place)
-        known = Known(
+        entry = Known(
             compiled=launch.compiled, brings=decision.config.all_kwargs(), config=decision.config, count=decision.count,
             place=place, shown=shown, told=isinstance(cache, Winners) and cache.tells(self.autotuner),
             holds=self._condition(decision), grid=launch.grid,
         )  # fmt: skip
-        self.fast.learn(launch.args, launch.kwargs, known, changes)
+        self.fast.learn(launch.args, launch.kwargs, entry, changes)
 
     def _launched(self, decision: Decision, launch: Launch) -> Any:
         autotuner, config = self.autotuner, decision.config
@@ -428,8 +428,8 @@ class Launches:
         before = self.decided.get(place)
         if before is not None and before.config is config and before.found.why == why and not before.edited:
             return before
-        found = Found(config=from_triton(config), rung=EXPLICIT, why=why)
-        decision = Decision(found=found, kernel=self._name, problem=problem, config=config)
+        answer = Found(config=from_triton(config), rung=EXPLICIT, why=why)
+        decision = Decision(found=answer, kernel=self._name, problem=problem, config=config)
         if len(self.decided) >= _MOST:
             self.forget()
         self.decided[place] = decision
@@ -476,11 +476,11 @@ class Launches:
 
     def _by_its_own_disk(self, launch: Launch, called: CalledWith, decided: Callable[[], Decision]) -> Decision:
         """The decision where somebody's own `check_disk_cache` knows the winner, or else as everywhere."""
-        autotuner, found = self.autotuner, list[Decision]()
+        autotuner, decisions = self.autotuner, list[Decision]()
 
         def bench() -> None:
-            found.append(decided())
-            self._first(launch, found[0])
+            decisions.append(decided())
+            self._first(launch, decisions[0])
 
         with self.asked.with_nargs(launch.args):
             autotuner.cache_results = False  # Triton's own loop would ask once more
@@ -488,8 +488,8 @@ class Launches:
                 autotuner.check_disk_cache(launch.key, list(launch.listed or ()), bench)
             finally:
                 autotuner.cache_results = True
-        if found:
-            return found[0]
+        if decisions:
+            return decisions[0]
         return self._chosen(launch.place, autotuner.cache[launch.key], called.label, "its check_disk_cache knows it")
 
     def _without(self, decision: Decision, error: Exception, launch: Launch) -> Decision:
@@ -501,8 +501,8 @@ class Launches:
         reason = str(error).partition("\n")[0]
         why = f"the config ({decision.found.config}) of the rung {decision.found.rung} does not launch: {reason}"
         _log.warning("%s %s runs its default config: %s", decision.kernel, decision.problem, why)
-        found = Found(config=from_triton(listed[0]), rung=FALLBACK, why=why)
-        changed = replace(decision, found=found, config=listed[0], passed=(*decision.passed, why))
+        answer = Found(config=from_triton(listed[0]), rung=FALLBACK, why=why)
+        changed = replace(decision, found=answer, config=listed[0], passed=(*decision.passed, why))
         for key, one in list(self.decided.items()):
             if one is decision:
                 self.decided[key] = changed

@@ -156,9 +156,9 @@ def report_text() -> str:
     if not rows:
         return "triton-ops: nothing was launched through it"
     by_rung = {rung: sum(row.launches for row in rows if row.rung == rung) for rung in RUNGS}
-    told = ", ".join(f"{count:,} by {rung}" for rung, count in by_rung.items() if count)
+    counts = ", ".join(f"{count:,} by {rung}" for rung, count in by_rung.items() if count)
     return "\n".join(
-        [f"triton-ops: {number_of(sum(row.launches for row in rows), 'launch')}: {told}", *(row.text for row in rows)]
+        [f"triton-ops: {number_of(sum(row.launches for row in rows), 'launch')}: {counts}", *(row.text for row in rows)]
     )
 
 
@@ -194,10 +194,10 @@ def _fields(row: LaunchedConfig) -> dict[str, Any]:
 
 
 def _row(decision: Decision) -> LaunchedConfig:
-    found = decision.found
+    answer = decision.found
     return LaunchedConfig(
-        kernel=decision.kernel, problem=decision.problem, device=decision.device, rung=found.rung, config=found.config,
-        why=found.why, passed=decision.passed, record=found.record, launches=0,
+        kernel=decision.kernel, problem=decision.problem, device=decision.device, rung=answer.rung,
+        config=answer.config, why=answer.why, passed=decision.passed, record=answer.record, launches=0,
     )  # fmt: skip
 
 

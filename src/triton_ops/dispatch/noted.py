@@ -69,11 +69,11 @@ def made_again(decorated: Any, noted: NotedCall, device: str) -> KernelCall:
             f"{kernel.autotuner.base_fn.__name__} has no parameter {', '.join(strange)} any more",
             hint="call the kernel as it is now, so that its call is noted anew",
         )
-    given = {
+    values = {
         name: spec.create_tensor(device, place) if isinstance(spec, TensorSpec) else spec
         for place, (name, spec) in enumerate(specs.items())
     }
-    return kernel.call_of(_grid(noted), (), given)
+    return kernel.call_of(_grid(noted), (), values)
 
 
 def _grid(noted: NotedCall) -> GridByConfig:
@@ -83,13 +83,13 @@ def _grid(noted: NotedCall) -> GridByConfig:
     return GridByConfig(names, {at: grid if isinstance(grid, str) else tuple(grid) for at, grid in extents.items()})
 
 
-def operation_of(given: Any) -> Operation | None:
+def operation_of(target: Any) -> Operation | None:
     """The operation of a decorated kernel, of Triton's own decorator too, with or without heuristics around it.
 
     It has no grid and no problems. None for what is no decorated kernel.
     """
-    found = _decorated_in(given)
-    return None if found is None else launches_of(found).asked.operation
+    kernel = _decorated_in(target)
+    return None if kernel is None else launches_of(kernel).asked.operation
 
 
 def launches_of(decorated: Any) -> Launches:
@@ -98,19 +98,19 @@ def launches_of(decorated: Any) -> Launches:
     Raises:
         TargetError: There is no decorated kernel below heuristics.
     """
-    found = _decorated_in(decorated)
-    if found is None:
+    kernel = _decorated_in(decorated)
+    if kernel is None:
         raise TargetError(
             f"{decorated!r} is no decorated kernel, and was one when the call was noted",
             hint="name the object that the program launches, in the module that it is defined in",
         )
-    return found.launches if isinstance(found, Tuned) else Launches(found, Options(strict=False))
+    return kernel.launches if isinstance(kernel, Tuned) else Launches(kernel, Options(strict=False))
 
 
-def _decorated_in(given: Any) -> Any:
+def _decorated_in(target: Any) -> Any:
     """What a decorator of this package or of Triton has made, below heuristics; None if there is none."""
-    while hasattr(given, "fn"):
-        if hasattr(given, "configs") and hasattr(given, "prune_configs"):
-            return given
-        given = given.fn
+    while hasattr(target, "fn"):
+        if hasattr(target, "configs") and hasattr(target, "prune_configs"):
+            return target
+        target = target.fn
     return None

@@ -62,8 +62,8 @@ def decided(
     if policy == ERROR:
         raise decision.error
     if policy == TUNE and not capturing():
-        found = tuner() if tuner is not None else tune(operation, args, kwargs=dict(values), **(options or {}))
-        return decision.tuned(found)
+        result = tuner() if tuner is not None else tune(operation, args, kwargs=dict(values), **(options or {}))
+        return decision.tuned(result)
     note_miss(key_of(request), folder=Path(cache_folder(folder)))
     return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())
 
@@ -156,14 +156,14 @@ class _Calls:
                 if is_tensor(value):
                     check_strided(value, name)
             raise
-        known = self._known.get(place)
-        if known is None or not known[1].holds(within):
+        entry = self._known.get(place)
+        if entry is None or not entry[1].holds(within):
             with self._guard:  # one thread decides; the others wait for it
-                known = self._known.get(place)
-                if known is None or not known[1].holds(within):
-                    known = self._decided(operation, values, place)
-        result = known[2].launch(Arguments(keyword=values))
-        known[1].count.up()
+                entry = self._known.get(place)
+                if entry is None or not entry[1].holds(within):
+                    entry = self._decided(operation, values, place)
+        result = entry[2].launch(Arguments(keyword=values))
+        entry[1].count.up()
         return result
 
     def forget(self) -> None:
@@ -183,11 +183,11 @@ class _Calls:
         operation.kernel.check(
             decision.found.config, Arguments(keyword=dict(values))
         )  # else it would overrule the call
-        known = (operation, ledger.counted(decision), _executable(operation, decision.found.config, values))
+        entry = (operation, ledger.counted(decision), _executable(operation, decision.found.config, values))
         if len(self._known) >= _MOST:
             self.forget()
-        self._known[place] = known
-        return known
+        self._known[place] = entry
+        return entry
 
 
 _calls = _Calls()
@@ -225,12 +225,12 @@ def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
             f"{operation.name} takes {len(names)} positional arguments, and the call gives {len(args)}",
             hint=f"its parameters are {', '.join(names)}" if names else "give them by name",
         )
-    given = dict(zip(names, args, strict=False))
-    if twice := [name for name in given if name in kwargs]:
+    values = dict(zip(names, args, strict=False))
+    if twice := [name for name in values if name in kwargs]:
         raise KernelTypeError(
             f"the call of {operation.name} gives {', '.join(twice)} twice, by place and by name", hint="give it once"
         )
-    return {**given, **kwargs}
+    return {**values, **kwargs}
 
 
 def told(value: Any) -> Any:
@@ -267,8 +267,8 @@ def safely_decided(
             raise
         request = make_request(operation, args, dict(values))
         default = operation.space_for(request.problem).default_config
-        found = Found(config=default, rung=FALLBACK, why=error.message)
-        return Decision(found=found, kernel=operation.name, problem=request.problem.label, policy=DEFAULT)
+        answer = Found(config=default, rung=FALLBACK, why=error.message)
+        return Decision(found=answer, kernel=operation.name, problem=request.problem.label, policy=DEFAULT)
 
 
 def _executable(operation: Operation, chosen: Config, values: Mapping[str, Any]) -> Executable:

@@ -60,14 +60,14 @@ def asks_its_own_disk(autotuner: Any) -> bool:
     return bool(autotuner.cache_results) and not is_tritons(autotuner.check_disk_cache)
 
 
-def reset(autotuner: Any, given: Mapping[str, Any]) -> None:
+def reset(autotuner: Any, values: Mapping[str, Any]) -> None:
     """Do what Triton does after a tune, before the winner is launched: `reset_to_zero`, or a hook in its place."""
     if not is_tritons(autotuner.pre_hook):
-        autotuner.pre_hook(dict(given), reset_only=True)
+        autotuner.pre_hook(dict(values), reset_only=True)
         return
     for name in autotuner.reset_to_zero:
-        if given.get(name) is not None:
-            given[name].zero_()
+        if values.get(name) is not None:
+            values[name].zero_()
 
 
 def tell_listener(autotuner: Any, function: Any, key: Any, config: Any, *, measured: bool) -> None:

@@ -33,11 +33,11 @@ class Participants:
 
     kernel: ChoiceKernel
 
-    def known(self, given: Arguments, records: bool, folder: str | Path | None) -> ChoiceSpace:
+    def known(self, arguments: Arguments, records: bool, folder: str | Path | None) -> ChoiceSpace:
         """The space of a call, with the configs that the ladder answers for operations; nothing is tuned.
 
         Args:
-            given: The arguments of the call; tensors may be described ones.
+            arguments: The arguments of the call; tensors may be described ones.
             records: Whether a gradient is recorded.
             folder: Folder of records; None as for `tune`.
 
@@ -50,10 +50,10 @@ class Participants:
             request = make_request(implementation.operation, kwargs=values)
             return answered(implementation.operation, request, None, ladder_of(folder), near=True).found.config
 
-        return self._space(given, records, tiles)
+        return self._space(arguments, records, tiles)
 
     def raced(
-        self, given: Arguments, records: bool, tune: Callable[..., TuningResult], options: Mapping[str, Any]
+        self, arguments: Arguments, records: bool, tune: Callable[..., TuningResult], options: Mapping[str, Any]
     ) -> ChoiceSpace:
         """The space of a tune: operations are tuned first, with the options of the tune, or their records are used.
 
@@ -64,10 +64,10 @@ class Participants:
         def tiles(implementation: Implementation, values: Mapping[str, Any]) -> Config:
             return Config(uninterrupted(tune(implementation.operation, kwargs=values, **options)).best_config)
 
-        return self._space(given, records, tiles)
+        return self._space(arguments, records, tiles)
 
-    def _space(self, given: Arguments, records: bool, tiles_of: TilesOf) -> ChoiceSpace:
-        placed, every = in_order(self.kernel.parameters, given), self.kernel.implementations
+    def _space(self, arguments: Arguments, records: bool, tiles_of: TilesOf) -> ChoiceSpace:
+        placed, every = in_order(self.kernel.parameters, arguments), self.kernel.implementations
         taking: dict[str, Config] = {}
         refusals: dict[str, str] = {}
         for name, implementation in every.items():
@@ -75,8 +75,8 @@ class Participants:
             if why is None and records and not implementation.gradient:
                 why = "a gradient is recorded, and it has none"
             if why is None and implementation.operation is not None:
-                found = _asked(implementation, placed, tiles_of)
-                taking, why = (taking | {name: found}, None) if isinstance(found, Config) else (taking, found)
+                answer = _asked(implementation, placed, tiles_of)
+                taking, why = (taking | {name: answer}, None) if isinstance(answer, Config) else (taking, answer)
             elif why is None:
                 taking[name] = Config()
             if why is not None:
@@ -96,10 +96,10 @@ class Participants:
         return implementation.operation.space_for(request.problem).why_not(tiles)
 
     def _nothing(self, refusals: Mapping[str, str]) -> TuningFailedError:
-        told = "; ".join(f"{name}: {why}" for name, why in refusals.items())
+        reasons = "; ".join(f"{name}: {why}" for name, why in refusals.items())
         failures = [({IMPLEMENTATION: name}, f"constraint: {why}") for name, why in refusals.items()]
         return TuningFailedError(
-            f"no implementation of {self.kernel.name} applies: {told}", self.kernel.name, 0, told, failures,
+            f"no implementation of {self.kernel.name} applies: {reasons}", self.kernel.name, 0, reasons, failures,
             hint="register one that applies to everything",
         )  # fmt: skip
 

@@ -88,14 +88,14 @@ def parse_printed(text: str) -> list[PrintedTune]:
         raise SettingsError(
             f"text is {text!r}; it must be what was printed, as a str", hint="read the file: path.read_text()"
         )
-    found: list[PrintedTune] = []
+    tunes: list[PrintedTune] = []
     tried: dict[str, list[dict[str, Any]]] = {}
     for match in _LINES.finditer(text):
         if (kernel := match["tried_kernel"]) is not None:
             tried.setdefault(kernel, []).append(_values(match["config"]))
             continue
         kernel, configs = match["kernel"], tuple(tried.pop(match["kernel"], ()))
-        found.append(
+        tunes.append(
             PrintedTune(
                 kernel=kernel,
                 tried=configs,
@@ -104,7 +104,7 @@ def parse_printed(text: str) -> list[PrintedTune]:
                 key=match["key"] or None,
             )
         )
-    return [*found, *(PrintedTune(kernel=kernel, tried=tuple(configs)) for kernel, configs in tried.items())]
+    return [*tunes, *(PrintedTune(kernel=kernel, tried=tuple(configs)) for kernel, configs in tried.items())]
 
 
 _LINES = re.compile(

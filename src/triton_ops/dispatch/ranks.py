@@ -61,20 +61,20 @@ class Meeting:
         name = f"{_PREFIX}{key_id}"
         if self.store.compare_set(f"{name}/who", "", str(self.rank)).decode() == str(self.rank):
             return self._decided(name, alone)
-        found = self._waited(name, wait_s)
-        if isinstance(found, str):
-            _log.warning("the default config runs: %s", found)
-            return default(found)
-        if (refused := why_not(found.config)) is not None:
-            return default(f"rank {self.rank} cannot take the config of the job ({found.config}): {refused}")
-        return replace(default(""), found=found, policy=None)
+        decision = self._waited(name, wait_s)
+        if isinstance(decision, str):
+            _log.warning("the default config runs: %s", decision)
+            return default(decision)
+        if (refused := why_not(decision.config)) is not None:
+            return default(f"rank {self.rank} cannot take the config of the job ({decision.config}): {refused}")
+        return replace(default(""), found=decision, policy=None)
 
     def _decided(self, name: str, alone: Callable[[], Decision]) -> Decision:
         content: dict[str, Any] = {"rank": self.rank}
         try:
             decision = alone()
-            found = decision.found
-            content |= {"config": dict(found.config), "rung": found.rung, "why": found.why, "record": found.record}
+            answer = decision.found
+            content |= {"config": dict(answer.config), "rung": answer.rung, "why": answer.why, "record": answer.record}
         finally:
             self.store.set(f"{name}/config", canonical_json(content))
         return decision

@@ -76,9 +76,9 @@ def use_lockfile(lockfile: Lockfile | str | os.PathLike[str] | None, *, only: bo
 
     Kernels that were launched before keep their configs until their caches are cleared.
     """
-    found = None if lockfile is None else _read(lockfile)
-    _use(_InUse(found, only))
-    return found
+    content = None if lockfile is None else _read(lockfile)
+    _use(_InUse(content, only))
+    return content
 
 
 @contextmanager
@@ -101,11 +101,11 @@ def replaying(lockfile: Lockfile | str | os.PathLike[str], *, on_miss: str = "de
     """
     if on_miss not in (DEFAULT, ERROR):
         raise SettingsError(f"on_miss is {on_miss!r}; a replay takes {DEFAULT} or {ERROR}", hint="choose one of these")
-    found = _read(lockfile)
-    before, limit = _use(_InUse(found, only=True)), confine(on_miss)
+    content = _read(lockfile)
+    before, limit = _use(_InUse(content, only=True)), confine(on_miss)
     forget_decisions()
     try:
-        yield found
+        yield content
     finally:
         _use(before)
         confine(limit)

@@ -41,7 +41,7 @@ class ChoiceSpace(ConfigSpace):
             why_no_tiles: As the attribute.
             tiled: Whether some implementation, applicable or not, has an operation, so that configs have tiles.
         """
-        listed = [choice(name, found, tiled) for name, found in tiles.items()]
+        listed = [choice(name, configs, tiled) for name, configs in tiles.items()]
         plain = ConfigSpace.from_configs(listed)
         return cls(plain.tunables, (), listed[0], plain.listed, refusals, why_no_tiles)
 

@@ -89,40 +89,41 @@ class Operator:
         return _names(self.schema.rpartition("->")[0])
 
     def _run(self, *args: Any) -> Any:
-        given = dict(zip(self.names, args, strict=False))
-        if "config" in given:
-            given["config"] = json.loads(given["config"]) if given["config"] else None
-        found = self.run(**given)
-        inputs = [id(value) for value in given.values()]
+        values = dict(zip(self.names, args, strict=False))
+        if "config" in values:
+            values["config"] = json.loads(values["config"]) if values["config"] else None
+        output = self.run(**values)
+        inputs = [id(value) for value in values.values()]
         own = [
-            each.clone() if id(each) in inputs else each for each in (found if isinstance(found, tuple) else (found,))
+            each.clone() if id(each) in inputs else each
+            for each in (output if isinstance(output, tuple) else (output,))
         ]
-        return tuple(own) if isinstance(found, tuple) else own[0]
+        return tuple(own) if isinstance(output, tuple) else own[0]
 
     def _keep(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         gradient = self.gradient
         if gradient is not None:
             parameters = inspect.signature(self.run).parameters.values()
             named = {each.name: each.default for each in parameters} | dict(zip(self.names, inputs, strict=False))
-            kept, ctx.values = gradient.kept(named, output if isinstance(output, (tuple, list)) else (output,))
-            ctx.save_for_backward(*kept)
+            tensors, ctx.values = gradient.kept(named, output if isinstance(output, (tuple, list)) else (output,))
+            ctx.save_for_backward(*tensors)
 
     def _backward(self, ctx: Any, grad: Any, *_others: Any) -> tuple[Any, ...]:
         """The gradients of the inputs that torch has passed on; it leaves out those at the end that have defaults."""
         wanted = dict(zip(self.names, ctx.needs_input_grad, strict=False))
         inputs = self.gradient.inputs if self.gradient is not None else ()
         needed = [wanted.get(name, False) for name in inputs]
-        found = _operator(f"{self.name}_backward")(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
-        grads = dict(zip(inputs, found, strict=True))
+        gradients = _operator(f"{self.name}_backward")(list(ctx.saved_tensors), grad, needed, *ctx.values.values())
+        grads = dict(zip(inputs, gradients, strict=True))
         return tuple(grads[name] if name in grads and needs else None for name, needs in wanted.items())
 
-    def _run_backward(self, kept: Any, grad: Any, needed: Any, *values: Any) -> list[Any]:
+    def _run_backward(self, tensors: Any, grad: Any, needed: Any, *values: Any) -> list[Any]:
         gradient = self.gradient
         if gradient is None:
             return []
         named = dict(zip(_names(f"({gradient.values})"), values, strict=True))
-        found = gradient.function(kept, grad, needed, **named)
-        return [grad.new_empty(0) if each is None else each for each in found]
+        gradients = gradient.function(tensors, grad, needed, **named)
+        return [grad.new_empty(0) if each is None else each for each in gradients]
 
 
 def compilable(
@@ -167,13 +168,13 @@ def compilable(
     return decorate
 
 
-def _check_options(given: Mapping[str, Any]) -> None:
+def _check_options(options: Mapping[str, Any]) -> None:
     """Check the two options that every public function with a config has.
 
     Raises:
         SettingsError: `config` is no mapping and no `triton.Config`, or `tune` no bool.
     """
-    config, tune = given.get("config"), given.get("tune", False)
+    config, tune = options.get("config"), options.get("tune", False)
     if config is not None and not isinstance(values_of(config), Mapping):
         raise SettingsError(
             f"config is {config!r}; it must map tunables to values", hint='such as {"BLOCK_SIZE": 1024, "num_warps": 4}'
@@ -189,11 +190,11 @@ def _plain(config: Any) -> Mapping[str, Any]:
     return {name: value for name, value in values.items() if name not in left_open} if left_open else values
 
 
-def _take_options(given: dict[str, Any]) -> None:
+def _take_options(options: dict[str, Any]) -> None:
     """Check the two options, and have the config be a mapping."""
-    _check_options(given)
-    if given.get("config") is not None:
-        given["config"] = _plain(given["config"])
+    _check_options(options)
+    if options.get("config") is not None:
+        options["config"] = _plain(options["config"])
 
 
 def _told(config: Any) -> str:

@@ -76,8 +76,8 @@ class TracedTensor:
         steps = [1]
         for extent in reversed(self.shape[1:]):
             steps.insert(0, steps[0] * max(extent, 1))
-        found = tuple(steps[: len(self.shape)])
-        return found if axis is None else found[axis]
+        strides = tuple(steps[: len(self.shape)])
+        return strides if axis is None else strides[axis]
 
     def size(self, axis: int | None = None) -> Any:
         """The extents."""
@@ -148,12 +148,12 @@ class Traced:
     @cached_property
     def early_config_prune(self) -> Callable[..., Any]:
         """What Dynamo calls to choose among the configs; elsewhere it is the caller's own."""
-        torch, state, told = require("torch", "torch.compile"), self.state, self.looked_up
+        torch, state, looked_up = require("torch", "torch.compile"), self.state, self.looked_up
         exact = None if self.own or self.tuned.perf_model else (*self.calls.keys, *sorted(self.calls.constexprs))
         spans = {} if exact is None else self._spans()
 
         def winner(_generation: str, facts: tuple[Any, ...]) -> tuple[tuple[int, ...], str, str]:
-            places, attribute, refused = told(facts)
+            places, attribute, refused = looked_up(facts)
             if refused:
                 self.stay_outside()
             return places, attribute, refused
@@ -165,8 +165,8 @@ class Traced:
             if not dynamo and not _faked(named, more):
                 return configs if self.own is None else self.own(configs, named, **more)
             facts = []
-            given = {**named, **{name: value for name, value in more.items() if name not in _OF_THE_LAUNCH}}
-            for name, value in given.items():
+            arguments = {**named, **{name: value for name, value in more.items() if name not in _OF_THE_LAUNCH}}
+            for name, value in arguments.items():
                 facts.append((name, _fact(torch, value, exact is None or name in exact, spans.get(name, ()))))
             places, attribute, refused = winner(state.generation, tuple(facts))
             if not dynamo:
@@ -242,8 +242,8 @@ class Traced:
 
     def _lost(self, config: Any) -> str:
         """The options of a config that Inductor would not pass on, as text; empty if there are none."""
-        given = {name: getattr(config, name, usual) for name, usual in _DROPPED.items()}
-        lost = {name: value for name, value in given.items() if value != _DROPPED[name]}
+        options = {name: getattr(config, name, usual) for name, usual in _DROPPED.items()}
+        lost = {name: value for name, value in options.items() if value != _DROPPED[name]}
         lost.update({name: value for name, value in config.kwargs.items() if name not in self.calls.parameters})
         return ", ".join(f"{name}={value}" for name, value in lost.items())
 
@@ -257,12 +257,12 @@ class Traced:
 
 
 def _buckets(rule: Rule) -> _Spans:
-    found: list[tuple[str, str, str]] = []
+    ranges: list[tuple[str, str, str]] = []
     value = rule.first
     while (span := rule.bucket(value)) is not None:
-        found.append((str(span[0]), str(span[1]), str(rule.representative(value))))
+        ranges.append((str(span[0]), str(span[1]), str(rule.representative(value))))
         value = span[1] + 1
-    return tuple(found)
+    return tuple(ranges)
 
 
 def _one_program(_meta: Mapping[str, Any]) -> tuple[int, ...]:
@@ -281,16 +281,16 @@ def _fact(torch: Any, value: Any, exact: bool, spans: _Spans) -> Any:
             return ("value", int(representative))
     if exact:
         return ("value", operator.index(value))
-    known = torch.fx.experimental.symbolic_shapes.statically_known_true
-    if known(value == 1):
+    is_true = torch.fx.experimental.symbolic_shapes.statically_known_true
+    if is_true(value == 1):
         return ("value", _ONE)
-    return ("value", _MULTIPLE if known(value % _MULTIPLE == 0) else _OTHER)
+    return ("value", _MULTIPLE if is_true(value % _MULTIPLE == 0) else _OTHER)
 
 
-def _faked(*given: Mapping[str, Any]) -> bool:
+def _faked(*mappings: Mapping[str, Any]) -> bool:
     """Whether arguments are the fake ones of a trace that runs as Python."""
     torch = require("torch", "torch.compile")
-    values = [value for each in given for value in each.values()]
+    values = [value for each in mappings for value in each.values()]
     return any(isinstance(value, torch.SymInt) or is_fake(value) for value in values)
 
 

@@ -30,12 +30,12 @@ from triton_ops.exceptions import KernelTypeError
 
 def named(module: str, name: str) -> Any:
     """The decorated kernel that stands under a name in a module, below heuristics around it; None if there is none."""
-    found: Any = importlib.import_module(module)
+    kernel: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    while found is not None and not hasattr(found, "configs"):
-        found = getattr(found, "fn", None)
-    return found
+        kernel = getattr(kernel, part, None)
+    while kernel is not None and not hasattr(kernel, "configs"):
+        kernel = getattr(kernel, "fn", None)
+    return kernel
 
 
 def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
@@ -82,14 +82,14 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
 
     def __copy__(self) -> Tuned:
         """A kernel that decides for itself, so that other configs of the one are never launched by the other."""
-        made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made._local = threading.local()
-        made._traced = Traced(made, self._traced.calls, interpreted=is_interpreted(self.fn))
-        made._begin()
-        made._cache.update(self.launches.shown.others)
-        made.early_config_prune = self._traced.own
-        return made
+        kernel = type(self).__new__(type(self))
+        kernel.__dict__.update(self.__dict__)
+        kernel._local = threading.local()
+        kernel._traced = Traced(kernel, self._traced.calls, interpreted=is_interpreted(self.fn))
+        kernel._begin()
+        kernel._cache.update(self.launches.shown.others)
+        kernel.early_config_prune = self._traced.own
+        return kernel
 
     def __deepcopy__(self, memo: Any) -> Tuned:
         """As `__copy__`: what surrounds a kernel may be copied, such as a module, and the kernel stays what it is."""

@@ -11,8 +11,8 @@ _MOST = 65_536  # keys of one kernel
 
 def triton_key(autotuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """The key of a call in the `cache` of an `Autotuner`, as Triton makes it."""
-    given = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
-    named = {name: value for name, value in given.items() if name in autotuner.arg_names}
+    values = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
+    named = {name: value for name, value in values.items() if name in autotuner.arg_names}
     dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
     return (*(named[name] for name in autotuner.keys if name in named), *dtypes)
 
@@ -127,5 +127,5 @@ class Shown:
     @property
     def others(self) -> dict[Any, Any]:
         """What others have put into a plain cache."""
-        found = {key: self.by_others(key) for key in list(self._autotuner().cache)}
-        return {key: config for key, config in found.items() if config is not None}
+        configs = {key: self.by_others(key) for key in list(self._autotuner().cache)}
+        return {key: config for key, config in configs.items() if config is not None}
