@@ -1,4 +1,4 @@
-"""What runs when a kernel, an operation or a chooser is called, and why."""
+"""The implementation and config that run when a kernel, an operation or a chooser is called, with the reason."""
 
 from triton_ops._faces import lazy_face
 

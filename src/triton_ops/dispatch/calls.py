@@ -1,4 +1,4 @@
-"""What a call of a decorated kernel is as a problem: values that decide the config, and classes of the other arguments.
+"""Problems of the calls of a decorated kernel: values that decide the config, and classes of the other arguments.
 
 The key of a decorator says which values decide. Beside them a problem holds the dtypes of all tensors, and, under
 `NAME:class`, what Triton specialises code on: alignment, being 1 or a multiple of 16, and the values of other constexpr
@@ -34,7 +34,7 @@ OTHER_VERSIONS = FARTHEST / 1024  # of two winners for equal problems that of th
 
 
 def distance(key: Key, other: Key, loose: Collection[str], *, near: bool) -> float | None:
-    """How far the problem of `other` is from that of `key`; None if its winner cannot be borrowed.
+    """Distance of the problem of `other` from that of `key`; None if its winner cannot be borrowed.
 
     Args:
         key: The problem that is asked for.
@@ -156,7 +156,7 @@ class CalledWith:
 
 @dataclass(frozen=True)
 class Calls:
-    """How the calls of one kernel become problems.
+    """The rule by which calls of one kernel become problems.
 
     Attributes:
         parameters: The kernel's parameters, in order.
@@ -199,7 +199,7 @@ class Calls:
         )
 
     def _facts(self, name: str, value: Any) -> dict[str, Argument]:
-        """What an argument adds to the problem."""
+        """Facts that an argument adds to the problem."""
         if is_tensor(value):
             return self._facts_of_tensor(name, value)
         if name in self.keys:

@@ -22,7 +22,7 @@ _MOST = 4_096  # problems of one operation
 
 
 class Known(NamedTuple):
-    """What a known call does.
+    """The function and the count of a known call.
 
     Attributes:
         run: Called as the operation is.
@@ -119,7 +119,7 @@ class KnownCalls:
 
 
 class _Pattern(NamedTuple):
-    """What is known of calls with arguments of one pattern."""
+    """Known calls whose arguments have one pattern."""
 
     entries: dict[Any, Known]
     key: Callable[..., Any]
@@ -150,25 +150,25 @@ def call(*args, **kwargs):
 
 
 def recording(values: Sequence[Any]) -> bool:
-    """Whether a gradient is recorded for one of these values."""
+    """Tell whether a gradient is recorded for one of these values."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.is_grad_enabled() and any(is_tensor(it) and it.requires_grad for it in values)
 
 
 def autocast() -> bool:
-    """Whether torch chooses the dtype of what it computes: what was verified and raced is then not what runs."""
+    """Tell whether torch chooses the dtype of what it computes: what was verified and raced is then not what runs."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch._C._is_any_autocast_enabled())
 
 
 def dynamo() -> bool:
-    """Whether Dynamo is tracing this code."""
+    """Tell whether Dynamo is tracing this code."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_dynamo_compiling()
 
 
 def exporting() -> bool:
-    """Whether torch runs the call to write down what it does, on tensors without memory."""
+    """Tell whether torch runs the call to write down what it does, on tensors without memory."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling()
 

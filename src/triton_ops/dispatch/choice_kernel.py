@@ -41,7 +41,7 @@ def kept_by_a_call(call: Callable[[], Any], device: str) -> int:
 
 
 def _leaves_no_tensor(call: Callable[[], Any]) -> bool:
-    """Whether no tensor that a few calls made is alive after them: Python's youngest objects are looked at alone.
+    """Tell whether no tensor that a few calls made is alive after them: Python's youngest objects are looked at alone.
 
     While nothing is collected, what is made is among the youngest. A collection meanwhile, by the call or by another
     thread, leaves the question open.
@@ -152,7 +152,7 @@ class ChoiceKernel:
         return Executable(config=config, bind=partial(self._bound, run), outputs=self.outputs)
 
     def call(self, config: Mapping[str, Any]) -> Callable[..., Any]:
-        """What a call comes to: the implementation's function, with the config of its operation.
+        """The call that is made: the implementation's function, with the config of its operation.
 
         Raises:
             CandidateError: There is no such implementation.
@@ -203,7 +203,7 @@ class ChoiceKernel:
 
 
 def _form(result: Any) -> str:
-    """What a caller of an operation must know of its result: one value, or several that are unpacked."""
+    """Form of an operation's result: one value, or several that are unpacked."""
     if is_tensor(result):
         return "a tensor"
     if isinstance(result, (tuple, list)):

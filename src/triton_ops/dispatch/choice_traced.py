@@ -31,7 +31,7 @@ _taken: Counter[str] = Counter()  # names of operators
 
 
 class Traced:
-    """What torch, while it traces, is told about one chooser.
+    """View of one chooser for torch while it traces.
 
     Args:
         kernel: The implementations.
@@ -96,12 +96,12 @@ class Traced:
         return chosen.function(*args, **kwargs, config=dict(tiles))
 
     def _is_opaque(self, name: str) -> bool:
-        """Whether torch cannot be shown what a call comes to."""
+        """Tell whether torch cannot be shown what a call comes to."""
         chosen = self.implementations[name]
         return chosen.function is None or (chosen.returns and self.copies) or _is_disabled(chosen.function)
 
     def _stays_whole(self, name: str, records: bool) -> bool:
-        """Whether the call of what torch cannot be shown is one operator, which leaves the graph in one piece."""
+        """Tell whether the call of what torch cannot be shown is one operator, which leaves the graph in one piece."""
         return _is_disabled(self.implementations[name].function) and not records and self.opaque() != ""
 
 
@@ -131,7 +131,7 @@ def operator_of(name: str, schema: str | None, call: Callable[..., Any], first: 
 
 
 def _dynamic(torch: Any, values: Sequence[Any]) -> bool:
-    """Whether a size is a symbol; torch traces this code."""
+    """Tell whether a size is a symbol; torch traces this code."""
     for value in values:
         if isinstance(value, torch.Tensor):
             for extent in value.shape:
@@ -141,7 +141,7 @@ def _dynamic(torch: Any, values: Sequence[Any]) -> bool:
 
 
 def _fact(torch: Any, value: Any) -> Any:
-    """What decides of one argument, as constants."""
+    """Facts of one argument that decide, as constants."""
     if isinstance(value, torch.Tensor):
         shape = tuple([operator.index(extent) for extent in value.shape])
         strides = tuple([operator.index(step) for step in value.stride()])
@@ -161,7 +161,7 @@ def _constant(torch: Any, value: Any) -> Any:
 
 
 def _is_disabled(function: Any) -> bool:
-    """Whether a function is left out of graphs, as `torch.compiler.disable` asks for."""
+    """Tell whether a function is left out of graphs, as `torch.compiler.disable` asks for."""
     return bool(getattr(function, "_torchdynamo_disable", False))
 
 

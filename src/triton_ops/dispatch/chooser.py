@@ -36,7 +36,7 @@ _PROGRAMS = ("__main__", "__mp_main__")  # another process runs another program,
 
 
 def by_variable(chooser: Any) -> tuple[Any, tuple[str, str]]:
-    """What a pickle holds of a chooser: the names of a module and of its variable.
+    """Pickled form of a chooser: the names of a module and of its variable.
 
     Raises:
         KernelTypeError: No module that another process could import holds it.
@@ -241,7 +241,7 @@ class Chooser:
         return result
 
     def why(self, *args: Any, **kwargs: Any) -> Decision:
-        """What a call would run, and why, without running, tuning or noting anything.
+        """Decision for a call, with its reason, without running, tuning or noting anything.
 
         The decision's `passed` has the answer of every rung above, and why implementations do not apply.
 
@@ -270,7 +270,7 @@ class Chooser:
         self._calls.forget()
 
     def known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Known:
-        """What a call runs: decided before, or now."""
+        """Entry for a call, decided before or now."""
         entry = self._calls.find(args, kwargs)
         if entry is not None and (entry.holds is None or entry.holds()):
             return entry
@@ -304,7 +304,7 @@ class Chooser:
         return Known(run, decision.count.up, holds)
 
     def _first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """What runs where nothing can be looked up: the first implementation that applies, or that there is."""
+        """Implementation where nothing can be looked up: the first implementation that applies, or that there is."""
         try:
             arguments = Arguments(
                 tuple(map(without_memory, args)), {name: without_memory(it) for name, it in kwargs.items()}
@@ -330,7 +330,7 @@ class Chooser:
         )  # fmt: skip
 
     def _answered(self, arguments: Arguments, space: ChoiceSpace) -> Decision:
-        """What the ladder answers to a call."""
+        """Answer of the ladder to a call."""
         operation = self._made_operation(space, self._operation.reference)
         request = make_request(operation, arguments.positional, arguments.keyword)
         return answered(operation, request, None, ladder_of(self._folder), near=True)

@@ -1,4 +1,4 @@
-"""How one call of a decorated kernel gets its config: the ladder first, then what the policy says about a miss.
+"""Decisions for single calls of a decorated kernel: the ladder first, then what the policy says about a miss.
 
 The key of such a call holds what decides the config: values of the key's arguments, dtypes, and classes of the rest. To
 make the call again takes more: shapes, numbers, and the grid, which was a function in the caller's code.
@@ -211,7 +211,7 @@ class KernelCall:
         return note_of(self.called.given.keyword, self.function, self.grid, self.space)
 
     def question(self, policy: str) -> Question:
-        """What the ladder is asked."""
+        """Question to the ladder."""
         space = self.space
         return Question(
             key=self.key,
@@ -243,7 +243,7 @@ class KernelCall:
             return replace(self, guesses=False).tuned(key, **asked)
 
     def _enough(self, record: Record) -> str | None:
-        """Why a record does not spare a tune that was asked for; None if it does."""
+        """Reason for which a record does not spare a tune that was asked for; None if it does."""
         if record.space != self.space.fingerprint:
             return "it was found among other configs"
         if (undecided := left_undecided(record)) is not None:
@@ -284,7 +284,7 @@ def decide(call: KernelCall, triton_tunes: Callable[[], Any]) -> Decision:
 
 
 def foretold(call: KernelCall) -> Decision:
-    """What `decide` would find now: nothing is tuned, noted, warned of, or agreed on with other processes.
+    """Decision that `decide` would take now: nothing is tuned, noted, warned of, or agreed on with other processes.
 
     Where a launch would tune, or raise an error, the decision is the default, and its reason says so.
     """
@@ -343,7 +343,7 @@ def _decision(call: KernelCall, answer: Answer, key: Key) -> Decision:
 
 
 def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Callable[[], Any]) -> Decision:
-    """What the policy makes of a miss."""
+    """Decision of a miss under a policy."""
     if policy == ERROR:
         raise decision.error
     if policy == TUNE and decision.key is not None:
@@ -395,7 +395,7 @@ def _by_first(call: KernelCall, error: TritonKernelError, policy: str) -> Decisi
 
 
 def _possible(policy: str, call: KernelCall) -> bool:
-    """Whether a policy can be followed now: captures stay undisturbed, interpreted kernels tune on request.
+    """Tell whether a policy can be followed now: captures stay undisturbed, interpreted kernels tune on request.
 
     A request is the decorator's `on_miss`, that of a `with on_miss`, or the environment's, and no policy that stands
     where there is none of these.

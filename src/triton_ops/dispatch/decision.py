@@ -26,13 +26,13 @@ _ORIGINS = {
 
 
 def origin_of(rung: str) -> str:
-    """Where a config of this rung comes from, in a few words, such as `recorded winner`."""
+    """Origin of a config of this rung, in a few words, such as `recorded winner`."""
     return _ORIGINS.get(rung, f"{rung} winner")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What one rung of the ladder answers.
+    """Answer of one rung of the ladder.
 
     Attributes:
         config: The config.
@@ -86,7 +86,7 @@ class Decision:
 
     @property
     def edited(self) -> bool:
-        """Whether the config was changed in place since."""
+        """Tell whether the config was changed in place since."""
         return self.values is not None and vars(self.config) != self.values
 
     @property
@@ -96,11 +96,11 @@ class Decision:
 
     @property
     def missed(self) -> bool:
-        """Whether no winner was known."""
+        """Tell whether no winner was known."""
         return self.found.rung == FALLBACK
 
     def holds(self, within: Callable[[], str | None]) -> bool:
-        """Whether a launch now is decided in the same way: a winner stays, and a miss does under the same policy."""
+        """Tell whether a launch now is decided alike: a winner stays, and a miss does under the same policy."""
         return not self.missed or self.policy is None or self.within == within()
 
     def tuned(self, result: TuningResult) -> Decision:
@@ -144,7 +144,7 @@ def copied(config: Any) -> Any:
 
 
 def worth_text(gain: float | None, is_default: bool, unproven: str = "") -> str:
-    """What a winner is worth, as a part of a sentence; empty where that is not known.
+    """Gain of a winner, as a part of a sentence; empty where that is not known.
 
     Args:
         gain: The default's time over the winner's; None where they were not compared.

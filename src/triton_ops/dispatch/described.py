@@ -41,7 +41,7 @@ class Described(TracedTensor):
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it is on a GPU."""
+        """Tell whether it is on a GPU."""
         return bool(self.device.type == "cuda")
 
     @property
@@ -50,7 +50,7 @@ class Described(TracedTensor):
         return len(self.shape)
 
     def is_contiguous(self) -> bool:
-        """Whether it is stored row-major without gaps."""
+        """Tell whether it is stored row-major without gaps."""
         steps = zip(self.shape, self.stride(), contiguous_stride(self.shape), strict=True)
         return 0 in self.shape or all(step == usual for extent, step, usual in steps if extent > 1)
 

@@ -118,7 +118,7 @@ def _extents(grid: Any, function: Any, values: Mapping[str, Any], config: Config
 
 
 def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a launch gives its grid function."""
+    """Values that a launch gives its grid function."""
     inner, heuristics = taken_apart(function)
     meta = {**values, **config}
     meta.update(computed(heuristics, meta, grid))
@@ -127,7 +127,7 @@ def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[s
 
 
 class _Watched(dict[str, Any]):
-    """What a grid function is given, which remembers what was read."""
+    """Values for a grid function, which remember those that were read."""
 
     def __init__(self, meta: Mapping[str, Any]) -> None:
         super().__init__(meta)
@@ -213,7 +213,7 @@ def _constant(
 
 
 def _caller() -> int:
-    """How far up the stack the first frame outside of this package and of Triton is, as `warnings.warn` counts it."""
+    """Steps up the stack to the first frame outside of this package and of Triton, as `warnings.warn` counts it."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
@@ -244,7 +244,7 @@ def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
 
 
 def _goes_on(tree: ast.AST) -> bool:
-    """Whether programs go on to further blocks: a loop steps on from what follows from a program's number."""
+    """Tell whether programs go on to further blocks: a loop steps on from what follows from a program's number."""
     nodes = list(ast.walk(tree))
     if any(isinstance(node, ast.Attribute) and node.attr == "num_programs" for node in nodes):
         return True
@@ -266,7 +266,7 @@ def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
 
 
 def _mentions(node: ast.AST, names: Collection[str]) -> bool:
-    """Whether a program's number, or one of these names, is a part of an expression."""
+    """Tell whether a program's number, or one of these names, is a part of an expression."""
     return any(_is_program(one) or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(node))
 
 

@@ -70,7 +70,7 @@ class Implementation:
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """What must be equal for a stored winner to hold: source, and versions."""
+        """Values that must be equal for a stored winner to hold: source, and versions."""
         own = {} if self.operation is None else self.operation.kernel.identity
         if self.function is None:
             return own
@@ -78,7 +78,7 @@ class Implementation:
         return {**own, **identity, "source": f"{identity['source']} {own.get('source', '')}".strip()}
 
     def why_not(self, arguments: Arguments) -> str | None:
-        """Why it does not apply to a call; None if it does. A predicate that raises says no."""
+        """Reason for which it does not apply to a call; None if it does. A predicate that raises says no."""
         if self.applies is None:
             return None
         try:
@@ -121,7 +121,7 @@ class Implementation:
 
 
 def as_implementation(implementation: Any, **more: Any) -> Implementation:
-    """What a caller gives for an implementation: one, a callable, or an `Operation`.
+    """Make an implementation of what a caller gives: one, a callable, or an `Operation`.
 
     Raises:
         KernelTypeError: It is none of these.

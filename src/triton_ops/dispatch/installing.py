@@ -36,7 +36,7 @@ _guard = threading.RLock()
 
 @dataclass(eq=False)
 class _Installed:
-    """What stands in Triton's place, and what stood there before."""
+    """Functions in Triton's place, with those that stood there before."""
 
     options: Options
     decorators: list[tuple[Any, Any]] = field(default_factory=list)  # a module, and its decorator before

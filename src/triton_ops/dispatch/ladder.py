@@ -26,7 +26,7 @@ Place: TypeAlias = tuple[float, bool, str]
 
 
 def shipped(key: Key, passed: list[str], *, drifted: bool) -> Iterator[tuple[Place, Found]]:
-    """What lockfiles of packages have for the very problem of `key`, each with its place among what may be taken.
+    """Entries of packages' lockfiles for the very problem of `key`, each with its place among what may be taken.
 
     Args:
         key: The problem that is asked for.
@@ -81,7 +81,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of the ladder.
+    """Question to the ladder.
 
     Attributes:
         key: The problem's key, in which a bucket may stand for several problems.
@@ -105,7 +105,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the ladder answers, and what the rungs above have answered."""
+    """Answer of the ladder, with those of the rungs above."""
 
     found: Found
     passed: tuple[str, ...]
@@ -194,7 +194,7 @@ class Ladder:
         passed.append("borrowed: no record of this kernel and device is near enough")
 
     def _lent(self, question: Question) -> Iterator[tuple[Place, Found]]:
-        """What may be borrowed, with its place in the order."""
+        """Answers that may be borrowed, each with its place in the order."""
         key = question.key
         for record in self._records.of(key.kernel):
             if record.id == key.id or record.undecided:
@@ -216,7 +216,7 @@ class Ladder:
 
 
 def left_undecided(record: Record) -> str | None:
-    """Why a record does not spare a tune that is asked for, since its own has decided nothing; None if it does."""
+    """Reason for which a record does not spare a tune, since its own has decided nothing; None if it does."""
     return f"it is unproven, and a tune goes on with it: {record.undecided}" if record.goes_on else None
 
 

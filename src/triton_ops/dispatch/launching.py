@@ -38,7 +38,7 @@ from triton_ops.values import TuningResult
 
 
 class Members:
-    """What became of the decision of a bucket at each of its problems.
+    """Decisions of a bucket's problems, most of which are the bucket's own.
 
     Args:
         most: So many are kept; then all are looked at again.
@@ -110,7 +110,7 @@ class Launch:
     compiled: Any = None
 
     def given(self, names: Sequence[str], config: Any) -> dict[str, Any]:
-        """What Triton gives to hooks."""
+        """Values that Triton gives to hooks."""
         return {**dict(zip(names, self.args, strict=False)), **self.kwargs, "grid": self.grid, "warmup": False,
                 **config.all_kwargs()}  # fmt: skip
 
@@ -379,7 +379,7 @@ class Launches:
         return placed(self.autotuner.fn, args, {**kwargs, **values})
 
     def _condition(self, decision: Decision) -> Callable[[], bool] | None:
-        """What must hold for the decision of a miss to be launched again; None for a winner."""
+        """Condition under which the decision of a miss is launched again; None for a winner."""
         return (lambda: decision.holds(within)) if decision.missed and decision.policy is not None else None
 
     def _decided(self, launch: Launch, without_launch: WithoutLaunch | None = None) -> Decision:

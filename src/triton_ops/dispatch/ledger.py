@@ -1,4 +1,4 @@
-"""What this process has launched: every decision with its number of launches, and a report at the end on request."""
+"""Launches of this process: every decision with its number of launches, and a report at the end on request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("triton_ops")
 
 
 class Decides(Protocol):
-    """What has taken decisions, such as a decorated kernel."""
+    """An object that has taken decisions, such as a decorated kernel."""
 
     def begin_anew(self) -> None:
         """Forget everything: this is a forked child, whose parent tells what was launched before."""

@@ -93,7 +93,7 @@ def operation_of(target: Any) -> Operation | None:
 
 
 def launches_of(decorated: Any) -> Launches:
-    """What decides the calls of a decorated kernel; one of Triton's own decorator stays Triton's.
+    """Object that decides the calls of a decorated kernel; one of Triton's own decorator stays Triton's.
 
     Raises:
         TargetError: There is no decorated kernel below heuristics.
@@ -108,7 +108,7 @@ def launches_of(decorated: Any) -> Launches:
 
 
 def _decorated_in(target: Any) -> Any:
-    """What a decorator of this package or of Triton has made, below heuristics; None if there is none."""
+    """Kernel that a decorator of this package or of Triton has made, below heuristics; None if there is none."""
     while hasattr(target, "fn"):
         if hasattr(target, "configs") and hasattr(target, "prune_configs"):
             return target

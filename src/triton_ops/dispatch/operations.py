@@ -113,7 +113,7 @@ def answered(
     cold: bool = True,
     enough: Callable[[Record], str | None] | None = None,
 ) -> Decision:
-    """What a ladder answers to a request; `default` None takes the space's, and `near` lets problems nearby answer.
+    """Answer of a ladder to a request; `default` None takes the space's, and `near` lets problems nearby answer.
 
     `enough` says why a record of the very problem does not answer.
     """
@@ -130,12 +130,12 @@ def answered(
 
 
 def _remarks(space: ConfigSpace) -> tuple[str, ...]:
-    """What a space of the user's, or of a choice, tells of what it leaves out, each as `what: why`."""
+    """Remarks of a space of the user's, or of a choice, on what it leaves out, each as `what: why`."""
     return tuple(getattr(space, "remarks", ()))
 
 
 class _Calls:
-    """What the operations of this process were called with, and what ran."""
+    """Calls of the operations of this process, with what ran."""
 
     def __init__(self) -> None:
         self._known: dict[Any, tuple[Operation, Decision, Executable]] = {}
@@ -195,7 +195,7 @@ ledger.register(_calls)
 
 
 def called(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a call of an operation returns: what its kernel returns with the config of the problem.
+    """Return what an operation's kernel returns with the config of the problem.
 
     Raises:
         UntunedError: No winner is known, and the policy is `error`.
@@ -234,7 +234,7 @@ def _named(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def told(value: Any) -> Any:
-    """What tells a problem's argument from others: of a tensor all that its spec has, and its device.
+    """Key of a problem's argument: of a tensor all that its spec has, and its device.
 
     Of other objects it is the object itself, or, where it cannot be hashed, its text in a key.
     """

@@ -1,4 +1,4 @@
-"""What a decorator asks for beyond `triton.autotune`, checked once."""
+"""Options of a decorator beyond `triton.autotune`'s, checked once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from triton_ops.values import Mapper, Rule, Tolerance, as_tolerance, callable_ch
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a decorated kernel is tuned, and what it does before.
+    """Options for tuning a decorated kernel, and for its launches before that.
 
     Attributes:
         space: A config space or a mapping in place of a list of configs; None takes the list.

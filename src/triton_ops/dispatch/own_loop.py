@@ -1,4 +1,4 @@
-"""What Triton's own `run` does, and which of its parts somebody has put another one in the place of.
+"""Triton's own `run`, and its parts in whose place somebody has put others.
 
 Facts used, from Triton 3.6 to 3.9: `Autotuner.run` looks its key up in `cache`; where that is missing, it asks
 `prune_configs`, measures each config by `_bench` and `do_bench`, or has `check_disk_cache` do so if `cache_results` is
@@ -18,25 +18,25 @@ _upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
 _knobs: Any = require("triton.knobs", "triton_ops.autotune")
 AUTOTUNER: Any = _upstream.Autotuner
 MEASURES_ONE = not hasattr(_knobs.autotuning, "listener")
-"""Whether one config that is left after pruning is measured too."""
+"""Tell whether one config that is left after pruning is measured too."""
 RUN_OF_TRITON: Callable[..., Any] = AUTOTUNER.run
 
 
 def is_tritons(function: Any) -> bool:
-    """Whether a function or method is Triton's own code."""
+    """Tell whether a function or method is Triton's own code."""
     function = getattr(function, "__func__", function)
     return getattr(function, "__globals__", None) is vars(_upstream)
 
 
 class Expected:
-    """What stands in the place of `Autotuner.run` while nobody but this package has put something there."""
+    """The function in the place of `Autotuner.run` while nobody but this package has put something there."""
 
     run: Any = RUN_OF_TRITON if is_tritons(RUN_OF_TRITON) else None
     installed = False
 
 
 def measures_itself(autotuner: Any) -> str:
-    """What somebody has given to an `Autotuner` to measure configs by, which only Triton's own loop asks; else empty.
+    """Function of somebody's by which an `Autotuner` measures configs, asked by Triton's own loop alone; else empty.
 
     What Triton makes of its deprecated options is no such thing.
     """
@@ -51,12 +51,12 @@ def measures_itself(autotuner: Any) -> str:
 
 
 def _set_later(measure: Any) -> bool:
-    """Whether this is no function of Triton's or its driver's; those are kept in the same place once they are used."""
+    """Tell whether this is neither Triton's nor its driver's, which are kept in the same place once they are used."""
     return measure is not None and str(getattr(measure, "__module__", "triton")).partition(".")[0] != "triton"
 
 
 def asks_its_own_disk(autotuner: Any) -> bool:
-    """Whether somebody's own `check_disk_cache` is asked for winners."""
+    """Tell whether somebody's own `check_disk_cache` is asked for winners."""
     return bool(autotuner.cache_results) and not is_tritons(autotuner.check_disk_cache)
 
 

@@ -1,4 +1,4 @@
-"""Which implementations take part in a choice, each with the config of its own operation, and why others do not."""
+"""Implementations that take part in a choice, each with the config of its own operation, and why others do not."""
 
 from __future__ import annotations
 

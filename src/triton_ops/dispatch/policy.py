@@ -1,4 +1,4 @@
-"""What a launch does when no winner is known for its problem: tune, run the default, raise an error, or queue it."""
+"""Policies for launches for whose problem no winner is known: tune, run the default, raise an error, or queue it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def policy_of(argument: str | None, otherwise: str) -> str:
 
 
 class _Confined:
-    """What launches of this process do at most when no winner is known; None is no limit."""
+    """The most that launches of this process do when no winner is known; None is no limit."""
 
     policy: str | None = None
 
@@ -84,7 +84,7 @@ def _environments() -> str | None:
 
 
 def capturing() -> bool:
-    """Whether the current stream is being captured into a CUDA graph; asked only where torch uses a GPU."""
+    """Tell whether the current stream is being captured into a CUDA graph; asked only where torch uses a GPU."""
     if "torch" not in sys.modules:
         return False
     cuda = require("torch", "a launch").cuda

@@ -1,4 +1,4 @@
-"""What `TRITON_PRINT_AUTOTUNING` asks for: the lines that Triton's own autotuner prints, while this one tunes."""
+"""Output for `TRITON_PRINT_AUTOTUNING`: the lines that Triton's own autotuner prints, while this one tunes."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _log = logging.getLogger("triton_ops")
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the processes of a job meet.
+    """Place at which the processes of a job meet.
 
     Attributes:
         store: The job's store: `compare_set`, `set`, `wait` and `get`.
@@ -80,7 +80,7 @@ class Meeting:
         return decision
 
     def _waited(self, name: str, wait_s: float) -> Found | str:
-        """What another process decided, or why nothing is known of it."""
+        """Decision of another process, or the reason for which it is not known."""
         try:
             self.store.wait([f"{name}/config"], timedelta(seconds=wait_s))
         except Exception as error:  # noqa: BLE001 - each store has its own error for a wait that was too long
@@ -89,7 +89,7 @@ class Meeting:
 
 
 def meeting() -> Meeting | None:
-    """Where the processes of this job meet; None if there is one process, or each decides alone."""
+    """Place at which the processes of this job meet; None if there is one process, or each decides alone."""
     if "torch.distributed" not in sys.modules or not _agrees():
         return None
     distributed = require("torch.distributed", "agreeing on winners")
@@ -100,7 +100,7 @@ def meeting() -> Meeting | None:
 
 
 def _agrees() -> bool:
-    """Whether winners are agreed on; a wrong word in the environment is one warning, since a launch must go on."""
+    """Tell whether winners are agreed on; a wrong word in the environment is one warning, since a launch must go on."""
     try:
         return settings.ranks() != "off"
     except SettingsError as error:

@@ -1,4 +1,4 @@
-"""Where this process looks for winners: the lockfile in use, and the folders of records."""
+"""Sources of winners for this process: the lockfile in use, and the folders of records."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class ChoiceSpace(ConfigSpace):
         return fingerprint([config[IMPLEMENTATION] for config in self.listed or ()])
 
     def why_not(self, config: Config) -> str | None:
-        """Why `config` is not in this space; None if it is."""
+        """Reason for which `config` is not in this space; None if it is."""
         if set(config) != set(self.tunables):
             return f"names {sorted(config)} instead of {sorted(self.tunables)}"
         name = str(config[IMPLEMENTATION])

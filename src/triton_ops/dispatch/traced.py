@@ -100,7 +100,7 @@ class TracedTensor:
 
 
 class Traced:
-    """What torch, while it traces, is told about one decorated kernel.
+    """View of one decorated kernel for torch while it traces.
 
     Args:
         tuned: The kernel.
@@ -147,7 +147,7 @@ class Traced:
 
     @cached_property
     def early_config_prune(self) -> Callable[..., Any]:
-        """What Dynamo calls to choose among the configs; elsewhere it is the caller's own."""
+        """Function that Dynamo calls to choose among the configs; elsewhere it is the caller's own."""
         torch, state, looked_up = require("torch", "torch.compile"), self.state, self.looked_up
         exact = None if self.own or self.tuned.perf_model else (*self.calls.keys, *sorted(self.calls.constexprs))
         spans = {} if exact is None else self._spans()
@@ -270,7 +270,7 @@ def _one_program(_meta: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _fact(torch: Any, value: Any, exact: bool, spans: _Spans) -> Any:
-    """What the look-up needs of one argument, as constants; torch traces this code."""
+    """Facts of one argument that the look-up needs, as constants; torch traces this code."""
     if isinstance(value, torch.Tensor):
         shape = [operator.index(extent) for extent in value.shape] if exact else []
         return ("tensor", str(value.dtype), str(value.device), tuple(shape))
@@ -288,7 +288,7 @@ def _fact(torch: Any, value: Any, exact: bool, spans: _Spans) -> Any:
 
 
 def _faked(*mappings: Mapping[str, Any]) -> bool:
-    """Whether arguments are the fake ones of a trace that runs as Python."""
+    """Tell whether arguments are the fake ones of a trace that runs as Python."""
     torch = require("torch", "torch.compile")
     values = [value for each in mappings for value in each.values()]
     return any(isinstance(value, torch.SymInt) or is_fake(value) for value in values)

@@ -39,7 +39,7 @@ def named(module: str, name: str) -> Any:
 
 
 def by_name(kernel: Any) -> tuple[Any, tuple[str, str]]:
-    """What a pickle holds of a decorated kernel.
+    """Pickled form of a decorated kernel.
 
     Raises:
         PicklingError: The kernel is not what stands under its name in its module.
@@ -136,7 +136,7 @@ class Tuned(AUTOTUNER):  # type: ignore[misc]
 
     @property
     def early_config_prune(self) -> Callable[..., Any] | None:
-        """What leaves the configs that fit a call: the caller's own function, and while torch traces the ladder."""
+        """Function that leaves the configs that fit a call: the caller's own, and while torch traces the ladder."""
         return self._traced.early_config_prune if "torch" in sys.modules else self._traced.own
 
     @early_config_prune.setter

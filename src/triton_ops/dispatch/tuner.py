@@ -19,13 +19,13 @@ _log = logging.getLogger("triton_ops")
 
 
 def tune(*args: Any, **kwargs: Any) -> TuningResult:
-    """What `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
+    """Tune as `triton_ops.tune` does, in a call that came to run a kernel: without a folder nothing is kept."""
     result: TuningResult = importlib.import_module(_TUNER).tune(*args, **_kept(kwargs))
     return result
 
 
 def tune_request(*args: Any, **kwargs: Any) -> TuningResult:
-    """What `tune_request` of the tuner does: a tune of a request that is checked already; kept as by `tune`."""
+    """Tune a request that is checked already; kept as by `tune`."""
     result: TuningResult = importlib.import_module(_TUNER).tune_request(*args, **_kept(kwargs))
     return result
 

@@ -18,7 +18,7 @@ def triton_key(autotuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def standing(cache: Any, key: Any) -> Any:
-    """What stands in a cache for a key, asked as Triton asks it; None if nothing does."""
+    """Config that stands in a cache for a key, asked as Triton asks it; None if nothing does."""
     try:
         return cache[key] if key in cache else None  # noqa: SIM401 - a caller's own cache may answer in its own way
     except KeyError:  # another thread has taken it away
@@ -37,7 +37,7 @@ class Winners(dict[Any, Any]):
         self._changed = changed
 
     def tells(self, kernel: Any) -> bool:
-        """Whether it is this kernel that is told."""
+        """Tell whether it is this kernel that is told."""
         return getattr(self._changed, "__self__", None) is kernel
 
     def keep(self, key: Any, config: Any) -> None:
@@ -68,7 +68,7 @@ for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem"
 
 @dataclass
 class Entry:
-    """What a kernel has put into its cache under one key.
+    """Config that a kernel has put into its cache under one key.
 
     Attributes:
         config: The `triton.Config`.
@@ -82,7 +82,7 @@ class Entry:
 
 
 class Shown:
-    """What this package has put into the cache of an `Autotuner`, told apart from what others put there.
+    """Configs that this package has put into the cache of an `Autotuner`, told apart from what others put there.
 
     The cache may be any object that the caller has put on the kernel: it is asked by `in` and `[]`, as Triton asks it.
     """
@@ -126,6 +126,6 @@ class Shown:
 
     @property
     def others(self) -> dict[Any, Any]:
-        """What others have put into a plain cache."""
+        """Configs that others have put into a plain cache."""
         configs = {key: self.by_others(key) for key in list(self._autotuner().cache)}
         return {key: config for key, config in configs.items() if config is not None}
