@@ -35,7 +35,8 @@ import triton
 import triton.language as tl
 
 import triton_ops
-from benchmarks import launch_cost, verdicts
+from benchmarks import launch_cost
+from benchmarks.correctness import verdicts
 from benchmarks.document import headed, save
 from triton_ops import ConfigSpace, Operation, compare, kernels, tune
 from triton_ops.benchmark import KernelRun, rows_of

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.model_quality import read, time_ms
+from benchmarks.model.model_quality import read, time_ms
 from triton_ops.lab import write_recording
 
 _OPTIONS = ("num_warps", "num_stages")

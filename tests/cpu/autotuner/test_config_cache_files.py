@@ -15,7 +15,7 @@ from tests.records import full_disk, run_python
 from triton_ops.autotuner import ConfigCache
 from triton_ops.exceptions import CacheError
 
-HAMMER = Path(__file__).parents[3] / "benchmarks" / "cache_hammer.py"
+HAMMER = Path(__file__).parents[3] / "benchmarks" / "robustness" / "cache_hammer.py"
 KEY = ("fp8_gemm", (4096, 4096, 4096), "cuda:0")
 CONFIG = {"BLOCK_M": 128, "num_warps": 8}
 

@@ -10,8 +10,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks import bucket_regret, fp8_variants, random_shapes
-from benchmarks.time_line import STEPS
+from benchmarks.correctness import random_shapes
+from benchmarks.shipped import fp8_variants
+from benchmarks.tuning import bucket_regret
+from benchmarks.tuning.time_line import STEPS
 
 from tests.bounded import bounded
 from triton_ops import Config

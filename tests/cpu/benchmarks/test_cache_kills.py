@@ -1,4 +1,4 @@
-"""The judge of `benchmarks/cache_kills.py` finds what is planted, and a small run of it finds nothing."""
+"""The judge of `benchmarks/robustness/cache_kills.py` finds what is planted, and a small run of it finds nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.cache_kills import Notes, Verdict, judge
+from benchmarks.robustness.cache_kills import Notes, Verdict, judge
 
 PROJECT = Path(__file__).parents[3]
 
@@ -60,7 +60,7 @@ def test_a_clear_of_another_worker_explains_a_missing_entry(tmp_path):
 def test_processes_that_are_killed_lose_and_tear_nothing():
     words = ["--processes", "3", "--ops", "15", "--kills", "25", "--seed", "4"]
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.cache_kills", *words], cwd=PROJECT, capture_output=True, text=True,
-        timeout=300, check=False,
+        [sys.executable, "-m", "benchmarks.robustness.cache_kills", *words], cwd=PROJECT, capture_output=True,
+        text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks.dynamic_shapes import ASKED, regret, safest, with_ratios
+from benchmarks.torch_compile.dynamic_shapes import ASKED, regret, safest, with_ratios
 
 TIMES = {16: {0: 1.0, 1: 1.5, 2: 2.0}, 4096: {0: 9.0, 1: 3.3, 2: 3.0}, 64: {0: 1.0, 1: 1.1, 2: math.inf}}
 

@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks import apart, form_race, forms_gpu, fp8_variants, mlp_variants, row_variants
-from benchmarks.form_race import SHIPPED, Case, compiled, raced
 from benchmarks.kernels.mlp_forms import mlp_forms
+from benchmarks.shipped import apart, form_race, forms_gpu, fp8_variants, mlp_variants, row_variants
+from benchmarks.shipped.form_race import SHIPPED, Case, compiled, raced
 
 from triton_ops import Config
 from triton_ops.device import named_target
@@ -122,7 +122,7 @@ def test_the_steps_of_the_run_on_a_gpu_fit_its_limit_and_know_their_options():
 
 SERVES = """
 import os, sys, time
-from benchmarks.apart import serve
+from benchmarks.shipped.apart import serve
 
 def make(task):
     if task[0] == "hangs":
@@ -179,7 +179,7 @@ def test_forms_are_raced_beside_the_form_that_is_named(monkeypatch):
     monkeypatch.setattr(form_race, "rows_apart", fast)
     options = {"limit_s": 1.0, "seconds": 0.1, "each_s": 1.0, "device": "cpu", "rivals": ["eager"]}
     named = argparse.Namespace(beside="host", forms=["host", "packed"], **options)
-    rows = list(form_race.rows([MLP], named, "benchmarks.mlp_variants"))
+    rows = list(form_race.rows([MLP], named, "benchmarks.shipped.mlp_variants"))
     place = "gated_mlp/odd"
     assert asked == [[place, "host", "host"], [place, "packed", "host"], [place, "packed", "eager"]]
     assert [(row["form"], row["other"], row["problem"]) for row in rows] == [

@@ -3,9 +3,10 @@
 import json
 
 import pytest
-from benchmarks import kernel_limits, kernels_gpu, tables
-from benchmarks.kernel_limits import LIMITS, MET, MISSED, NOISE, UNMEASURED, Limit, outcomes
-from benchmarks.kernels_gpu import gains, kept_rows, merged
+from benchmarks.pages import tables
+from benchmarks.shipped import kernel_limits, kernels_gpu
+from benchmarks.shipped.kernel_limits import LIMITS, MET, MISSED, NOISE, UNMEASURED, Limit, outcomes
+from benchmarks.shipped.kernels_gpu import gains, kept_rows, merged
 
 from triton_ops import kernels
 from triton_ops.benchmark import KernelRow
@@ -128,14 +129,14 @@ def test_gains_have_intervals_and_are_1_where_the_default_is_the_winner():
 
 def test_tables_in_the_documents_are_what_their_files_say():
     for page in tables.PAGES:
-        assert tables.filled(page.read_text()) == page.read_text(), f"{page.name}: python -m benchmarks.tables"
+        assert tables.filled(page.read_text()) == page.read_text(), f"{page.name}: python -m benchmarks.pages.tables"
 
 
 def test_the_table_of_kernels_is_made_of_results(tmp_path, monkeypatch):
     document = {
         "rows": [row(1.2)], "speedups": {"matmul / library": {"geometric_mean": 1.234, "least": 1.1, "problems": 2}},
         "versions": {"triton": "3.6.0", "torch": "2.11.0"}, "device": {"name": "NVIDIA H200", "driver": "570"},
-        "date": "2026-11-22T12:00:00", "command": "python -m benchmarks.kernels_gpu",
+        "date": "2026-11-22T12:00:00", "command": "python -m benchmarks.shipped.kernels_gpu",
     }  # fmt: skip
     path = tmp_path / "kernels.json"
     path.write_text(json.dumps(document))

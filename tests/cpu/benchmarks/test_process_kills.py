@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from benchmarks import process_kills
+from benchmarks.robustness import process_kills
 
 
 def test_a_command_that_fails_undisturbed_is_told_and_not_attacked(tmp_path, monkeypatch):

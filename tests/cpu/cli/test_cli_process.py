@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.kills import PROGRAM
+from benchmarks.robustness.kills import PROGRAM
 
 import triton_ops
 from tests.records import record

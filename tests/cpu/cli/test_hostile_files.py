@@ -1,10 +1,10 @@
-"""Hostile files of every kind: a slice of `benchmarks/hostile_files.py`, and terminals that obey no text of a file."""
+"""A slice of the attacks of `benchmarks/robustness/hostile_files.py`, and terminals that obey no text of a file."""
 
 import json
 import logging
 
 import pytest
-from benchmarks.hostile_files import attack, attacks
+from benchmarks.robustness.hostile_files import attack, attacks
 
 from tests.records import record
 from triton_ops.autotuner import ConfigCache

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from benchmarks.workers import workers_of
+from benchmarks.robustness.workers import workers_of
 
 from tests import compiled_models as models
 from tests.compiled_models import Gated, gated

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from benchmarks.plain_kernels import column_sum_kernel  # noqa: E402
+from benchmarks.model.plain_kernels import column_sum_kernel  # noqa: E402
 
 from tests import inferred_kernels as kernels  # noqa: E402
 from triton_ops.backend import (  # noqa: E402

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from benchmarks.model_quality import figures, spearman
+from benchmarks.model.model_quality import figures, spearman
 from hypothesis import given
 from hypothesis import strategies as st
 

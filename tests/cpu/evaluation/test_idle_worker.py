@@ -22,8 +22,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from benchmarks.process_faults import nap, sums_space
-from benchmarks.workers import workers_of
+from benchmarks.robustness.process_faults import nap, sums_space
+from benchmarks.robustness.workers import workers_of
 
 from triton_ops import release_processes, tune
 from triton_ops.base import proc as _proc
@@ -305,8 +305,8 @@ def test_a_tune_leaves_its_worker_to_the_next_also_from_a_thread_that_ends_until
 ENDS = """
 import os, sys, threading
 from triton_ops import tune
-from benchmarks.process_faults import nap, sums_space
-from benchmarks.workers import workers_of
+from benchmarks.robustness.process_faults import nap, sums_space
+from benchmarks.robustness.workers import workers_of
 
 tune(nap, space=sums_space([]), isolate=True, device="cpu", keep=False)
 print(*workers_of(os.getpid()), flush=True)

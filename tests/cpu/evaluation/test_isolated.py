@@ -14,10 +14,10 @@ import time
 from contextlib import closing
 
 import pytest
-from benchmarks.kills import CONFIGS, WINNER, Tune, gone, killed
-from benchmarks.planted import ON_CPU, fault_of, sums
-from benchmarks.process_faults import GOOD, PROCESS_FAULTS, nap, sums_space
-from benchmarks.workers import workers_of
+from benchmarks.robustness.kills import CONFIGS, WINNER, Tune, gone, killed
+from benchmarks.robustness.planted import ON_CPU, fault_of, sums
+from benchmarks.robustness.process_faults import GOOD, PROCESS_FAULTS, nap, sums_space
+from benchmarks.robustness.workers import workers_of
 
 from tests.torchless import (
     CalledWhenUnpacked,

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 import torch
-from benchmarks import choices_gpu
-from benchmarks.choices_gpu import SHAPES, inline, kept, options, rows_in, summary
+from benchmarks.shipped import choices_gpu
+from benchmarks.shipped.choices_gpu import SHAPES, inline, kept, options, rows_in, summary
 
 from triton_ops import chooser
 from triton_ops.backend import Arguments

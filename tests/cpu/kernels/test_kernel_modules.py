@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks.random_cases import INTERPRETED, drawn_shape
+from benchmarks.correctness.random_cases import INTERPRETED, drawn_shape
 
 import triton_ops
 from tests.near import drawn, error_of

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from benchmarks import package_data
+from benchmarks.shipped import package_data
 
 from tests.near import drawn
 from triton_ops import kernels, on_miss, share_lockfile

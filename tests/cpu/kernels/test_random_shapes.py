@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from benchmarks.random_cases import INTERPRETED, ON_A_GPU, Case, cases, drawn_shape
-from benchmarks.random_shapes import BOUNDS, launched, main, spoil, wrong
+from benchmarks.correctness.random_cases import INTERPRETED, ON_A_GPU, Case, cases, drawn_shape
+from benchmarks.correctness.random_shapes import BOUNDS, launched, main, spoil, wrong
 
 from triton_ops import kernels
 from triton_ops.benchmark.kernels import check_result

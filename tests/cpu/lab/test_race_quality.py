@@ -1,15 +1,16 @@
 """Selections and comparisons on a simulated device reach their quality targets under every disturbance.
 
-`benchmarks/simulated_quality.py` has the full figures; these are fewer and smaller selections by the same code, with
-fixed seeds. Nothing depends on how busy this machine is: seconds are the simulated device's.
+`benchmarks/timing/simulated_quality.py` has the full figures; these are fewer and smaller selections by the same code,
+with fixed seeds. Nothing depends on how busy this machine is: seconds are the simulated device's.
 """
 
 import statistics
 from dataclasses import replace
 
 import pytest
-from benchmarks.race_ends import FIELDS, NOISES, POLICIES, QUICK, ended, field_of, summary
-from benchmarks.simulated_quality import (
+from benchmarks.pages.tables import selection_table
+from benchmarks.timing.race_ends import FIELDS, NOISES, POLICIES, QUICK, ended, field_of, summary
+from benchmarks.timing.simulated_quality import (
     EFFORT,
     SHAPES,
     Ground,
@@ -20,7 +21,6 @@ from benchmarks.simulated_quality import (
     shortfalls,
     told_apart,
 )
-from benchmarks.tables import selection_table
 
 from triton_ops import ConfigSpace
 from triton_ops.benchmark import compare_contestants, duel_policy
@@ -146,7 +146,7 @@ def test_a_large_slowdown_is_found_and_equal_launches_are_not_told_apart():
 
 
 def test_a_quick_race_decides_as_well_in_less_time():
-    # `benchmarks/race_ends.py` has the full figures.
+    # `benchmarks/timing/race_ends.py` has the full figures.
     found = {}
     for name in ("until all are equal, visits of 2.5 ms", "quick"):
         effort = replace(QUICK, race=POLICIES[name])

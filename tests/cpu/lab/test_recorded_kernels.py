@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.inferred_quality import table
-from benchmarks.model_quality import figures, read, time_ms
+from benchmarks.model.inferred_quality import table
+from benchmarks.model.model_quality import figures, read, time_ms
 
 from triton_ops.base import unsealed
 from triton_ops.cost_model import inferred_model, readings_of

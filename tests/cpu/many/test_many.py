@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.workers import workers_of
+from benchmarks.robustness.workers import workers_of
 
 from triton_ops import (
     CacheError,

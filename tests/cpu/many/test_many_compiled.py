@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from benchmarks.planted import product
+from benchmarks.robustness.planted import product
 
 from tests.beside import Beside
 from tests.planted_station import Planned

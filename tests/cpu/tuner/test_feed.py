@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("triton")
 
-from benchmarks.planted import fault_of, product, product_kernel, product_space
-from benchmarks.process_faults import GOOD
+from benchmarks.robustness.planted import fault_of, product, product_kernel, product_space
+from benchmarks.robustness.process_faults import GOOD
 
 from tests.runs import ID, begun
 from triton_ops.backend import AheadOfTime, Arguments, TritonKernel

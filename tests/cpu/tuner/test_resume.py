@@ -15,7 +15,7 @@ import pytest
 
 from triton_ops.records import Tried, read_run
 
-KILLS = 8  # `python -m benchmarks.kills` has a hundred
+KILLS = 8  # `python -m benchmarks.robustness.kills` has a hundred
 CONFIGS = 80
 DELAYS_US = list(range(200, 200 + 5 * CONFIGS, 5))
 EVERY_CONFIG = ["--search", "exhaustive", "--trials", str(CONFIGS + 1), "--budget-s", "600"]
