@@ -15,24 +15,24 @@ from torch.nn import functional
 Reference = Callable[..., torch.Tensor]
 
 
-def gated_mlp(given: Mapping[str, Any]) -> Reference:
+def gated_mlp(arguments: Mapping[str, Any]) -> Reference:
     """Both products are rounded before they are joined."""
-    x, gate, up = given["x"], given["gate_weight"], given["up_weight"]
+    x, gate, up = arguments["x"], arguments["gate_weight"], arguments["up_weight"]
     return lambda **_: functional.silu(x @ gate.mT) * (x @ up.mT)
 
 
-def attention_rounded(given: Mapping[str, Any]) -> Reference:
+def attention_rounded(arguments: Mapping[str, Any]) -> Reference:
     """As `attention_with_casts`, with scores that are rounded too."""
-    return _attention(given, lambda each: each)
+    return _attention(arguments, lambda each: each)
 
 
-def attention_with_casts(given: Mapping[str, Any]) -> Reference:
+def attention_with_casts(arguments: Mapping[str, Any]) -> Reference:
     """Causal; scores in float32, probabilities rounded to the dtype of the values; heads may share keys."""
-    return _attention(given, lambda each: each.float())
+    return _attention(arguments, lambda each: each.float())
 
 
-def _attention(given: Mapping[str, Any], before_scores: Callable[[torch.Tensor], torch.Tensor]) -> Reference:
-    q, k, v, scale = given["q"], given["k"], given["v"], given["scale"]
+def _attention(arguments: Mapping[str, Any], before_scores: Callable[[torch.Tensor], torch.Tensor]) -> Reference:
+    q, k, v, scale = arguments["q"], arguments["k"], arguments["v"], arguments["scale"]
     group, hidden = q.shape[1] // k.shape[1], torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
     hidden = hidden.triu(1 + k.shape[2] - q.shape[2])
 
@@ -44,9 +44,9 @@ def _attention(given: Mapping[str, Any], before_scores: Callable[[torch.Tensor],
     return reference
 
 
-def layer_norm(given: Mapping[str, Any]) -> Reference:
+def layer_norm(arguments: Mapping[str, Any]) -> Reference:
     """The normal rows are rounded before they are scaled and shifted."""
-    x, weight, bias, eps = given["x"], given["weight"], given["bias"], given["eps"]
+    x, weight, bias, eps = arguments["x"], arguments["weight"], arguments["bias"], arguments["eps"]
 
     def reference(**_: Any) -> torch.Tensor:
         wide = x.float()
@@ -57,9 +57,9 @@ def layer_norm(given: Mapping[str, Any]) -> Reference:
     return reference
 
 
-def softmax(given: Mapping[str, Any]) -> Reference:
+def softmax(arguments: Mapping[str, Any]) -> Reference:
     """Every step is rounded."""
-    x = given["x"]
+    x = arguments["x"]
 
     def reference(**_: Any) -> torch.Tensor:
         weights = torch.exp(x - x.amax(-1, keepdim=True))
@@ -68,24 +68,24 @@ def softmax(given: Mapping[str, Any]) -> Reference:
     return reference
 
 
-def grouped_matmul(given: Mapping[str, Any]) -> Reference:
+def grouped_matmul(arguments: Mapping[str, Any]) -> Reference:
     """A product for each group, written into a tensor that is closed over too."""
-    x, weight, ends = given["x"], given["weight"], given["ends"]
-    found = torch.zeros_like(given["out"])
+    x, weight, ends = arguments["x"], arguments["weight"], arguments["ends"]
+    result = torch.zeros_like(arguments["out"])
 
     def reference(**_: Any) -> torch.Tensor:
         start = 0
         for group, end in enumerate(ends.tolist()):
-            found[start:end] = x[start:end] @ weight[group]
+            result[start:end] = x[start:end] @ weight[group]
             start = end
-        return found
+        return result
 
     return reference
 
 
-def products(given: Mapping[str, Any]) -> Reference:
+def products(arguments: Mapping[str, Any]) -> Reference:
     """One product."""
-    a, b = given["a"], given["b"]
+    a, b = arguments["a"], arguments["b"]
     return lambda **_: a @ b
 
 

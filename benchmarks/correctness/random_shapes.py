@@ -102,20 +102,20 @@ def _right(
     try:
         return check_result(operation, config, values)
     except WrongResultError:
-        found = launched(operation, config, values)
-        if operation.name not in BOUNDS or BOUNDS[operation.name](values, found) > 1:
+        result = launched(operation, config, values)
+        if operation.name not in BOUNDS or BOUNDS[operation.name](values, result) > 1:
             raise
     if by_bound is not None:
         by_bound.append(case)
-    return found
+    return result
 
 
 def launched(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
     """The outputs of one launch on copies of the arguments."""
-    given = private_copy(Arguments(keyword=values))
-    executable = operation.kernel.compile(config, given)
-    executable.launch(given)
-    return [given.keyword[name] for name in executable.outputs]
+    copy = private_copy(Arguments(keyword=values))
+    executable = operation.kernel.compile(config, copy)
+    executable.launch(copy)
+    return [copy.keyword[name] for name in executable.outputs]
 
 
 def bits(tensor: Any) -> Any:
@@ -177,23 +177,23 @@ def judged(name: str, part: int, options: Mapping[str, Any]) -> Part:
     """Judge a part of a kernel's cases."""
     sizes = INTERPRETED if options["device"] == "cpu" else ON_A_GPU
     warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of NaN and infinity in the interpreter
-    start, found = time.monotonic(), Part()
+    start, tally = time.monotonic(), Part()
     for place, case in enumerate(cases(name, options["shapes"], options["seed"], sizes)):
         if place % options["parts"] != part:
             continue
         if options["limit_s"] and time.monotonic() - start > options["limit_s"]:
             break
-        found.ran += 1
-        found.fills[case.fill] += 1
+        tally.ran += 1
+        tally.fills[case.fill] += 1
         try:
-            how = wrong(case, options["device"], found.by_bound)
+            how = wrong(case, options["device"], tally.by_bound)
         except RuntimeError as error:  # torch's own, such as a fault of a launch that it tells of where it waits
             how = one_line(error)
         if how is not None:
-            found.wrong.append({**asdict(case), "how": how})
+            tally.wrong.append({**asdict(case), "how": how})
             print(f"wrong: {case}: {how}", flush=True)
-    found.seconds = time.monotonic() - start
-    return found
+    tally.seconds = time.monotonic() - start
+    return tally
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -212,13 +212,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported, here and in the other processes
-    asked = {**vars(options), "parts": options.processes}
+    settings = {**vars(options), "parts": options.processes}
     out = options.out or Path("benchmarks/results") / _folder(options.device) / "random_shapes.json"
     commit = options.commit or commit_here()
     table: dict[str, Any] = json.loads(out.read_text())["kernels"] if out.is_file() else {}
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
         waiting = {
-            pool.submit(judged, name, part, asked): name
+            pool.submit(judged, name, part, settings): name
             for name in options.kernels or kernels.names()
             for part in range(options.processes)
         }

@@ -21,7 +21,7 @@ _VANISHING = 2.0**-126  # of float32: what is smaller may be 0
 _EXPONENTIAL = 2.0**-20  # relative error of an exponential as hardware approximates it
 
 
-def attention_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
+def attention_excess(values: Mapping[str, Any], results: Sequence[Any]) -> float:
     """The largest error of a result of attention divided by what rounding can do.
 
     It is infinite where the exact result is NaN or infinite and the found one is anything else. A score is a sum in
@@ -29,7 +29,7 @@ def attention_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
 
     Args:
         values: The arguments of `attention`, by name.
-        found: The result.
+        results: The result.
     """
     q, k, v, hidden = _by_head(values)
     unit, least = _rounding_of_weights(values["q"].dtype)
@@ -38,25 +38,25 @@ def attention_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
     off = p * (_EXPONENTIAL + _SUM * (8 + math.sqrt(q.shape[3])) * 2 * (q.abs() @ k.abs().mT * values["scale"]))
     right = (p @ v).masked_fill(hidden.all(-1)[:, None], 0.0)  # whatever the values hold that no query sees
     each = off + (unit + _SUM * (k.shape[2] + 8)) * p + least + _VANISHING
-    return _excess(found, [right], [each @ v.abs() + off.sum(-1, keepdim=True) * right.abs()])
+    return _excess(results, [right], [each @ v.abs() + off.sum(-1, keepdim=True) * right.abs()])
 
 
-def attention_gradient_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
+def attention_gradient_excess(values: Mapping[str, Any], results: Sequence[Any]) -> float:
     """The largest error of dq, dk and dv divided by what rounding can do; infinite as of `attention_excess`.
 
     Args:
         values: The arguments of `attention_backward`, by name.
-        found: dq, dk and dv.
+        results: dq, dk and dv.
     """
-    return _excess(found, *_exact_and_bounds(values))
+    return _excess(results, *_exact_and_bounds(values))
 
 
-def layer_norm_gradient_excess(values: Mapping[str, Any], found: Sequence[Any]) -> float:
+def layer_norm_gradient_excess(values: Mapping[str, Any], results: Sequence[Any]) -> float:
     """The largest error of dx, dweight and dbias divided by what rounding can do; infinite as of `attention_excess`.
 
     Args:
         values: The arguments of `layer_norm_backward`, by name.
-        found: dx, dweight and dbias.
+        results: dx, dweight and dbias.
     """
     x, grad = (values[name].double() for name in ("x", "grad"))
     g = grad if values["weight"] is None else grad * values["weight"].double()
@@ -73,24 +73,24 @@ def layer_norm_gradient_excess(values: Mapping[str, Any], found: Sequence[Any]) 
     dx_off = dx_off + dx.abs() * (_mean(n.abs() * n_off) + along)
     dweight_off = (grad.abs() * n_off + down * (grad * n).abs()).sum(0)
     exact = [dx, (grad * n).sum(0), grad.sum(0)]
-    return _excess(found, exact, [dx_off, dweight_off, down * grad.abs().sum(0)])
+    return _excess(results, exact, [dx_off, dweight_off, down * grad.abs().sum(0)])
 
 
 def _mean(values: Any) -> Any:
     return values.mean(1, keepdim=True)
 
 
-def _excess(found: Sequence[Any], exact: Sequence[Any], bounds: Sequence[Any]) -> float:
+def _excess(results: Sequence[Any], exact: Sequence[Any], bounds: Sequence[Any]) -> float:
     """The largest error divided by what is allowed: the bound, and rounding to the result's dtype."""
     worst = 0.0
-    for result, right, bound in zip(found, exact, bounds, strict=True):
+    for result, right, bound in zip(results, exact, bounds, strict=True):
         strange = ~torch.isfinite(right)
         same = (result.double() == right) | (result.isnan() & right.isnan())
         if not bool(same[strange].all()):
             return math.inf
-        known = torch.isfinite(right) & torch.isfinite(bound)
-        error = torch.nan_to_num((result.double() - right).abs(), nan=math.inf)[known]
-        allowed = bound[known] + torch.finfo(result.dtype).eps / 2 * right[known].abs() + _least(result.dtype)
+        finite = torch.isfinite(right) & torch.isfinite(bound)
+        error = torch.nan_to_num((result.double() - right).abs(), nan=math.inf)[finite]
+        allowed = bound[finite] + torch.finfo(result.dtype).eps / 2 * right[finite].abs() + _least(result.dtype)
         worst = max(worst, float((error / allowed).max()) if error.numel() else 0.0)
     return worst
 

@@ -102,8 +102,8 @@ def attention_part(cache: str, device: str) -> dict[str, Any]:
     best = None if whole is None else whole.best_config
     tunes = []
     for seed in range(TUNES):
-        _, found, took_s = tuned(attention, f"{cache}/tune{seed}", seed=seed, **where)
-        winner = None if found is None else found.best_config
+        _, result, took_s = tuned(attention, f"{cache}/tune{seed}", seed=seed, **where)
+        winner = None if result is None else result.best_config
         tunes.append({"seed": seed, "winner": winner, "seconds": took_s, "share_of_best": share(winner, best, device)})
     return {
         "configs": len(trials),
@@ -126,10 +126,10 @@ def share(winner: dict[str, Any] | None, best: dict[str, Any] | None, device: st
     if winner == best:
         return 1.0
     arguments = attention.materialise(attention.problem(SHAPE, "bfloat16"), device)
-    found = compare(
+    comparison = compare(
         (attention.kernel, winner), (attention.kernel, best), kwargs=dict(arguments.keyword), device=device, seconds=4
     )
-    return statistics.median(found.b.samples_ms) / statistics.median(found.a.samples_ms)
+    return statistics.median(comparison.b.samples_ms) / statistics.median(comparison.a.samples_ms)
 
 
 def faults_part(cache: str, device: str, closed: bool = False) -> dict[str, Any]:
@@ -137,15 +137,15 @@ def faults_part(cache: str, device: str, closed: bool = False) -> dict[str, Any]
 
     The reference is the operation's, or one that closes over the arguments.
     """
-    found = []
+    rows = []
     for operation, shape, faults, tiles, close in (
         (attention, FAULTY_SHAPE, ATTENTION_FAULTS, ATTENTION_TILES, attention_with_casts),
         (product, (1024, 1024, 1000), MATMUL_FAULTS, MATMUL_TILES, products),
     ):
-        given = normal(operation.materialise(operation.problem(shape, "bfloat16"), device).keyword)
-        reference = close(given) if closed else None
-        found.append(planted(operation, faults, tiles, given, cache, reference))
-    return {"kernels": found, "passed": all(each["passed"] for each in found)}
+        arguments = normal(operation.materialise(operation.problem(shape, "bfloat16"), device).keyword)
+        reference = close(arguments) if closed else None
+        rows.append(planted(operation, faults, tiles, arguments, cache, reference))
+    return {"kernels": rows, "passed": all(each["passed"] for each in rows)}
 
 
 def closed_part(cache: str, device: str, most: int = MOST) -> dict[str, Any]:
@@ -155,13 +155,13 @@ def closed_part(cache: str, device: str, most: int = MOST) -> dict[str, Any]:
         operation = kernels.load(name)
         space = operation.space_for(operation.problem(shape, dtype))
         step = max(1, -(-space.size.valid // most)) if most else 1
-        chosen = list(dict.fromkeys([space.default_config, *list(space)[::step]]))
-        given = normal(operation.materialise(operation.problem(shape, dtype), device).keyword)
+        configs = list(dict.fromkeys([space.default_config, *list(space)[::step]]))
+        arguments = normal(operation.materialise(operation.problem(shape, dtype), device).keyword)
         trials, result, seconds = tuned(
-            operation, f"{cache}/closed-{name}-{dtype}", kwargs=given, reference=close(given),
-            space=[dict(config) for config in chosen], search="exhaustive",
+            operation, f"{cache}/closed-{name}-{dtype}", kwargs=arguments, reference=close(arguments),
+            space=[dict(config) for config in configs], search="exhaustive",
         )  # fmt: skip
-        rows.append({**judged(name, dtype, trials, result, seconds), "configs": len(chosen)})
+        rows.append({**judged(name, dtype, trials, result, seconds), "configs": len(configs)})
     wrong = sum(len(row["wrong"]) for row in rows)
     faults = faults_part(f"{cache}/closed-faults", device, closed=True)
     return {
@@ -177,19 +177,19 @@ def normal(arguments: Any) -> dict[str, Any]:
     for name, value in arguments.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             place = str(value.device)
-            drawn = generator.setdefault(place, torch.Generator(device=place).manual_seed(0))
-            numbers = torch.randn(value.shape, generator=drawn, device=value.device)
+            source = generator.setdefault(place, torch.Generator(device=place).manual_seed(0))
+            numbers = torch.randn(value.shape, generator=source, device=value.device)
             changed[name] = torch.empty_like(value).copy_(numbers)  # with the strides that the kernel is told of
     return {**arguments, **changed}
 
 
 def planted(
-    operation: Operation, faults: Sequence[str], tiles: Sequence[dict[str, int]], given: dict, cache: str,
+    operation: Operation, faults: Sequence[str], tiles: Sequence[dict[str, int]], arguments: dict, cache: str,
     reference: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """One tune over the tiles without fault and with each; the first config, which has none, is the default."""
     configs = [{**tile, "FAULT": fault} for fault in range(len(faults) + 1) for tile in tiles]
-    trials, _, seconds = tuned(operation, f"{cache}/{operation.name}", kwargs=given, space=configs,
+    trials, _, seconds = tuned(operation, f"{cache}/{operation.name}", kwargs=arguments, space=configs,
                                reference=reference, effort="exhaustive", search="exhaustive")  # fmt: skip
     rows = []
     for fault, label in enumerate(("none", *faults)):
@@ -215,10 +215,10 @@ def correct_part(cache: str, device: str) -> dict[str, Any]:
             extents = shape or operation.full_shape(None)
             space = operation.space_for(operation.problem(extents, dtype))
             spread = [space.default_config, *list(space)[:: max(1, space.size.valid // count)]]
-            chosen = list(dict.fromkeys(spread))[:count]
+            variants = list(dict.fromkeys(spread))[:count]
             trials, result, seconds = tuned(
                 operation, f"{cache}/{operation.name}-{dtype}", shape=extents, dtype=dtype, device=device,
-                space=[dict(config) for config in chosen], search="exhaustive", isolate=False,
+                space=[dict(config) for config in variants], search="exhaustive", isolate=False,
             )  # fmt: skip
             rows.append(judged(operation.name, dtype, trials, result, seconds))
     wrong = sum(len(row["wrong"]) for row in rows)
@@ -246,20 +246,20 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def show(name: str, found: dict[str, Any]) -> None:
+def show(name: str, part: dict[str, Any]) -> None:
     """What a part found, in a few lines."""
-    print(f"{name}: {'passed' if found['passed'] else 'FAILED'}, {found['seconds_of_part']} s")
+    print(f"{name}: {'passed' if part['passed'] else 'FAILED'}, {part['seconds_of_part']} s")
     if name == "attention":
-        print(f"  {found['ran']} of {found['configs']} ran, {len(found['wrong'])} wrong; {found['verified']}")
-        print(f"  winner {found['winner']} {found['median_ms']} ms; {found['notes']}")
-        for each in found["tunes"]:
+        print(f"  {part['ran']} of {part['configs']} ran, {len(part['wrong'])} wrong; {part['verified']}")
+        print(f"  winner {part['winner']} {part['median_ms']} ms; {part['notes']}")
+        for each in part["tunes"]:
             print(f"  tune {each}")
     if name in ("faults", "closed"):
-        for kernel in found.get("faults", found)["kernels"]:
+        for kernel in part.get("faults", part)["kernels"]:
             for row in kernel["rows"]:
                 print(f"  {kernel['kernel']:10} {row['fault']:26} wrong {row['wrong']} of {row['tiles']}, "
                       f"least excess {row['least_excess']}")  # fmt: skip
-    for row in [row for row in found.get("rows", ()) if row["wrong"] or row["others"] or row["notes"]]:
+    for row in [row for row in part.get("rows", ()) if row["wrong"] or row["others"] or row["notes"]]:
         print(f"  {row['kernel']} {row['dtype']}: {row['wrong'][:2]} {row['others'][:2]} {row['notes'][:1]}")
 
 
@@ -272,10 +272,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
-    chosen = list(PARTS) if options.part == "all" else [options.part]
+    parts = list(PARTS) if options.part == "all" else [options.part]
     content: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as cache:
-        for name in chosen:
+        for name in parts:
             start = time.monotonic()
             more = {"most": options.most} if name == "closed" else {}
             content[name] = PARTS[name](cache, options.device, **more)
@@ -289,10 +289,10 @@ def main() -> int:
 def write(path: Path, options: argparse.Namespace, content: dict[str, Any]) -> None:
     """The document with the parts of this run, and those of earlier runs that it lacks."""
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    kept = {name: before[name] for name in PARTS if name in before}
+    others = {name: before[name] for name in PARTS if name in before}
     command = f"python -m benchmarks.correctness.verdicts --part {options.part}"
     device = probe(options.device).name
-    save(path, headed(command, options.commit, device=device, **{**kept, **content}))
+    save(path, headed(command, options.commit, device=device, **{**others, **content}))
 
 
 if __name__ == "__main__":

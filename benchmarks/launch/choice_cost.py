@@ -47,13 +47,13 @@ def contestants(folder: str) -> dict[str, tuple[Callable[[], object], Callable[[
         graded.name: (graded, (a, b)),
         scaled.name: (scaled, (x, 2)),
     }
-    found = {}
+    pairs = {}
     for name, (chooser, args) in calls.items():
         chooser.tune(args)
         chooser(*args)
         direct = chooser.implementations[str(chooser.why(*args).found.config["implementation"])].run({})
-        found[name] = (_repeated(direct, args), _repeated(chooser, args))
-    return found
+        pairs[name] = (_repeated(direct, args), _repeated(chooser, args))
+    return pairs
 
 
 def _repeated(call: Callable[..., object], args: tuple[object, ...]) -> Callable[[], object]:
@@ -68,10 +68,10 @@ def measured(rounds: int, limit_s: float) -> list[dict[str, object]]:
     """One row for each contestant, with microseconds of one call."""
     end, rng, rows = time.monotonic() + limit_s, random.Random(0), []
     with tempfile.TemporaryDirectory() as folder:
-        made = contestants(folder)
-        samples: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in made}
+        pairs = contestants(folder)
+        samples: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in pairs}
         for _ in range(rounds):
-            for name, pair in made.items():
+            for name, pair in pairs.items():
                 for which in rng.sample((0, 1), 2):
                     start = time.perf_counter()
                     pair[which]()
@@ -94,18 +94,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2_000)
     parser.add_argument("--limit-s", type=float, default=60.0)
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
-    if asked.rounds < 1 or asked.limit_s <= 0:
+    options = parser.parse_args()
+    if options.rounds < 1 or options.limit_s <= 0:
         parser.error("--rounds must be 1 or more, and --limit-s above 0")
     torch.set_num_threads(1)
-    rows = measured(asked.rounds, asked.limit_s)
+    rows = measured(options.rounds, options.limit_s)
     for row in rows:
         print(
             f"{row['call']:28s} direct {row['direct_us']:6.2f} us   chosen {row['chosen_us']:6.2f} us   "
             f"extra {row['extra_us']:5.2f} us   ratio {row['ratio']:.2f}"
         )
-    if asked.json:
-        asked.json.write_text(json.dumps({"limit_us": _LIMIT_US, "torch": torch.__version__, "rows": rows}, indent=2))
+    if options.json:
+        options.json.write_text(json.dumps({"limit_us": _LIMIT_US, "torch": torch.__version__, "rows": rows}, indent=2))
     sys.exit(0 if all(row["within"] for row in rows) else 1)
 
 

@@ -31,14 +31,14 @@ def taken(words: list[str], folder: str) -> tuple[float, float]:
     """Seconds by the clock and of the processor, for one process."""
     environment = {**os.environ, "TRITON_OPS_CACHE_DIR": folder}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    used, begun = _processor_s(), time.perf_counter()
+    used, start = _processor_s(), time.perf_counter()
     subprocess.run([sys.executable, *words], env=environment, capture_output=True, check=True)
-    return time.perf_counter() - begun, _processor_s() - used
+    return time.perf_counter() - start, _processor_s() - used
 
 
 def _processor_s() -> float:
-    found = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return found.ru_utime + found.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
@@ -49,15 +49,15 @@ def main() -> None:
     parser.add_argument("--commit")
     options = parser.parse_args()
     programs = {BARE: ["-c", "pass"], **{name: ["-m", "triton_ops", *name.split()] for name in COMMANDS}}
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
     with tempfile.TemporaryDirectory() as folder:
         for words in programs.values():
             taken(words, folder)
         for _ in range(options.turns):
             for name, words in programs.items():
-                found[name].append(taken(words, folder))
-    wall_s = {name: statistics.median(wall for wall, _ in times) for name, times in found.items()}
-    cpu_s = {name: statistics.median(cpu for _, cpu in times) for name, times in found.items()}
+                samples[name].append(taken(words, folder))
+    wall_s = {name: statistics.median(wall for wall, _ in times) for name, times in samples.items()}
+    cpu_s = {name: statistics.median(cpu for _, cpu in times) for name, times in samples.items()}
     document = headed(
         f"python -m benchmarks.launch.cli_start --turns {options.turns}",
         options.commit,

@@ -39,13 +39,13 @@ def plain(x: float, *, BLOCK: int) -> float:
 
 def taken_us(call: Callable[[], Any], times: int) -> dict[str, float]:
     """Median and first decile of many calls after some that are not counted."""
-    taken = []
+    samples = []
     for number in range(times + 20):
         start = time.perf_counter()
         call()
         if number >= 20:
-            taken.append((time.perf_counter() - start) * 1e6)
-    return {"median": round(statistics.median(taken), 1), "p10": round(statistics.quantiles(taken, n=10)[0], 1)}
+            samples.append((time.perf_counter() - start) * 1e6)
+    return {"median": round(statistics.median(samples), 1), "p10": round(statistics.quantiles(samples, n=10)[0], 1)}
 
 
 def main() -> None:
@@ -55,18 +55,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/hit.json"))
     parser.add_argument("--commit")
     options = parser.parse_args()
-    kept = FunctionKernel(plain)
+    kernel = FunctionKernel(plain)
     with tempfile.TemporaryDirectory() as folder:
         calls: dict[str, Callable[[], Any]] = {
             "tune, operation by shape": lambda: tune(summed, cache_dir=folder),
-            "tune, kept kernel": lambda: tune(kept, (1.0,), space=SPACE, cache_dir=folder),
+            "tune, kept kernel": lambda: tune(kernel, (1.0,), space=SPACE, cache_dir=folder),
             "tune, plain callable": lambda: tune(plain, (1.0,), space=SPACE, cache_dir=folder),
             "recall, operation by shape": lambda: recall(summed, cache_dir=folder),
-            "recall, kept kernel": lambda: recall(kept, (1.0,), cache_dir=folder),
+            "recall, kept kernel": lambda: recall(kernel, (1.0,), cache_dir=folder),
         }
         for call in calls.values():
             call()
-        found = {name: taken_us(call, options.times) for name, call in calls.items()}
+        figures = {name: taken_us(call, options.times) for name, call in calls.items()}
     command = f"python -m benchmarks.launch.hit --times {options.times}"
     document = headed(
         command,
@@ -74,10 +74,10 @@ def main() -> None:
         device=probe("cpu").name,
         cpus=usable_cpus(),
         load=os.getloadavg()[0],
-        microseconds=found,
+        microseconds=figures,
     )
     save(options.out, document)
-    print(json.dumps(found))
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ def run_ms(code: str) -> float:
 def loaded() -> list[str]:
     """Which heavy packages the import brings in."""
     code = f"import sys, triton_ops; print(*(n for n in {HEAVY} if n in sys.modules))"
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return said.stdout.split()
+    process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return process.stdout.split()
 
 
 def measure(pairs: int) -> tuple[list[float], list[float]]:
@@ -45,8 +45,8 @@ def measure(pairs: int) -> tuple[list[float], list[float]]:
         order = list(codes) if number % 2 == 0 else list(reversed(codes))
         for name in order:
             times[name].append(run_ms(codes[name]))
-    added = [a - b for a, b in zip(times["import"], times["bare"], strict=True)]
-    return times["bare"], added
+    differences = [a - b for a, b in zip(times["import"], times["bare"], strict=True)]
+    return times["bare"], differences
 
 
 def main() -> int:
@@ -54,22 +54,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=40, help="processes of each kind")
     pairs = parser.parse_args().pairs
-    bare, added = measure(pairs)
-    low, median, high = statistics.quantiles(added, n=4)
+    bare, differences = measure(pairs)
+    low, median, high = statistics.quantiles(differences, n=4)
     heavy = loaded()
-    kept = not heavy and median <= TARGET_MS
+    passed = not heavy and median <= TARGET_MS
     result = {
         "import_ms": round(median, 2),
         "import_quartiles_ms": [round(low, 2), round(high, 2)],
         "bare_python_ms": round(statistics.median(bare), 2),
         "pairs": pairs,
         "target_ms": TARGET_MS,
-        "target_kept": kept,
+        "target_kept": passed,
         "heavy_packages_loaded": heavy,
         "python": platform.python_version(),
     }
     print(json.dumps(result, indent=2))
-    return 0 if kept else 1
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

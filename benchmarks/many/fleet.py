@@ -57,13 +57,13 @@ def main() -> int:
         return 0
     document = json.loads(options.out.read_text()) if options.out.is_file() else {}
     for part in options.parts:
-        found = (_efficiency if part == "efficiency" else _kills)(options)
+        figures = (_efficiency if part == "efficiency" else _kills)(options)
         document[part] = headed(
             "python -m benchmarks.many.fleet", options.commit, cpus=len(os.sched_getaffinity(0)), actors=options.actors,
-            problems=options.problems, configs=CONFIGS, launch_ms=LAUNCH_MS, **found,
+            problems=options.problems, configs=CONFIGS, launch_ms=LAUNCH_MS, **figures,
         )  # fmt: skip
         save(options.out, document)
-        print(part, json.dumps(found), flush=True)
+        print(part, json.dumps(figures), flush=True)
     return 0
 
 
@@ -78,15 +78,15 @@ def _efficiency(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         alone_s = [_alone(n, folder) for n in range(1, _ALONE + 1)]
     with tempfile.TemporaryDirectory() as folder:
-        begun, cpu_s = time.monotonic(), time.process_time()
-        found = _run(options.problems, options.actors, folder)
-        wall_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu_s
-    ended = [each for each in found.outcomes if each.result is not None]
-    measuring_s = max(each.ended_s for each in ended) - min(each.began_s for each in ended)
-    busy_s = sum(each.result.elapsed_s for each in ended if each.result is not None)
+        start, cpu_s = time.monotonic(), time.process_time()
+        result = _run(options.problems, options.actors, folder)
+        wall_s, cpu_s = time.monotonic() - start, time.process_time() - cpu_s
+    finished = [each for each in result.outcomes if each.result is not None]
+    measuring_s = max(each.ended_s for each in finished) - min(each.began_s for each in finished)
+    busy_s = sum(each.result.elapsed_s for each in finished if each.result is not None)
     ideal_s = options.problems * mean(alone_s) / options.actors
     return {
-        **_summary(found), "wall_s": wall_s, "start_s": wall_s - measuring_s, "measuring_s": measuring_s,
+        **_summary(result), "wall_s": wall_s, "start_s": wall_s - measuring_s, "measuring_s": measuring_s,
         "alone_s": alone_s, "ideal_s": ideal_s, "efficiency": ideal_s / measuring_s,
         "busy_share": busy_s / options.actors / measuring_s, "driver_cpu_s": cpu_s,
         "driver_cpu_ms_per_problem": 1e3 * cpu_s / options.problems,
@@ -94,18 +94,18 @@ def _efficiency(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _alone(n: int, folder: str) -> float:
-    begun = time.monotonic()
+    start = time.monotonic()
     tune(simulated, shape=(n,), effort=EFFORT, cache_dir=folder, isolate=False, transfer=False, listener=Silent())
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
-def _summary(found: ManyResult) -> dict[str, Any]:
+def _summary(result: ManyResult) -> dict[str, Any]:
     """What became of the problems, and how many winners are the truly fastest configs."""
     right = sum(
         each.result is not None and dict(each.result.best_config)["block"] == -each.problem.shape[0] % CONFIGS
-        for each in found.outcomes
+        for each in result.outcomes
     )
-    return {"totals": found.totals, "right_winners": right, "stopped": found.stopped}
+    return {"totals": result.totals, "right_winners": right, "stopped": result.stopped}
 
 
 def _kills(options: argparse.Namespace) -> dict[str, Any]:
@@ -114,17 +114,17 @@ def _kills(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         expected_s = options.problems * LAUNCH_MS / 8 / options.actors  # a tune takes about 125 launches
         killed, before = _killed_run(options, folder, rng, expected_s)
-        begun = time.monotonic()
+        start = time.monotonic()
         again = _driver(options, folder)
-        said, _ = again.communicate()
+        output, _ = again.communicate()
         trials = list(_trials(Path(folder)))
         resumptions = sum(
             isinstance(event, Resumed) for path in _logs(Path(folder)) for event in read_run(path).events
         )  # fmt: skip
     counts = Counter(trials)
     return {
-        **json.loads(said.splitlines()[-1]), "killed": killed, "trials_before_driver_was_killed": before,
-        "second_run_s": time.monotonic() - begun, "trials": len(counts), "trials_expected": options.problems * CONFIGS,
+        **json.loads(output.splitlines()[-1]), "killed": killed, "trials_before_driver_was_killed": before,
+        "second_run_s": time.monotonic() - start, "trials": len(counts), "trials_expected": options.problems * CONFIGS,
         "trials_measured_twice": sum(count - 1 for count in counts.values()), "runs_resumed": resumptions,
     }  # fmt: skip
 
@@ -138,9 +138,9 @@ def _killed_run(
         if driver.poll() is not None:
             raise SystemExit("the driver ended before anything was measured")
         time.sleep(0.2)
-    begun = time.monotonic()
+    start = time.monotonic()
     for at_s in [*sorted(rng.uniform(0.0, 0.5 * expected_s) for _ in range(options.kills)), 0.6 * expected_s]:
-        time.sleep(max(0.0, begun + at_s - time.monotonic()))
+        time.sleep(max(0.0, start + at_s - time.monotonic()))
         if len(killed) == options.kills:
             break
         victim = rng.choice(_measurers(driver.pid))
@@ -151,7 +151,7 @@ def _killed_run(
     driver.wait()
     if driver.stdout is not None:
         driver.stdout.close()
-    killed.append(f"driver after {time.monotonic() - begun:.1f} s")
+    killed.append(f"driver after {time.monotonic() - start:.1f} s")
     before = len(list(_trials(Path(folder))))
     _wait_for_end(family)
     return killed, before
@@ -181,10 +181,10 @@ def _descendants(root: int) -> list[int]:
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:  # it has ended
                 continue
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+    family = [root]
+    for pid in family:
+        family += [child for child, parent in parents.items() if parent == pid]
+    return family[1:]
 
 
 def _measurers(driver: int) -> list[int]:

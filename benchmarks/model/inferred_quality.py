@@ -66,45 +66,45 @@ def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
 
 def readings_of(recording: Mapping[str, Any]) -> Readings | None:
     """What is read of every config; what the recording keeps where its kernel is gone or has changed; None without."""
-    found, kept = _read(recording), recording.get("inferred")
-    return kept_readings(kept) if kept and (found is None or found.silent) else found
+    readings, stored = _read(recording), recording.get("inferred")
+    return kept_readings(stored) if stored and (readings is None or readings.silent) else readings
 
 
 def _read(recording: Mapping[str, Any]) -> Readings | None:
-    found = kernel_of(recording)
-    if found is None:
+    loaded = kernel_of(recording)
+    if loaded is None:
         return None
-    kernel, arguments = found
+    kernel, arguments = loaded
     configs = [Config(row["config"]) for row in recording["rows"]]
-    read = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
-    given, target = described(arguments), named_target("sm_90")
-    for key, config in groups(configs, read).items():
-        read.works[key] = kernel_work(kernel, config, given, target)
-    return read
+    readings = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
+    specs, target = described(arguments), named_target("sm_90")
+    for key, config in groups(configs, readings).items():
+        readings.works[key] = kernel_work(kernel, config, specs, target)
+    return readings
 
 
-def inferred(recording: Mapping[str, Any], read: Readings | None) -> Model | None:
+def inferred(recording: Mapping[str, Any], readings: Readings | None) -> Model | None:
     """The model of the work that was read; None without a reading or a device."""
     spec = spec_named(str(recording.get("gpu", "")))
     machine = machine_of(spec) if spec is not None else None
-    return None if read is None or machine is None else inferred_model(read, machine)
+    return None if readings is None or machine is None else inferred_model(readings, machine)
 
 
 def quality(recording: dict[str, Any], of: Readings | None) -> dict[str, dict[str, float]]:
     """The figures of both models, as far as there are any."""
-    ran = [row for row in recording["rows"] if row["status"] == "ok"]
-    times = [time_ms(row) for row in ran]
+    rows = [row for row in recording["rows"] if row["status"] == "ok"]
+    times = [time_ms(row) for row in rows]
     models = {"declared": recorded_model(recording), "inferred": inferred(recording, of)}
     return {
-        name: figures(model.score([row["config"] for row in ran]), times)
+        name: figures(model.score([row["config"] for row in rows]), times)
         for name, model in models.items()
         if model is not None
     }
 
 
-def table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
+def table(spaces: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
     """The lines of a Markdown table of the spaces with inferred work, and the means."""
-    figures_of = {name: modes["inferred"] for name, modes in found.items() if "inferred" in modes}
+    figures_of = {name: modes["inferred"] for name, modes in spaces.items() if "inferred" in modes}
     ranked = [*_MEANT, "level"]
     lines = ["| space | Spearman | first | best of 5 | best of 10 | level |", "|---|---|---|---|---|---|"]
     for name, each in figures_of.items():
@@ -132,21 +132,21 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/concepts/inferred.md too")
     parser.add_argument("--write", type=Path, metavar="FOLDER", help="where to write the recordings with what was read")
-    asked = parser.parse_args()
-    if asked.write is not None:
-        asked.write.mkdir(parents=True, exist_ok=True)
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for path in asked.recordings:
+    options = parser.parse_args()
+    if options.write is not None:
+        options.write.mkdir(parents=True, exist_ok=True)
+    spaces: dict[str, dict[str, dict[str, float]]] = {}
+    for path in options.recordings:
         recording = read(path)
         work = readings_of(recording)
-        found[path.name] = quality(recording, work)
-        if asked.write is not None and work is not None:
-            write_recording(asked.write / path.name, {**recording, "inferred": readings_json(work)})
-    show(found)
-    if asked.markdown:
-        print(*table(found), sep="\n")
-    if asked.json:
-        save(asked.json, {"spaces": found})
+        spaces[path.name] = quality(recording, work)
+        if options.write is not None and work is not None:
+            write_recording(options.write / path.name, {**recording, "inferred": readings_json(work)})
+    show(spaces)
+    if options.markdown:
+        print(*table(spaces), sep="\n")
+    if options.json:
+        save(options.json, {"spaces": spaces})
 
 
 if __name__ == "__main__":

@@ -71,9 +71,9 @@ def loaded(path: Path) -> Space | None:
     model = inferred(recording, readings) or recorded_model(recording)
     if model is None:
         return None
-    ran = [row for row in recording["rows"] if row["status"] == "ok"]
-    made = [resources_of(row, recording) for row in ran]
-    return Space(path.name, kind_of(readings), model, [r["config"] for r in ran], made, list(map(time_ms, ran)))
+    rows = [row for row in recording["rows"] if row["status"] == "ok"]
+    resources = [resources_of(row, recording) for row in rows]
+    return Space(path.name, kind_of(readings), model, [r["config"] for r in rows], resources, list(map(time_ms, rows)))
 
 
 def kind_of(readings: Readings | None) -> str:
@@ -92,13 +92,15 @@ def fitted(spaces: list[Space], names: tuple[str, ...], evaluations: int) -> dic
     best, spent = _mean_loss(spaces, costs), 1
     while spent < evaluations and max(steps.values()) > _SMALLEST:
         for name in names:
-            tried = [{**costs, name: _bounded(name, costs[name] * math.exp(sign * steps[name]))} for sign in (1, -1)]
-            losses = [_mean_loss(spaces, each) for each in tried]
+            candidates = [
+                {**costs, name: _bounded(name, costs[name] * math.exp(sign * steps[name]))} for sign in (1, -1)
+            ]
+            losses = [_mean_loss(spaces, each) for each in candidates]
             spent += 2
             better = min(losses) < best - 1e-6
             steps[name] *= _GROW if better else _SHRINK
             if better:
-                best, costs = min(losses), tried[losses.index(min(losses))]
+                best, costs = min(losses), candidates[losses.index(min(losses))]
     return costs
 
 
@@ -117,21 +119,21 @@ def main() -> None:
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--evaluations", type=int, default=120, help="per fit")
     parser.add_argument("--json", type=Path, help="where to write what was found")
-    given = parser.parse_args()
-    spaces = [space for path in given.recordings if (space := loaded(path)) is not None]
+    options = parser.parse_args()
+    spaces = [space for path in options.recordings if (space := loaded(path)) is not None]
     report: dict[str, Any] = {}
     for kind, names in FITTED.items():
         group = [space for space in spaces if space.kind == kind]
         for left_out in [None, *group] if len(group) > 1 else []:
-            costs = fitted([s for s in group if s is not left_out], names, given.evaluations)
-            found: dict[str, Any] = {"costs": {name: round(value, 3) for name, value in costs.items()}}
+            costs = fitted([s for s in group if s is not left_out], names, options.evaluations)
+            fit: dict[str, Any] = {"costs": {name: round(value, 3) for name, value in costs.items()}}
             if left_out is not None:
-                found["ranked"] = figures(left_out.scores(costs), left_out.times_ms)
+                fit["ranked"] = figures(left_out.scores(costs), left_out.times_ms)
             label = f"{kind}, {'all' if left_out is None else 'without ' + left_out.name}"
-            report[label] = found
-            print(label, *found.values(), sep="\n  ", flush=True)
-    if given.json:
-        save(given.json, report)
+            report[label] = fit
+            print(label, *fit.values(), sep="\n  ", flush=True)
+    if options.json:
+        save(options.json, report)
 
 
 if __name__ == "__main__":

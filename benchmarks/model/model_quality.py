@@ -49,10 +49,10 @@ def quality(recording: dict[str, Any], calibration: Any = None) -> dict[str, dic
     model = recorded_model(recording, calibration)
     if model is None:
         return None
-    ran = [row for row in recording["rows"] if row["status"] == "ok"]
-    times = [time_ms(row) for row in ran]
-    knobs = model.score([row["config"] for row in ran])
-    compiled = [model.expected_ms(row["config"], resources_of(row, recording)) for row in ran]
+    rows = [row for row in recording["rows"] if row["status"] == "ok"]
+    times = [time_ms(row) for row in rows]
+    knobs = model.score([row["config"] for row in rows])
+    compiled = [model.expected_ms(row["config"], resources_of(row, recording)) for row in rows]
     return {"knobs": figures(knobs, times), "compiled": figures(compiled, times)}
 
 
@@ -60,16 +60,16 @@ def figures(scores: Sequence[float], times: Sequence[float]) -> dict[str, float]
     """Spearman's correlation, the first configs' share of the optimum, and the bias of the level."""
     order = sorted(range(len(times)), key=lambda at: scores[at])
     best = min(times)
-    found = {"spearman": spearman(scores, times)}
-    found |= {f"best_of_{count}": best / min(times[at] for at in order[:count]) for count in FIRST}
-    found["level"] = statistics.median(score / time for score, time in zip(scores, times, strict=True))
-    return {name: round(value, 4) for name, value in found.items()}
+    shares = {"spearman": spearman(scores, times)}
+    shares |= {f"best_of_{count}": best / min(times[at] for at in order[:count]) for count in FIRST}
+    shares["level"] = statistics.median(score / time for score, time in zip(scores, times, strict=True))
+    return {name: round(value, 4) for name, value in shares.items()}
 
 
-def show(found: Mapping[str, Mapping[str, Mapping[str, float]] | None]) -> None:
+def show(spaces: Mapping[str, Mapping[str, Mapping[str, float]] | None]) -> None:
     """Print the figures of each space, mode by mode."""
     print(f"{'space':<36} {'mode':<9} spearman  of 1   of 5   of 10  of 25  level")
-    for name, modes in found.items():
+    for name, modes in spaces.items():
         if modes is None:
             print(f"{name:<36} the model is silent")
             continue
@@ -83,11 +83,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    given = parser.parse_args()
-    found = {path.name: quality(read(path)) for path in given.recordings}
-    show(found)
-    if given.json:
-        save(given.json, {"spaces": found})
+    options = parser.parse_args()
+    spaces = {path.name: quality(read(path)) for path in options.recordings}
+    show(spaces)
+    if options.json:
+        save(options.json, {"spaces": spaces})
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ def recorded(space: Recorded, folder: Path, passes: int) -> Path:
     content = record(space.operation, space.space, space.shape, space.dtype, passes=passes, tolerance=_TOLERANCE)
     path = folder / f"{space.name}.json.gz"
     write_recording(path, content)
-    ran = [row for row in content["rows"] if row["status"] == "ok"]
-    best = min(row["ms"][0][2] for row in ran)
-    print(f"{space.name}: {len(ran)} of {len(content['rows'])} ran, best {best:.4f} ms", flush=True)
+    rows = [row for row in content["rows"] if row["status"] == "ok"]
+    best = min(row["ms"][0][2] for row in rows)
+    print(f"{space.name}: {len(rows)} of {len(content['rows'])} ran, best {best:.4f} ms", flush=True)
     return path
 
 
@@ -47,44 +47,51 @@ def archived(paths: list[Path], archive: Path) -> None:
             file.add(path, arcname=path.name)
 
 
-def all_recorded(given: argparse.Namespace, chosen: list[Recorded]) -> None:
+def all_recorded(options: argparse.Namespace, spaces: list[Recorded]) -> None:
     """Record one space after another until the limit; a space that fails is told and left out."""
-    given.out.mkdir(parents=True, exist_ok=True)
-    begun, longest, paths = time.monotonic(), _LONGEST_S, []
-    for space in chosen:
+    options.out.mkdir(parents=True, exist_ok=True)
+    outset, longest, paths = time.monotonic(), _LONGEST_S, []
+    for space in spaces:
         start = time.monotonic()
-        if start - begun + longest > given.limit_s:
-            print(f"{space.name}: not begun, {start - begun:.0f} s have passed", flush=True)
+        if start - outset + longest > options.limit_s:
+            print(f"{space.name}: not begun, {start - outset:.0f} s have passed", flush=True)
             continue
         try:
-            paths.append(recorded(space, given.out, given.passes))
+            paths.append(recorded(space, options.out, options.passes))
         except (TritonKernelError, RuntimeError, ValueError, OSError):
             traceback.print_exc()
             continue
         took = time.monotonic() - start
         longest = took if len(paths) == 1 else max(longest, took)
         print(f"    {took:.1f} s", flush=True)
-        if given.archive:
-            archived(paths, given.archive)
+        if options.archive:
+            archived(paths, options.archive)
 
 
 def dry_run(space: Recorded, count: int) -> None:
     """Compile and read some configs of a space, spread over it."""
     problem = space.operation.problem(space.shape, space.dtype)
     configs = list(as_space(space.space))
-    chosen = configs[:: max(len(configs) // count, 1)]
+    sample = configs[:: max(len(configs) // count, 1)]
     arguments = Arguments(keyword=dict(problem.arguments))
     space.operation.kernel.check(list(space.space), arguments)
     ahead = AheadOfTime(space.operation.kernel.compiled_ahead, arguments, named_target("sm_90"))
     with CompilePool(ahead) as pool:
-        made = [pool.submit(config, anyway=True) for config in chosen]
-        read = [pool.read(config) for config in chosen]
+        compilations = [pool.submit(config, anyway=True) for config in sample]
+        readings = [pool.read(config) for config in sample]
         print(f"{space.name}: {len(configs)} configs, {problem.label}", flush=True)
-        for config, compiled, work in zip(chosen, made, read, strict=True):
-            found, told = compiled.result(), work.result()
-            sizes = [(launch.programs, launch.flops) for launch in told.launches]
-            print("   ", dict(config), found.status, found.reason[:200], found.resources, f"{found.compile_s} s")
-            print("       ", told.silent or sizes, flush=True)
+        for config, compiled, work in zip(sample, compilations, readings, strict=True):
+            resources, outcome = compiled.result(), work.result()
+            sizes = [(launch.programs, launch.flops) for launch in outcome.launches]
+            print(
+                "   ",
+                dict(config),
+                resources.status,
+                resources.reason[:200],
+                resources.resources,
+                f"{resources.compile_s} s",
+            )
+            print("       ", outcome.silent or sizes, flush=True)
 
 
 def main() -> None:
@@ -97,13 +104,13 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     parser.add_argument("--dry", type=int, default=0, metavar="N")
-    given = parser.parse_args()
-    chosen = [space for space in SPACES if space.name in given.only]
-    if given.dry:
-        for space in chosen:
-            dry_run(space, given.dry)
+    options = parser.parse_args()
+    spaces = [space for space in SPACES if space.name in options.only]
+    if options.dry:
+        for space in spaces:
+            dry_run(space, options.dry)
     else:
-        all_recorded(given, chosen)
+        all_recorded(options, spaces)
 
 
 if __name__ == "__main__":

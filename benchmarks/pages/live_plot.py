@@ -19,12 +19,12 @@ _TICKS = (2, 5, 10, 20, 50, 100, 300)
 _COLOURS = {"default tune": "tab:blue", "exhaustive": "tab:green", "triton.autotune": "tab:red"}
 
 
-def steps(found: dict[str, Any], best_ms: float) -> tuple[list[float], list[float]]:
+def steps(run: dict[str, Any], best_ms: float) -> tuple[list[float], list[float]]:
     """Seconds and heights of one run's improvements, up to its decision."""
-    times, values = zip(*((at, value) for at, value, _ in found["curve"]), strict=True)
-    relative = "configs" not in found  # over the default's time, where the last is the winner
-    best = values[-1] / (1 + found["slower"][1]) if relative else best_ms
-    return [*times, found["decided_s"]], [best / value for value in (*values, values[-1])]
+    times, values = zip(*((at, value) for at, value, _ in run["curve"]), strict=True)
+    relative = "configs" not in run  # over the default's time, where the last is the winner
+    best = values[-1] / (1 + run["slower"][1]) if relative else best_ms
+    return [*times, run["decided_s"]], [best / value for value in (*values, values[-1])]
 
 
 def main() -> None:
@@ -35,11 +35,11 @@ def main() -> None:
     figure, axes = plt.subplots(1, len(cases), figsize=(5 * len(cases), 4), squeeze=False, sharex=True, sharey=True)
     for axis, (case, row) in zip(axes[0], cases.items(), strict=True):
         runs = [("triton.autotune", row["triton.autotune"]), ("exhaustive", row["exhaustive"])]
-        for kind, found in [*runs, *(("default tune", run) for run in row["tunes"])]:
-            if found is not None:
-                times, heights = steps(found, min(row["judge"]["ms"].values()))
+        for kind, history in [*runs, *(("default tune", run) for run in row["tunes"])]:
+            if history is not None:
+                times, heights = steps(history, min(row["judge"]["ms"].values()))
                 axis.step(times, heights, where="post", color=_COLOURS[kind], alpha=0.7, linewidth=1.2)
-                axis.plot(times[-1], heights[-1], "o" if found["winner"] else "x", color=_COLOURS[kind], markersize=5)
+                axis.plot(times[-1], heights[-1], "o" if history["winner"] else "x", color=_COLOURS[kind], markersize=5)
         axis.set(xscale="log", title=case, xlabel="seconds since the process began", xlim=(_TICKS[0], _TICKS[-1]))
         axis.set_xticks(_TICKS, map(str, _TICKS))
         axis.grid(alpha=0.3)

@@ -67,13 +67,13 @@ def main() -> None:
 
 def replayed(folder: Path) -> Path:
     """The log of a search in random order in the recorded space."""
-    found = read_recording(RECORDING)
-    trials = list(found.trials.values())
+    recording = read_recording(RECORDING)
+    trials = list(recording.trials.values())
     random.Random(0).shuffle(trials)
     default = next(trial for trial in trials if trial.ok)
     at_s = [0.0]
     log = RunLog(folder / f"{_ID}.jsonl", start=0.0, clock=lambda: at_s[0])
-    head = _head(found)
+    head = _head(recording)
     log.begin(head)
     for trial in trials:
         at_s[0] += trial.compile_s or 0.0
@@ -95,26 +95,27 @@ def replayed(folder: Path) -> Path:
     return log.path
 
 
-def _head(found: Recording) -> Head:
-    spec = spec_named(found.device)
+def _head(recording: Recording) -> Head:
+    spec = spec_named(recording.device)
     assert spec is not None
     roof = roofline(
-        spec, flops=found.head["flops"], bytes_=found.head["bytes"], dtype=found.dtype, products=True
+        spec, flops=recording.head["flops"], bytes_=recording.head["bytes"], dtype=recording.dtype, products=True
     )  # fmt: skip
     assert roof.memory is not None
     assert roof.units is not None
     device = {"name": spec.name}
-    label = f"{'x'.join(map(str, found.problem))} {found.dtype}"
+    label = f"{'x'.join(map(str, recording.problem))} {recording.dtype}"
     return Head(
-        id=_ID, key_id="0" * 32, shape=found.problem, dtype=found.dtype,
-        key=Key(kernel=found.kernel, problem={}, identity={}, device=device, cache_state="cold", label=label),
+        id=_ID, key_id="0" * 32, shape=recording.problem, dtype=recording.dtype,
+        key=Key(kernel=recording.kernel, problem={}, identity={}, device=device, cache_state="cold", label=label),
         started=datetime(2026, 11, 21, tzinfo=timezone.utc).isoformat(),
         environment=Environment(
-            versions={"torch": found.head["torch"], "triton": found.head["triton"]}, host={}, device={"arch": spec.arch}
+            versions={"torch": recording.head["torch"], "triton": recording.head["triton"]}, host={},
+            device={"arch": spec.arch},
         ),
         space=SpaceFacts(
-            fingerprint=found.space.fingerprint,
-            tunables={name: list(tunable.values) for name, tunable in found.space.tunables.items()},
+            fingerprint=recording.space.fingerprint,
+            tunables={name: list(tunable.values) for name, tunable in recording.space.tunables.items()},
         ),
         effort={"name": "exhaustive"}, searcher="random", seed=0,
         roof=RoofFacts(

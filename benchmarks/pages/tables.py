@@ -60,11 +60,11 @@ def tune_table() -> str:
     for run in document["runs"]:
         beside, result = run["beside_the_library"], run["result"]
         times, share = beside["median_ms"], beside["share_of_library_speed"]
-        tried = sum(result["totals"].values())
+        configs = sum(result["totals"].values())
         config = ", ".join(f"{name} {value}" for name, value in result["best_config"].items())
         rows.append(
             f"| {run['kernel']} | {'x'.join(map(str, run['shape']))} {run['dtype']} | "
-            f"{tried} in {run['wall_s']:.0f} s | {config} | {times['default']:.4f} ms | {times['winner']:.4f} ms | "
+            f"{configs} in {run['wall_s']:.0f} s | {config} | {times['default']:.4f} ms | {times['winner']:.4f} ms | "
             f"{times['library']:.4f} ms, {beside['library']} | {share['winner']:.1%} |"
         )
     versions, device = document["versions"], document["device"]
@@ -126,10 +126,10 @@ def _of(commits: list[str]) -> str:
     return f" at {', '.join(commits)}, row by row" if len({*commits}) > 1 else ""
 
 
-def _other(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _other(run: Mapping[str, Any] | None) -> str:
+    if run is None:
         return ""
-    return f"{found['tried']} in {found['decided_s']:.0f} s" + ("" if found["winner"] else ", cut off")
+    return f"{run['tried']} in {run['decided_s']:.0f} s" + ("" if run["winner"] else ", cut off")
 
 
 def _middle_and_most(seconds: list[float]) -> str:
@@ -163,7 +163,7 @@ def bucket_table() -> str:
 def third_party_table() -> str:
     """Operators of public packages under both tuners."""
     document = json.loads(THIRD_PARTY.read_text())
-    found, cases = document["summary"], document["cases"]
+    summary, cases = document["summary"], document["cases"]
     rows = [
         "| operator | first call, `triton.autotune` | first call, `triton_ops` | later calls, of Triton's time |",
         "|---|---|---|---|",
@@ -172,13 +172,13 @@ def third_party_table() -> str:
         if "errors" not in case:
             first = case["first_s"]
             rows.append(f"| {name} | {first['triton']:.1f} s | {first['ours']:.1f} s | {case['ratio']:.2f} |")
-    unequal = f"all but those of {', '.join(found['unequal'])}" if found["unequal"] else "all"
+    unequal = f"all but those of {', '.join(summary['unequal'])}" if summary["unequal"] else "all"
     rows += [
         "",
-        f"{found['tuned_faster']} of {found['kernels']} autotuned kernels are tuned faster, all of them in "
-        f"{found['tuned_s']['ours']:.0f} s instead of {found['tuned_s']['triton']:.0f} s; outputs and gradients are "
-        f"equal in {unequal}. No figures: "
-        + "; ".join(f"{name} ({_why(cases[name]['errors'])})" for name in found["failed"])
+        f"{summary['tuned_faster']} of {summary['kernels']} autotuned kernels are tuned faster, all of them in "
+        f"{summary['tuned_s']['ours']:.0f} s instead of {summary['tuned_s']['triton']:.0f} s; outputs and gradients "
+        f"are equal in {unequal}. No figures: "
+        + "; ".join(f"{name} ({_why(cases[name]['errors'])})" for name in summary["failed"])
         + f". {source(document)}",
     ]
     return "\n".join(rows)
@@ -186,8 +186,8 @@ def third_party_table() -> str:
 
 def _why(errors: Mapping[str, str]) -> str:
     """Why an operator has no figures: what Triton's side says, or that the time was over."""
-    told = errors.get("triton", next(iter(errors.values())))
-    return "cut off by the limit" if told.startswith("no answer") else told.partition(". ")[0].partition(" (see")[0]
+    reason = errors.get("triton", next(iter(errors.values())))
+    return "cut off by the limit" if reason.startswith("no answer") else reason.partition(". ")[0].partition(" (see")[0]
 
 
 def dynamic_table() -> str:
@@ -309,8 +309,8 @@ def kernels_table() -> str:
 def limits_table(path: Path, device: str) -> str:
     """The limits of `kernel_limits` that results of a device are of, and how they stand to them."""
     rows = json.loads(path.read_text())["rows"] if path.is_file() else []
-    found = [each for each in outcomes({"rows": rows}) if each.state != UNMEASURED]
-    lines = [f"| {each.limit} | {each.state} | {each.found} |" for each in found]
+    measured = [each for each in outcomes({"rows": rows}) if each.state != UNMEASURED]
+    lines = [f"| {each.limit} | {each.state} | {each.found} |" for each in measured]
     return "\n".join([f"| limit | on an {device} | found |", "|---|---|---|", *lines])
 
 

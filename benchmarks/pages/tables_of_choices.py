@@ -37,15 +37,16 @@ def choices_table() -> str:
     document = json.loads(CHOICES.read_text())
     rows = ["| N x K | " + " | ".join(f"M = {M}" for M in _rows_of(document)) + " |"]
     rows.append("|---" * (len(_rows_of(document)) + 1) + "|")
-    found = {tuple(row["shape"]): row for row in document["rows"] if "chosen" in row}
-    for columns, inner in dict.fromkeys((N, K) for _, N, K in found):
-        cells = [_choice_cell(found.get((M, columns, inner))) for M in _rows_of(document)]
+    rows_by_shape = {tuple(row["shape"]): row for row in document["rows"] if "chosen" in row}
+    for columns, inner in dict.fromkeys((N, K) for _, N, K in rows_by_shape):
+        cells = [_choice_cell(rows_by_shape.get((M, columns, inner))) for M in _rows_of(document)]
         rows.append(f"| {columns} x {inner} | {' | '.join(cells)} |")
-    said = document["summary"]
+    summary = document["summary"]
     return "\n".join([
         *rows, "",
-        f"{said['shapes']} of {said['of']} shapes, {said['over_cublas']:.3f} times cuBLAS's speed (geometric mean), at "
-        f"most {said['worst_percent']:.2f} % slower than the best single implementation.", "", source(document),
+        f"{summary['shapes']} of {summary['of']} shapes, {summary['over_cublas']:.3f} times cuBLAS's speed "
+        f"(geometric mean), at most {summary['worst_percent']:.2f} % slower than the best single implementation.",
+        "", source(document),
     ])  # fmt: skip
 
 

@@ -95,10 +95,10 @@ class Worker:
         if key not in self.seen.last:
             return
         began, expected = self.seen.last[key]
-        found = self.cache.get(*key)
-        if found is None:
+        entry = self.cache.get(*key)
+        if entry is None:
             self.seen.misses.append((began, time.monotonic_ns()))
-        elif found != value(expected):
+        elif entry != value(expected):
             self.seen.stale += 1
 
     def set_shared(self, step: int) -> None:
@@ -107,8 +107,8 @@ class Worker:
 
     def get_shared(self, _step: int) -> None:
         """Get one that all set: any worker's, but a whole one."""
-        found = self.cache.get(*shared_key(self.rng))
-        if found is not None and found != value(found.get("n", -1)):
+        entry = self.cache.get(*shared_key(self.rng))
+        if entry is not None and entry != value(entry.get("n", -1)):
             self.seen.torn += 1
 
     def list(self, _step: int) -> None:
@@ -139,9 +139,9 @@ def in_process(folder: str, number: int, ops: int) -> Seen:
     """A worker with a cache object of its own, as every process has."""
     counter = Counter()
     logging.getLogger("triton_ops").addHandler(counter)
-    seen = Worker(ConfigCache(folder), number).run(ops)
-    seen.torn += counter.count
-    return seen
+    worker = Worker(ConfigCache(folder), number).run(ops)
+    worker.torn += counter.count
+    return worker
 
 
 def lost_and_torn(worker_results: list[Seen], cache: ConfigCache) -> dict[str, Any]:
@@ -151,9 +151,9 @@ def lost_and_torn(worker_results: list[Seen], cache: ConfigCache) -> dict[str, A
     for seen in worker_results:
         lost += sum(not _overlaps(span, clears) for span in seen.misses)
         for key, (began, step) in seen.last.items():
-            found = cache.get(*key)
-            unexplained = found is None and not _overlaps((began, time.monotonic_ns()), clears)
-            lost += unexplained or (found is not None and found != value(step))
+            entry = cache.get(*key)
+            unexplained = entry is None and not _overlaps((began, time.monotonic_ns()), clears)
+            lost += unexplained or (entry is not None and entry != value(step))
     errors = [error for seen in worker_results for error in seen.errors]
     torn = sum(seen.torn for seen in worker_results)
     return {
@@ -197,7 +197,7 @@ def threads(folder: str | None, workers: int, ops: int) -> dict[str, Any]:
 
 
 def _gather(pool: Executor, call: Any, arguments: list[tuple[Any, ...]]) -> list[Seen]:
-    waiting = [pool.submit(call, *given) for given in arguments]
+    waiting = [pool.submit(call, *words) for words in arguments]
     return [future.result() for future in waiting]
 
 
@@ -209,13 +209,13 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=32)
     parser.add_argument("--thread-ops", type=int, default=1000, help="operations per thread")
     parser.add_argument("--folder-thread-ops", type=int, help="the same, for the run on a folder")
-    chosen = parser.parse_args()
-    on_folder = chosen.folder_thread_ops or chosen.thread_ops
+    options = parser.parse_args()
+    on_folder = options.folder_thread_ops or options.thread_ops
     with tempfile.TemporaryDirectory() as folder:
         figures = {
-            "processes": processes(str(Path(folder, "p")), chosen.processes, chosen.ops),
-            "threads": threads(str(Path(folder, "t")), chosen.threads, on_folder),
-            "threads_memory_only": threads(None, chosen.threads, chosen.thread_ops),
+            "processes": processes(str(Path(folder, "p")), options.processes, options.ops),
+            "threads": threads(str(Path(folder, "t")), options.threads, on_folder),
+            "threads_memory_only": threads(None, options.threads, options.thread_ops),
         }
     print(json.dumps(figures, indent=2))
     return int(any(run[what] for run in figures.values() for what in ("lost", "torn", "errors")))

@@ -117,12 +117,12 @@ def own_key(number: int, key: int) -> Key:
     return ("own", (number, key), "cuda:0")
 
 
-def number_in(found: dict[str, Any] | None) -> int | None:
+def number_in(entry: dict[str, Any] | None) -> int | None:
     """The number of the step that set a config; -1 if the config is not whole, None if there is none."""
-    if found is None:
+    if entry is None:
         return None
-    step = found.get("n", -1)
-    return step if found == value(step) else -1
+    step = entry.get("n", -1)
+    return step if entry == value(step) else -1
 
 
 @dataclass
@@ -159,11 +159,11 @@ class Slot:
 
     def look(self) -> bool:
         """Kill the process if its time has come; whether it was killed."""
-        ended, status = os.waitpid(self.pid, os.WNOHANG)
-        if not ended and time.monotonic() > self.until_s:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid and time.monotonic() > self.until_s:
             os.kill(self.pid, signal.SIGKILL)
-            ended, status = os.waitpid(self.pid, 0)
-        if ended:
+            pid, status = os.waitpid(self.pid, 0)
+        if pid:
             self.pid = 0
             if os.WIFSIGNALED(status):
                 self.notes.write("killed")
@@ -197,14 +197,14 @@ def judge(notes: list[Notes], verdict: Verdict) -> None:
 
 def spans(lines: list[list[Any]]) -> list[Span]:
     """When a worker cleared the folder."""
-    found, begun = [], None
+    times, start = [], None
     for at, what, *_ in lines:
         if what == "clear":
-            begun = at
-        elif begun is not None and what in ("cleared", "killed"):
-            found.append((begun, at))
-            begun = None
-    return found
+            start = at
+        elif start is not None and what in ("cleared", "killed"):
+            times.append((start, at))
+            start = None
+    return times
 
 
 class Judge:
@@ -235,17 +235,17 @@ class Judge:
         elif what == "got":
             self._got(at, *more)
 
-    def _known(self, key: int, found: int | None) -> None:
-        self.possible[key], self.since[key] = {found}, self.begun
+    def _known(self, key: int, number: int | None) -> None:
+        self.possible[key], self.since[key] = {number}, self.begun
 
-    def _got(self, at: int, key: int, found: int | None) -> None:
+    def _got(self, at: int, key: int, number: int | None) -> None:
         possible = self.possible[key]
         cleared = any(begin <= at and end >= self.since[key] for begin, end in self.clears)
-        if found in possible or (found is None and cleared):
-            self._known(key, found)
+        if number in possible or (number is None and cleared):
+            self._known(key, number)
         else:
-            what = "lost" if found is None else "torn" if found == -1 else "stale"
-            self.verdict.add(what, f"{self.number}: key {key} is {found}, not of {possible}")
+            what = "lost" if number is None else "torn" if number == -1 else "stale"
+            self.verdict.add(what, f"{self.number}: key {key} is {number}, not of {possible}")
 
 
 def hammered(place: Path, workers: int, ops: int, kills: int, seed: int) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def hammered(place: Path, workers: int, ops: int, kills: int, seed: int) -> dict
     for slot in slots:
         slot.until_s = 0.0
         killed += slot.look() if slot.pid else 0
-    verdict, done = Verdict(), [slot.done for slot in slots]
+    verdict, finished = Verdict(), [slot.done for slot in slots]
     last = Notes(place / "last.notes")
     logging.getLogger("triton_ops").addHandler(Complaints(last))
     cache = ConfigCache(folder)
@@ -273,11 +273,11 @@ def hammered(place: Path, workers: int, ops: int, kills: int, seed: int) -> dict
         for key in range(OWN_KEYS):
             slot.notes.write("got", key, number_in(cache.get(*own_key(slot.number, key))))
     judge([slot.notes for slot in slots], verdict)
-    left = [path.name for path in Path(folder).iterdir() if path.name.endswith(".tmp")]
+    remains = [path.name for path in Path(folder).iterdir() if path.name.endswith(".tmp")]
     return {
-        "workers": workers, "ops": sum(done), "least_ops_of_a_worker": min(done), "kills": killed,
+        "workers": workers, "ops": sum(finished), "least_ops_of_a_worker": min(finished), "kills": killed,
         **{what: verdict.found[what] for what in ("lost", "stale", "torn", "error")}, "first": verdict.first,
-        "complaints_at_the_end": len(last.read()), "entries": len(cache), "half_written_files": len(left),
+        "complaints_at_the_end": len(last.read()), "entries": len(cache), "half_written_files": len(remains),
         "seconds": round(time.monotonic() - start, 1),
     }  # fmt: skip
 
@@ -293,12 +293,12 @@ def main() -> int:
     parser.add_argument("--commit")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = hammered(Path(folder), options.processes, options.ops, options.kills, options.seed)
-    given = f"--processes {options.processes} --ops {options.ops} --kills {options.kills} --seed {options.seed}"
-    document = headed(f"python -m benchmarks.robustness.cache_kills {given}", options.commit, **found)
-    faults = sum(found[what] for what in ("lost", "stale", "torn", "error", "complaints_at_the_end"))
+        verdict = hammered(Path(folder), options.processes, options.ops, options.kills, options.seed)
+    options_text = f"--processes {options.processes} --ops {options.ops} --kills {options.kills} --seed {options.seed}"
+    document = headed(f"python -m benchmarks.robustness.cache_kills {options_text}", options.commit, **verdict)
+    faults = sum(verdict[what] for what in ("lost", "stale", "torn", "error", "complaints_at_the_end"))
     document["passed"] = (
-        not faults and found["least_ops_of_a_worker"] >= options.ops and found["kills"] >= options.kills
+        not faults and verdict["least_ops_of_a_worker"] >= options.ops and verdict["kills"] >= options.kills
     )
     print(json.dumps(document, indent=1))
     if options.out:

@@ -40,13 +40,13 @@ def planted_run(device: str, cache: Path) -> dict[str, Any]:
     clean, clean_s = tuned(operation, space_of([]), cache / "clean")
     with_faults, planted_s = tuned(operation, space_of(list(expected)), cache / "planted")
     again, again_s = tuned(operation, space_of(list(expected)), cache / "planted", force=True)
-    found = {fault_of(trial.config): trial for trial in with_faults.trials if fault_of(trial.config) != GOOD}
+    faulty = {fault_of(trial.config): trial for trial in with_faults.trials if fault_of(trial.config) != GOOD}
     rows = [
         {
             "fault": fault,
             "expected": status.value,
-            "status": found[fault].status.value if fault in found else None,
-            "error": found[fault].error if fault in found else "no trial",
+            "status": faulty[fault].status.value if fault in faulty else None,
+            "error": faulty[fault].error if fault in faulty else "no trial",
         }
         for fault, status in expected.items()
     ]
@@ -95,10 +95,10 @@ def killer(times: int, cache: Path) -> Iterator[list[int]]:
 
     The list fills with those it killed.
     """
-    done, kills, before = threading.Event(), list[int](), [0]
+    end, kills, before = threading.Event(), list[int](), [0]
 
     def kill() -> None:
-        while not done.wait(0.01) and len(kills) < times:
+        while not end.wait(0.01) and len(kills) < times:
             finished = trials_in(cache)
             if finished < before[0] + 2:
                 continue
@@ -113,7 +113,7 @@ def killer(times: int, cache: Path) -> Iterator[list[int]]:
     try:
         yield kills
     finally:
-        done.set()
+        end.set()
         thread.join()
 
 

@@ -158,20 +158,20 @@ def main() -> None:
     options = parser.parse_args()
     with attacks() as each:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found = attack(each, options.files, options.seed, options.bit_step)
+        row = attack(each, options.files, options.seed, options.bit_step)
         grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     rows = {
         name: {
             "files": one.files, "served": one.served, "altered": len(one.altered), "errors": dict(one.errors),
             "late": one.late[:20], "hangs": one.hangs, "slowest_ms": round(one.slowest_ms, 1),
         }
-        for name, one in found.items()
+        for name, one in row.items()
     }  # fmt: skip
     command = f"python -m benchmarks.robustness.hostile_files --files {options.files} --seed {options.seed}"
     command += f" --bit-step {options.bit_step}" if options.bit_step != 1 else ""
     save(options.out, headed(command, options.commit, memory_grown_mib=round(grown_mib, 1), kinds=rows))
     print(json.dumps(rows, indent=2), f"memory grew by {grown_mib:.0f} MiB", sep="\n")
-    sys.exit(any(one.bad for one in found.values()))
+    sys.exit(any(one.bad for one in row.values()))
 
 
 if __name__ == "__main__":

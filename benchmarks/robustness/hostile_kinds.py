@@ -88,7 +88,7 @@ def kinds(folder: Path) -> list[Kind]:
     [log] = (cache / "runs").rglob("*.jsonl")
     log.write_bytes(_shorter(log.read_bytes()))
     task = make_task(hostile, shape=(16,))
-    here = Key.of(task.problem, task.kernel.identity, task.device)
+    key = Key.of(task.problem, task.kernel.identity, task.device)
     quarantine = folder / "quarantine.jsonl"
     for n in (1, 2, 3):
         Quarantine(quarantine).add(Trial(Config(n=n), Status.CRASH, error="it ended by signal 11"))
@@ -106,14 +106,14 @@ def kinds(folder: Path) -> list[Kind]:
     write_lockfile(_lock(), lockfile)
     for label in ("one", "two"):
         for _ in range(ASKED):
-            note_miss(replace(here, kernel=label), 1.0, missed.parent)
+            note_miss(replace(key, kernel=label), 1.0, missed.parent)
     flush_misses()
     copied = folder / "copied.jsonl"
     copied.write_bytes(log.read_bytes())
     return [
         Kind(name="record", path=cache / f"{record.id}.record.json", read=lambda: _looked_up(cache, record.id)),
         Kind(name="record of another problem", path=cache / f"{record.id}.record.json",
-             read=lambda: _learned(task, here, cache), bits=False),
+             read=lambda: _learned(task, key, cache), bits=False),
         Kind(name="run log", path=log, read=lambda: _gone_on(cache, record.id, log), refusals=(RunLogError,)),
         Kind(name="run log as a recording", path=copied, read=lambda: _replayed(copied), refusals=(RecordingError,),
              bits=False),
@@ -173,18 +173,18 @@ def _kernel_tuner() -> dict[str, Any]:
 
 def _looked_up(cache: Path, entry_id: str) -> dict[str, Any]:
     """The record as a hit, an iteration and `show` see it."""
-    found = open_store(cache).get(entry_id)
-    listed = list(DirectoryStore(cache, RECORDS, read_only=True))
-    for record in listed:
+    entry = open_store(cache).get(entry_id)
+    entries = list(DirectoryStore(cache, RECORDS, read_only=True))
+    for record in entries:
         _facts(record)
         _overview([record, record], 80)
         RECORDS.dumps(record)
-    return {} if found is None else {"record": RECORDS.dumps(found)}
+    return {} if entry is None else {"record": RECORDS.dumps(entry)}
 
 
-def _learned(task: Any, here: Key, cache: Path) -> dict[str, Any]:
+def _learned(task: Any, key: Key, cache: Path) -> dict[str, Any]:
     """The forecasts that a tune of another problem takes from the record and its run log."""
-    priors = transfers_to(task, here, open_store(cache), cache)
+    priors = transfers_to(task, key, open_store(cache), cache)
     configs = list(task.space)
     for prior in priors:
         assert all(0 <= score < math.inf or math.isnan(score) for score in prior.score(configs))
@@ -204,32 +204,32 @@ def _gone_on(cache: Path, key_id: str, log: Path) -> dict[str, Any]:
 
 
 def _replayed(path: Path) -> dict[str, Any]:
-    found = read_recording(path)
-    assert math.isfinite(found.best_ms)
-    assert len(found.compiled) in (0, len(found.trials))
-    return {str(config): repr(trial) for config, trial in found.trials.items()}
+    recording = read_recording(path)
+    assert math.isfinite(recording.best_ms)
+    assert len(recording.compiled) in (0, len(recording.trials))
+    return {str(config): repr(trial) for config, trial in recording.trials.items()}
 
 
 def _held(path: Path) -> dict[str, Any]:
     quarantine = Quarantine(path)
-    held = {config: quarantine.held(config) for config in (Config(n=n) for n in range(10))}
-    assert len(quarantine) >= sum(trial is not None for trial in held.values())
-    return {str(config): repr(trial) for config, trial in held.items() if trial is not None}
+    quarantined = {config: quarantine.held(config) for config in (Config(n=n) for n in range(10))}
+    assert len(quarantine) >= sum(trial is not None for trial in quarantined.values())
+    return {str(config): repr(trial) for config, trial in quarantined.items() if trial is not None}
 
 
 def _config(folder: Path) -> dict[str, Any]:
     cache = ConfigCache(folder)
-    found = cache.get("k", [64, 64], "cuda:0")
+    entry = cache.get("k", [64, 64], "cuda:0")
     cache.get_all_keys()
-    return {} if found is None else {"config": found}
+    return {} if entry is None else {"config": entry}
 
 
 def _rates(folder: Path) -> dict[str, Any]:
-    found = load_calibration(folder, GPU)
+    calibration = load_calibration(folder, GPU)
     spec = spec_named(GPU)
     assert spec is not None
-    machine_of(spec, found)
-    return {} if found is None else {"rates": found}
+    machine_of(spec, calibration)
+    return {} if calibration is None else {"rates": calibration}
 
 
 def _taken(bundle: Path) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def killed_often(folder: Path, kills: int, isolate: bool, seed: int = 0) -> dict
             orphans += not gone(tune)
         process = tune.start()
         out, err = process.communicate(timeout=120)
-        found = json.loads(out) if process.returncode == 0 else {"best_config": None, "error": err.decode()}
-        if found["best_config"] != {"n": WINNER} or sorted(tune.kept()) != list(range(CONFIGS)):
-            return {"kills": len(lost), "most_lost": max(lost), "orphans": orphans, "runs": rounds, "winner": found}
+        document = json.loads(out) if process.returncode == 0 else {"best_config": None, "error": err.decode()}
+        if document["best_config"] != {"n": WINNER} or sorted(tune.kept()) != list(range(CONFIGS)):
+            return {"kills": len(lost), "most_lost": max(lost), "orphans": orphans, "runs": rounds, "winner": document}
     return {"kills": len(lost), "most_lost": max(lost), "orphans": orphans, "runs": rounds, "winner": {"n": WINNER}}

@@ -124,10 +124,10 @@ def _spliced(data: bytes, other: bytes, draw: random.Random) -> bytes:
 
 
 def _value(data: bytes, draw: random.Random) -> bytes:
-    found = list(_SCALAR.finditer(data))
-    if not found:
+    scalars = list(_SCALAR.finditer(data))
+    if not scalars:
         return data
-    place = draw.choice(found)
+    place = draw.choice(scalars)
     return data[: place.start()] + draw.choice(HOSTILE) + data[place.end() :]
 
 

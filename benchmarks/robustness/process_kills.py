@@ -85,15 +85,15 @@ class IsolatedTune(Tune):
 
     def wrong(self, out: bytes) -> str:
         """Another winner, or a trial that is missing or there twice."""
-        winner, kept = json.loads(out)["best_config"], sorted(self.kept())
-        return "" if winner == {"n": WINNER} and kept == list(range(CONFIGS)) else f"{winner}, {len(kept)} trials"
+        winner, remains = json.loads(out)["best_config"], sorted(self.kept())
+        return "" if winner == {"n": WINNER} and remains == list(range(CONFIGS)) else f"{winner}, {len(remains)} trials"
 
 
 class Compilation:
     """A compilation of 16 configs of a shipped kernel, into a disk cache that is empty at first."""
 
     def __init__(self, folder: Path) -> None:
-        space = [word for given in COMPILED for word in ("--space", given)]
+        space = [word for values in COMPILED for word in ("--space", values)]
         problem = ["--target", "sm_90", "--shape", "256x256x256"]
         self.words = ["compile", "matmul", *problem, "--jobs", "2", "--json", *space]
         self.environment = {"TRITON_CACHE_DIR": str(folder / "triton")}
@@ -124,8 +124,8 @@ class Recording:
     def wrong(self, out: bytes) -> str:  # noqa: ARG002 - what it left counts
         """A config that is missing or there twice."""
         rows = json.loads(gzip.decompress(self.file.read_bytes()))["rows"]
-        found = sorted(row["config"]["n"] for row in rows if row["status"] == "ok")
-        return "" if found == list(range(CONFIGS)) else f"{len(rows)} rows"
+        configs = sorted(row["config"]["n"] for row in rows if row["status"] == "ok")
+        return "" if configs == list(range(CONFIGS)) else f"{len(rows)} rows"
 
 
 COMMANDS = {"isolated tune": IsolatedTune, "compile": Compilation, "record": Recording}
@@ -167,9 +167,9 @@ class Place:
     def start(self) -> subprocess.Popen[bytes]:
         """The command, when its first line has run."""
         self._begun.unlink(missing_ok=True)
-        given = {**os.environ, **self.command.environment, **self._mark, "TMPDIR": str(self.temporary)}
+        environment = {**os.environ, **self.command.environment, **self._mark, "TMPDIR": str(self.temporary)}
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *self.command.words], env=given,
+            [sys.executable, "-c", PROGRAM, *self.command.words], env=environment,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         while not self._begun.exists() and process.poll() is None:
@@ -213,13 +213,13 @@ def end(place: Place, way: str, after_s: float, seen: Seen) -> bool:
     signals, expected = WAYS[way]
     process = place.start()
     time.sleep(after_s)
-    done = process.poll() is not None
+    finished = process.poll() is not None
     begin = time.monotonic()
     for turn, number in enumerate(signals):
         time.sleep(BETWEEN_S if turn else 0.0)
         process.send_signal(number)
     _, err = process.communicate()
-    if done or (process.returncode == 0 and expected > 0):  # it was just at its end
+    if finished or (process.returncode == 0 and expected > 0):  # it was just at its end
         return False
     seen.slowest_end_s = max(seen.slowest_end_s, round(time.monotonic() - begin, 2))
     seen.ends[way] += 1
@@ -249,9 +249,9 @@ def get_through(place: Place, seen: Seen) -> None:
     """Run a command to its end, and note what is wrong with its result."""
     process = place.start()
     out, err = process.communicate(timeout=600)
-    said = place.command.wrong(out) if process.returncode == 0 else err.decode(errors="replace")[-300:]
-    if said:
-        seen.wrong.append(said)
+    fault = place.command.wrong(out) if process.returncode == 0 else err.decode(errors="replace")[-300:]
+    if fault:
+        seen.wrong.append(fault)
     look_after = place.files()
     seen.files_left += [f"ordinary end: {name}" for name in look_after]
 
@@ -274,13 +274,13 @@ def main() -> int:
         return ended_often(kind, Path(folder), ways, moments)
 
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(kinds)) as threads:
-        found = dict(zip(kinds, threads.map(run, kinds, [folder] * len(kinds)), strict=True))
+        results = dict(zip(kinds, threads.map(run, kinds, [folder] * len(kinds)), strict=True))
     document = headed(
         f"python -m benchmarks.robustness.process_kills --kills {options.kills} --seed {options.seed}",
         options.commit,
-        commands={kind: vars(seen) for kind, seen in found.items()},
+        commands={kind: vars(seen) for kind, seen in results.items()},
         seconds=round(time.monotonic() - start, 1),
-        passed=all(seen.faultless and seen.ends.total() == options.kills for seen in found.values()),
+        passed=all(seen.faultless and seen.ends.total() == options.kills for seen in results.values()),
     )
     print(json.dumps(document, indent=1))
     if options.out:

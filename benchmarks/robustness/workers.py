@@ -27,7 +27,7 @@ def _command(pid: int) -> bytes:
     """The command of a process; one that is just being started has none for a moment."""
     with contextlib.suppress(OSError):  # it has ended
         for _ in range(100):
-            if found := Path(f"/proc/{pid}/cmdline").read_bytes():
-                return found
+            if words := Path(f"/proc/{pid}/cmdline").read_bytes():
+                return words
             time.sleep(0.01)
     return b""

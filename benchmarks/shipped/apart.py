@@ -38,13 +38,13 @@ def rows_apart(command: Sequence[str], tasks: Sequence[Task], each_s: float, end
         each_s: Seconds for one row, after which its process is ended.
         end: When no further row begins, by the monotonic clock.
     """
-    left = list(tasks)
-    while left and time.monotonic() < end:
-        worker = _Worker(command, left)
+    remaining = list(tasks)
+    while remaining and time.monotonic() < end:
+        worker = _Worker(command, remaining)
         try:
             worker.wait_until_ready()
-            while left and time.monotonic() < end:
-                yield left.pop(0), worker.row(each_s)
+            while remaining and time.monotonic() < end:
+                yield remaining.pop(0), worker.row(each_s)
                 if not worker.alive:
                     break
         finally:

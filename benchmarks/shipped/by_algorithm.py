@@ -24,17 +24,17 @@ FORM = ("ALGORITHM", "LOADS", "DESCRIPTORS", "SWAPPED")
 
 def forms_of(path: Path) -> dict[str, dict[str, Any]]:
     """By algorithm the best config of a run, its milliseconds, and how many configs of the algorithm were tried."""
-    found: dict[str, dict[str, Any]] = {}
+    forms: dict[str, dict[str, Any]] = {}
     for config, trial in read_run(path).trials.items():
         if trial.measurement is None:
             continue
         label = " ".join(f"{name}={config[name]}" for name in FORM if name in config)
         ms = statistics.median(trial.measurement.samples_ms)
-        best = found.setdefault(label, {"ms": ms, "config": dict(config), "tried": 0})
+        best = forms.setdefault(label, {"ms": ms, "config": dict(config), "tried": 0})
         best["tried"] += 1
         if ms < best["ms"]:
             best |= {"ms": ms, "config": dict(config)}
-    return dict(sorted(found.items(), key=lambda item: item[1]["ms"]))
+    return dict(sorted(forms.items(), key=lambda item: item[1]["ms"]))
 
 
 def main() -> None:

@@ -44,35 +44,36 @@ FAR = 1.15  # times what the chosen one took in the tune: what is slower is no r
 LOST = "its process ended, or the shape took longer than its limit"
 
 
-def measured(shape: Sequence[int], asked: argparse.Namespace) -> dict[str, Any]:
+def measured(shape: Sequence[int], settings: argparse.Namespace) -> dict[str, Any]:
     """Tune one shape, and compare what was chosen with its rivals."""
     rows, columns, inner = shape
     args = (
-        TensorSpec((rows, inner), DTYPE).create_tensor(asked.on, 1),
-        TensorSpec((inner, columns), DTYPE).create_tensor(asked.on, 2),
+        TensorSpec((rows, inner), DTYPE).create_tensor(settings.on, 1),
+        TensorSpec((inner, columns), DTYPE).create_tensor(settings.on, 2),
     )
     matmul, begin = chooser("matmul"), time.monotonic()
-    found = matmul.tune(args, budget_s=asked.budget_s, cache_dir=asked.cache_dir)
+    result = matmul.tune(args, budget_s=settings.budget_s, cache_dir=settings.cache_dir)
     took_s = time.monotonic() - begin
-    chosen, name = _call(matmul, found.best_config), str(found.best_config["implementation"])
-    tuned_ms = {str(it.config["implementation"]): it.median_ms for it in found.trials if str(it.status) == "ok"}
+    winner, name = _call(matmul, result.best_config), str(result.best_config["implementation"])
+    tuned_ms = {str(it.config["implementation"]): it.median_ms for it in result.trials if str(it.status) == "ok"}
     others = {}
-    for trial in found.trials:
+    for trial in result.trials:
         other = str(trial.config["implementation"])
         if other == name or other not in tuned_ms or not _is_rival(other, tuned_ms, tuned_ms.get(name)):
             continue
-        said = compare(
-            chosen, _call(matmul, trial.config), args=args, names=("chosen", other), seconds=asked.seconds,
-            device=asked.on,
+        comparison = compare(
+            winner, _call(matmul, trial.config), args=args, names=("chosen", other), seconds=settings.seconds,
+            device=settings.on,
         )  # fmt: skip
         others[other] = {
-            "slower_percent": -said.percent, "interval": [-said.interval[1], -said.interval[0]],
-            "chosen_ms": said.a_ms, "other_ms": said.b_ms, "verdict": str(said.verdict), "confidence": said.confidence,
+            "slower_percent": -comparison.percent, "interval": [-comparison.interval[1], -comparison.interval[0]],
+            "chosen_ms": comparison.a_ms, "other_ms": comparison.b_ms, "verdict": str(comparison.verdict),
+            "confidence": comparison.confidence,
         }  # fmt: skip
     return {
-        "shape": list(shape), "chosen": dict(found.best_config), "tune_s": took_s, "tuned_ms": tuned_ms,
+        "shape": list(shape), "chosen": dict(result.best_config), "tune_s": took_s, "tuned_ms": tuned_ms,
         "others": others, "over_cublas": _ratio(others.get("aten")), "worst_percent": _worst(others),
-        "failed": {str(it.config["implementation"]): it.error for it in found.trials if str(it.status) != "ok"},
+        "failed": {str(it.config["implementation"]): it.error for it in result.trials if str(it.status) != "ok"},
     }  # fmt: skip
 
 
@@ -118,62 +119,64 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def rows_in(*paths: Path) -> list[dict[str, Any]]:
     """The rows of several files, each shape once: a later row counts, unless it failed and the earlier one did not."""
-    found: dict[tuple[int, ...], dict[str, Any]] = {}
+    rows: dict[tuple[int, ...], dict[str, Any]] = {}
     for path in paths:
         for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else ():
             shape = tuple(row["shape"])
-            if shape not in found or "error" not in row:
-                found[shape] = row
-    return list(found.values())
+            if shape not in rows or "error" not in row:
+                rows[shape] = row
+    return list(rows.values())
 
 
-def kept(asked: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+def kept(settings: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """Write the rows, in the order of the shapes."""
     rows = sorted(rows, key=lambda row: SHAPES.index(tuple(row["shape"])))
-    head = headed("python -m benchmarks.shipped.choices_gpu", asked.commit, device=asked.device)
-    save(asked.out, {**head, "summary": summary(rows), "rows": rows})
+    head = headed("python -m benchmarks.shipped.choices_gpu", settings.commit, device=settings.device)
+    save(settings.out, {**head, "summary": summary(rows), "rows": rows})
 
 
-def inline(asked: argparse.Namespace, shapes: Sequence[tuple[int, ...]], until_s: float) -> None:
+def inline(settings: argparse.Namespace, shapes: Sequence[tuple[int, ...]], until_s: float) -> None:
     """Measure shapes in this process, which ends itself where one takes too long; until then its row is an error."""
-    if shapes and asked.on != "cpu":  # the start of a worker and its imports would be taken from the first shape's time
+    if (
+        shapes and settings.on != "cpu"
+    ):  # the start of a worker and its imports would be taken from the first shape's time
         try:
-            measured(SMALL, asked)
+            measured(SMALL, settings)
         except Exception as error:  # noqa: BLE001 - the shapes' own rows say what fails
             print(f"no worker was started by a small shape: {error}", file=sys.stderr)
     for shape in shapes:
         if time.monotonic() > until_s:
-            print(f"the limit of {asked.limit_s:.0f} s is reached", file=sys.stderr)
+            print(f"the limit of {settings.limit_s:.0f} s is reached", file=sys.stderr)
             break
-        rows = [row for row in rows_in(asked.out) if tuple(row["shape"]) != shape]
-        kept(asked, [*rows, {"shape": list(shape), "error": LOST}])
-        faulthandler.dump_traceback_later(asked.shape_s, exit=True, file=sys.__stderr__)
+        rows = [row for row in rows_in(settings.out) if tuple(row["shape"]) != shape]
+        kept(settings, [*rows, {"shape": list(shape), "error": LOST}])
+        faulthandler.dump_traceback_later(settings.shape_s, exit=True, file=sys.__stderr__)
         try:
-            row = measured(shape, asked)
-            told = f"{row['chosen']['implementation']:10s} {row['over_cublas']:.3f} x cuBLAS"
-            told += f", at most {row['worst_percent']:.2f} % slower than another, {row['tune_s']:.0f} s"
+            row = measured(shape, settings)
+            line = f"{row['chosen']['implementation']:10s} {row['over_cublas']:.3f} x cuBLAS"
+            line += f", at most {row['worst_percent']:.2f} % slower than another, {row['tune_s']:.0f} s"
         except Exception as error:  # noqa: BLE001 - it is the row of this shape, and the others go on
-            row, told = {"shape": list(shape), "error": f"{type(error).__name__}: {error}"}, f"{error}"
+            row, line = {"shape": list(shape), "error": f"{type(error).__name__}: {error}"}, f"{error}"
         faulthandler.cancel_dump_traceback_later()
-        print("x".join(map(str, shape)), told, flush=True)
-        kept(asked, [*rows, row])
+        print("x".join(map(str, shape)), line, flush=True)
+        kept(settings, [*rows, row])
 
 
-def in_processes(asked: argparse.Namespace, shapes: Sequence[tuple[int, ...]], until_s: float) -> None:
+def in_processes(settings: argparse.Namespace, shapes: Sequence[tuple[int, ...]], until_s: float) -> None:
     """Measure shapes in a process, and in a further one what is left where it ends too early."""
-    left = list(shapes)
-    while left and time.monotonic() < until_s:
-        words = ["--inline", "--part", "{}/{}".format(*asked.part), "--limit-s", f"{until_s - time.monotonic():.0f}"]
+    remaining = list(shapes)
+    while remaining and time.monotonic() < until_s:
+        words = ["--inline", "--part", "{}/{}".format(*settings.part), "--limit-s", f"{until_s - time.monotonic():.0f}"]
         for name in ("out", "budget_s", "seconds", "shape_s", "cache_dir", "commit", "device", "on"):
-            if (value := getattr(asked, name)) is not None:
+            if (value := getattr(settings, name)) is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]
         code = subprocess.run([sys.executable, "-m", "benchmarks.shipped.choices_gpu", *words], check=False).returncode
         if code == 0:
             return
-        tried = {tuple(row["shape"]) for row in rows_in(asked.out)}
-        before, left = left, [shape for shape in left if shape not in tried]
-        print(f"a process ended with {code}; {len(left)} shapes are left", file=sys.stderr, flush=True)
-        if len(left) == len(before):
+        finished = {tuple(row["shape"]) for row in rows_in(settings.out)}
+        before, remaining = remaining, [shape for shape in remaining if shape not in finished]
+        print(f"a process ended with {code}; {len(remaining)} shapes are left", file=sys.stderr, flush=True)
+        if len(remaining) == len(before):
             return
 
 
@@ -200,31 +203,31 @@ def options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", help="the device's name in the file, where it is known")
     parser.add_argument("--on", default="cuda", help="torch's name of the device")
     parser.add_argument("--commit")
-    asked = parser.parse_args(words)
-    if min(asked.limit_s, asked.budget_s, asked.seconds, asked.shape_s) <= 0:
+    parsed = parser.parse_args(words)
+    if min(parsed.limit_s, parsed.budget_s, parsed.seconds, parsed.shape_s) <= 0:
         parser.error("--limit-s, --shape-s, --budget-s and --seconds must be above 0")
-    return asked
+    return parsed
 
 
 def main() -> int:
     """Measure, print and save."""
-    asked = options()
-    until_s = time.monotonic() + asked.limit_s
-    if asked.merge:
-        asked.device = json.loads(asked.merge[0].read_text(encoding="utf-8"))["device"]
-        kept(asked, rows_in(asked.out, *asked.merge))
-    elif not asked.summary:
-        asked.device = asked.device or probe(asked.on).name
-        if not asked.inline:  # what failed in an earlier run is tried again, and once in this one
-            kept(asked, [row for row in rows_in(asked.out) if "error" not in row])
-        place, count = asked.part
-        tried = [tuple(row["shape"]) for row in rows_in(asked.out)]
-        shapes = [each for each in SHAPES[place - 1 :: count] if each not in tried]
-        (inline if asked.inline else in_processes)(asked, shapes, until_s)
-    found = summary(rows_in(asked.out))
-    if not asked.inline:
-        print(json.dumps(found, indent=1))
-    return 0 if asked.inline or found["passed"] else 1
+    settings = options()
+    until_s = time.monotonic() + settings.limit_s
+    if settings.merge:
+        settings.device = json.loads(settings.merge[0].read_text(encoding="utf-8"))["device"]
+        kept(settings, rows_in(settings.out, *settings.merge))
+    elif not settings.summary:
+        settings.device = settings.device or probe(settings.on).name
+        if not settings.inline:  # what failed in an earlier run is tried again, and once in this one
+            kept(settings, [row for row in rows_in(settings.out) if "error" not in row])
+        place, count = settings.part
+        finished = [tuple(row["shape"]) for row in rows_in(settings.out)]
+        shapes = [each for each in SHAPES[place - 1 :: count] if each not in finished]
+        (inline if settings.inline else in_processes)(settings, shapes, until_s)
+    figures = summary(rows_in(settings.out))
+    if not settings.inline:
+        print(json.dumps(figures, indent=1))
+    return 0 if settings.inline or figures["passed"] else 1
 
 
 if __name__ == "__main__":

@@ -60,9 +60,9 @@ class Case:
         """The config that is shipped for an H200: its winner, or the default where there is none."""
         shape, dtype = load(self.kernel).problems[self.problem]
         label = f"{'x'.join(map(str, shape))} {dtype}"
-        found = _winners().get((self.kernel, label))
+        winner = _winners().get((self.kernel, label))
         plain = load(self.kernel)
-        config = Config(found or plain.space_for(plain.problem(shape, dtype)).default_config)
+        config = Config(winner or plain.space_for(plain.problem(shape, dtype)).default_config)
         return Config(config, FORM=SHIPPED) if isinstance(self.operation.kernel, FormsKernel) else config
 
     @property
@@ -75,9 +75,9 @@ class Case:
         """Its kernel and its problem."""
         return f"{self.kernel}/{self.problem}"
 
-    def chosen(self, asked: list[str]) -> list[str]:
+    def chosen(self, names: list[str]) -> list[str]:
         """Those of its forms that are asked for; all if nothing is."""
-        return [name for name in self.forms if not asked or name in asked]
+        return [name for name in self.forms if not names or name in names]
 
     def values(self, device: str | None) -> dict[str, Any]:
         """The arguments of the problem, as tensors on a device or as specs."""
@@ -105,13 +105,13 @@ def compiled(case: Case, name: str) -> dict[str, Any]:
 
 def made_of(ahead: AheadOfTime, config: Config) -> dict[str, Any]:
     """What the compiler makes of a config: the verdict with its reason, and what it takes."""
-    found = examine(ahead, config)
-    made = found.resources
-    takes = {} if made is None else {
-        "registers": made.registers, "spill_bytes": made.spill_bytes, "shared_bytes": made.shared_bytes,
-        "mma": made.mma, "load_bytes": made.load_bytes, "serialised": made.serialised,
+    report = examine(ahead, config)
+    resources = report.resources
+    takes = {} if resources is None else {
+        "registers": resources.registers, "spill_bytes": resources.spill_bytes, "shared_bytes": resources.shared_bytes,
+        "mma": resources.mma, "load_bytes": resources.load_bytes, "serialised": resources.serialised,
     }  # fmt: skip
-    return {"verdict": found.status.value, "reason": found.reason, **takes}
+    return {"verdict": report.status.value, "reason": report.reason, **takes}
 
 
 def raced(case: Case, values: Mapping[str, Any], name: str, other: str, seconds: float) -> dict[str, Any]:
@@ -120,11 +120,16 @@ def raced(case: Case, values: Mapping[str, Any], name: str, other: str, seconds:
     try:
         check_result(case.operation, case.configs[name], values)
         theirs = (case.operation, case.configs[other]) if other in case.configs else _rival(case, values, other)
-        found = compare(ours, theirs, kwargs=dict(values), names=("form", other), seconds=seconds)
+        comparison = compare(ours, theirs, kwargs=dict(values), names=("form", other), seconds=seconds)
     except (TritonKernelError, CandidateError, RuntimeError) as error:
         return {"verdict": f"{type(error).__name__}: {error}"[:400]}
-    times = {"ms": found.a_ms, "other_ms": found.b_ms, "speedup": found.b_ms / found.a_ms}
-    return {"verdict": found.verdict, "confidence": found.confidence, "interval_percent": list(found.interval), **times}
+    times = {"ms": comparison.a_ms, "other_ms": comparison.b_ms, "speedup": comparison.b_ms / comparison.a_ms}
+    return {
+        "verdict": comparison.verdict,
+        "confidence": comparison.confidence,
+        "interval_percent": list(comparison.interval),
+        **times,
+    }
 
 
 def _rival(case: Case, values: Mapping[str, Any], name: str) -> Any:
@@ -145,17 +150,17 @@ def compile_all(cases: list[Case], forms: list[str], limit_s: float) -> float:
 def rows(cases: list[Case], options: argparse.Namespace, module: str) -> Iterator[dict[str, Any]]:
     """Each form beside the shipped one, or another, for all problems; then the best of each beside the rivals."""
     end = time.monotonic() + options.limit_s
-    asked = ["--seconds", str(options.seconds), "--device", options.device]
-    command = [sys.executable, "-m", module, "--rows", *asked]
+    words = ["--seconds", str(options.seconds), "--device", options.device]
+    command = [sys.executable, "-m", module, "--rows", *words]
     best = {case.title: (options.beside, 1.0) for case in cases if options.beside in case.configs}
     tasks = [[title, name, options.beside] for title in best for name in _of(cases, [title]).chosen(options.forms)]
-    for task, found in rows_apart(command, tasks, options.each_s, end):
-        yield {**_place(_of(cases, task), task[1]), "other": task[2], **found}
-        if found.get("speedup", 0.0) > best[task[0]][1] and found["verdict"] == "faster":
-            best[task[0]] = task[1], found["speedup"]
+    for task, row in rows_apart(command, tasks, options.each_s, end):
+        yield {**_place(_of(cases, task), task[1]), "other": task[2], **row}
+        if row.get("speedup", 0.0) > best[task[0]][1] and row["verdict"] == "faster":
+            best[task[0]] = task[1], row["speedup"]
     tasks = [[title, name, rival] for title, (name, _) in best.items() for rival in options.rivals]
-    for task, found in rows_apart(command, tasks, options.each_s + _COMPILE_S, end):
-        yield {**_place(_of(cases, task), task[1]), "other": task[2], **found}
+    for task, row in rows_apart(command, tasks, options.each_s + _COMPILE_S, end):
+        yield {**_place(_of(cases, task), task[1]), "other": task[2], **row}
 
 
 def answer(cases: list[Case], options: argparse.Namespace) -> int:
@@ -181,17 +186,17 @@ def run(cases: list[Case], module: str, description: str | None, rivals: tuple[s
     options = _options(cases, description, rivals, module)
     if options.rows:
         return answer(cases, options)
-    taken = [case for case in cases if not options.problems or case.title in options.problems]
+    part = [case for case in cases if not options.problems or case.title in options.problems]
     if options.compile_only:
         found_rows = (
             {**_place(case, name), "other": "", **compiled(case, name)}
-            for case in taken
+            for case in part
             for name in (SHIPPED, *case.chosen(options.forms))
         )
     else:
         names = [*options.forms, options.beside] if options.forms else []
-        print(f"compiled in {compile_all(taken, names, options.limit_s / 3):.1f} s", flush=True)
-        found_rows = rows(taken, options, module)
+        print(f"compiled in {compile_all(part, names, options.limit_s / 3):.1f} s", flush=True)
+        found_rows = rows(part, options, module)
     document: list[dict[str, Any]] = []
     for row in found_rows:
         document.append(row)

@@ -134,14 +134,14 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as records:
-        told = run(options, Path(records))
+        steps = run(options, Path(records))
         packed(Path(records), options.out / "records.tgz")
-    return int(any(row["ended"] != "exit code 0" for row in told))
+    return int(any(row["ended"] != "exit code 0" for row in steps))
 
 
 def run(options: argparse.Namespace, records: Path) -> list[dict[str, Any]]:
     """The steps that are asked for, and how each ended."""
-    start, told = time.monotonic(), []
+    start, steps = time.monotonic(), []
     for step in [step for step in STEPS if step.name in options.steps]:
         begun_s = time.monotonic() - start
         left_s = float("inf") if options.dry_run else options.limit_s - begun_s
@@ -151,12 +151,13 @@ def run(options: argparse.Namespace, records: Path) -> list[dict[str, Any]]:
         timeout_s = 300.0 if options.dry_run else min(step.limit_s + _GRACE_S, left_s)
         how = ended(command, timeout_s, records) if limit_s > 0 else "no time was left"
         row: dict[str, Any] = {"step": step.name, "command": command[1:], "ended": how, "begun_s": round(begun_s, 1)}
-        told.append(row)
+        steps.append(row)
         print(f"{time.monotonic() - start:6.0f} s  {step.name}: {how}", flush=True)
         save(
-            options.out / "forms_gpu.json", headed("python -m benchmarks.shipped.forms_gpu", options.commit, steps=told)
+            options.out / "forms_gpu.json",
+            headed("python -m benchmarks.shipped.forms_gpu", options.commit, steps=steps),
         )
-    return told
+    return steps
 
 
 if __name__ == "__main__":

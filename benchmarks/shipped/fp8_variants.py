@@ -92,29 +92,34 @@ def raced(config: Config, values: dict[str, Any], seconds: float) -> dict[str, A
     rival = rivals_of(OPERATION.name, values, ("library",))["library"]
     try:
         check_result(OPERATION, config, values)
-        found = compare((OPERATION, config), rival, kwargs=values, names=("form", "library"), seconds=seconds)
+        comparison = compare((OPERATION, config), rival, kwargs=values, names=("form", "library"), seconds=seconds)
     except (TritonKernelError, CandidateError, RuntimeError) as error:  # a form that cannot run ends no other
         return {"verdict": f"{type(error).__name__}: {error}"}
-    rate = 2e-9 * values["M"] * values["N"] * values["K"] / found.a_ms
-    times = {"ms": found.a_ms, "library_ms": found.b_ms, "speedup": found.b_ms / found.a_ms, "tflops": rate}
-    return {"verdict": found.verdict, **times}
+    rate = 2e-9 * values["M"] * values["N"] * values["K"] / comparison.a_ms
+    times = {
+        "ms": comparison.a_ms,
+        "library_ms": comparison.b_ms,
+        "speedup": comparison.b_ms / comparison.a_ms,
+        "tflops": rate,
+    }
+    return {"verdict": comparison.verdict, **times}
 
 
 def compiled(config: Config, values: dict[str, Any]) -> dict[str, Any]:
     """What the compiler makes of one form for an H100."""
-    given = Arguments(keyword=values)
-    ahead = AheadOfTime(OPERATION.kernel, described(given), named_target("sm_90"))
-    OPERATION.kernel.check(config, given)  # as a race does first
+    arguments = Arguments(keyword=values)
+    ahead = AheadOfTime(OPERATION.kernel, described(arguments), named_target("sm_90"))
+    OPERATION.kernel.check(config, arguments)  # as a race does first
     return made_of(ahead, config)
 
 
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A row for each form of each problem; the forms in Gluon come last."""
-    wanted = [name for name in FORMS if not options.problems or name in options.problems]
+    problems = [name for name in FORMS if not options.problems or name in options.problems]
     tasks = [
         [problem, form]
         for gluon in (False, True)
-        for problem in wanted
+        for problem in problems
         for form in FORMS[problem]
         if ("Gluon" in form) == gluon and (not options.forms or form in options.forms)
     ]
@@ -124,8 +129,8 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         command = [sys.executable, "-m", "benchmarks.shipped.fp8_variants", "--rows", "--seconds", str(options.seconds)]
         end = time.monotonic() + options.limit_s
         found_rows = rows_apart([*command, "--device", options.device], tasks, options.each_s, end)
-    for task, found in found_rows:
-        yield {"problem": task[0], "form": task[1], "config": dict(_config(task)), **found}
+    for task, row in found_rows:
+        yield {"problem": task[0], "form": task[1], "config": dict(_config(task)), **row}
 
 
 def _config(task: Task) -> Config:
@@ -159,13 +164,13 @@ def main() -> int:
     options = parser.parse_args()
     if options.rows:
         return answer(options)
-    found = []
+    rows_so_far = []
     for row in rows(options):
-        found.append(row)
+        rows_so_far.append(row)
         speed = f"{row['speedup']:.3f} x, {row['tflops']:.0f} TFLOP/s" if "ms" in row else ""
         print(f"{row['problem']} / {row['form']}: {speed} {row['verdict'][:300]} {told(row)}".rstrip(), flush=True)
-        save(options.out, headed("python -m benchmarks.shipped.fp8_variants", options.commit, rows=found))
-    return int(any("Error" in row["verdict"] or row["verdict"] in BAD for row in found))
+        save(options.out, headed("python -m benchmarks.shipped.fp8_variants", options.commit, rows=rows_so_far))
+    return int(any("Error" in row["verdict"] or row["verdict"] in BAD for row in rows_so_far))
 
 
 if __name__ == "__main__":

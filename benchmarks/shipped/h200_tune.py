@@ -46,14 +46,14 @@ def beside_the_library(name: str, shape: tuple[int, ...], dtype: str, configs: d
     interleave(list(arms.values()), timer, rounds=ROUNDS, rng=random.Random(0))
     blocks = {label: arm.values_ms for label, arm in arms.items()}
     share = {
-        label: statistics.median(a / b for a, b in zip(blocks["library"], found, strict=True))
-        for label, found in blocks.items()
+        label: statistics.median(a / b for a, b in zip(blocks["library"], comparison, strict=True))
+        for label, comparison in blocks.items()
     }
     return {
         "rounds": ROUNDS,
         "block": BLOCK,
         "mode": timer.mode,
-        "median_ms": {label: statistics.median(found) for label, found in blocks.items()},
+        "median_ms": {label: statistics.median(comparison) for label, comparison in blocks.items()},
         "share_of_library_speed": share,
         "library": "torch.matmul (cuBLAS)" if name == "matmul" else "copy of the same bytes (read + write)",
     }
@@ -122,9 +122,9 @@ def main() -> None:
     )
     save(options.out, document)
     for run in runs:
-        found = run["beside_the_library"]
+        comparison = run["beside_the_library"]
         print(run["kernel"], run["result"]["best_config"], run["result"]["totals"], f"{run['wall_s']} s")
-        print("   ", found["median_ms"], found["share_of_library_speed"])
+        print("   ", comparison["median_ms"], comparison["share_of_library_speed"])
 
 
 if __name__ == "__main__":

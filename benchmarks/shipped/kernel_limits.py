@@ -49,10 +49,10 @@ class Limit:
 
     def __str__(self) -> str:
         what = f"beside {' and '.join(self.beside)}" if self.beside else "share of a copy's bandwidth"
-        wanted = [] if self.mean is None else [f"mean >= {self.mean}"]
-        wanted += [] if self.each is None else [f"each {'>' if self.over else '>='} {self.each}"]
+        bounds = [] if self.mean is None else [f"mean >= {self.mean}"]
+        bounds += [] if self.each is None else [f"each {'>' if self.over else '>='} {self.each}"]
         at = f" at {', '.join(self.problems)}" if self.problems else ""
-        return f"{self.kernel} {what}{at}: {', '.join(wanted)}"
+        return f"{self.kernel} {what}{at}: {', '.join(bounds)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,16 +107,16 @@ def _outcome(limit: Limit, rows: Collection[Row]) -> Outcome:
         row["problem"] for row in rows if row["kernel"] == limit.kernel and row["verdict"].startswith("wrong")
     ]:
         return Outcome(limit=limit, state=MISSED, found=f"a wrong result at {', '.join(wrong)}")
-    found = _figures(limit, rows)
-    if not found:
+    figures = _figures(limit, rows)
+    if not figures:
         return Outcome(limit=limit, state=UNMEASURED, found="")
-    mean = math.exp(statistics.fmean(math.log(figure) for figure, _ in found.values()))
-    least = min(found, key=lambda problem: found[problem][0])
-    states = [_state(figure, limit.each, top, over=limit.over) for figure, top in found.values()]
+    mean = math.exp(statistics.fmean(math.log(figure) for figure, _ in figures.values()))
+    least = min(figures, key=lambda problem: figures[problem][0])
+    states = [_state(figure, limit.each, top, over=limit.over) for figure, top in figures.values()]
     states.append(_state(mean, limit.mean, mean))
     worst = next(state for state in (MISSED, NOISE, MET) if state in states)
-    told = f"mean {mean:.3f}, least {found[least][0]:.3f} at {least}, {len(found)} problems"
-    return Outcome(limit=limit, state=worst, found=told)
+    text = f"mean {mean:.3f}, least {figures[least][0]:.3f} at {least}, {len(figures)} problems"
+    return Outcome(limit=limit, state=worst, found=text)
 
 
 def _figures(limit: Limit, rows: Collection[Row]) -> dict[str, tuple[float, float]]:
@@ -127,34 +127,34 @@ def _figures(limit: Limit, rows: Collection[Row]) -> dict[str, tuple[float, floa
         if row["kernel"] == limit.kernel and named and limit.where(row):
             problems.setdefault(row["problem"], {})[row["rival"]] = row
     if not limit.beside:
-        shares = {problem: _known(there.values(), "share_of_copy") for problem, there in problems.items()}
+        shares = {problem: _known(rivals.values(), "share_of_copy") for problem, rivals in problems.items()}
         return {problem: (statistics.median(each),) * 2 for problem, each in shares.items() if each}
-    found = {}
-    for problem, there in problems.items():
-        compared = [there[name] for name in limit.beside if name in there and there[name]["speedup"] is not None]
-        if compared and all(name in there for name in limit.beside):  # else the fastest rival may be missing
-            found[problem] = min((row["speedup"], row["interval"][1]) for row in compared)
-    return found
+    figures = {}
+    for problem, rivals in problems.items():
+        compared = [rivals[name] for name in limit.beside if name in rivals and rivals[name]["speedup"] is not None]
+        if compared and all(name in rivals for name in limit.beside):  # else the fastest rival may be missing
+            figures[problem] = min((row["speedup"], row["interval"][1]) for row in compared)
+    return figures
 
 
 def _known(rows: Iterable[Row], name: str) -> list[float]:
     return [row[name] for row in rows if row[name] is not None]
 
 
-def _state(figure: float, wanted: float | None, top: float, *, over: bool = False) -> str:
-    if wanted is None or figure > wanted or (figure == wanted and not over):
+def _state(figure: float, limit: float | None, top: float, *, over: bool = False) -> str:
+    if limit is None or figure > limit or (figure == limit and not over):
         return MET
-    return NOISE if top > wanted or (top == wanted and not over) else MISSED
+    return NOISE if top > limit or (top == limit and not over) else MISSED
 
 
-def tell(found: Iterable[Outcome]) -> list[str]:
+def tell(results: Iterable[Outcome]) -> list[str]:
     """The outcomes as lines."""
-    return [f"{each.state:>12}  {each.limit}{'; ' if each.found else ''}{each.found}" for each in found]
+    return [f"{each.state:>12}  {each.limit}{'; ' if each.found else ''}{each.found}" for each in results]
 
 
-def exit_code(found: Collection[Outcome]) -> int:
+def exit_code(results: Collection[Outcome]) -> int:
     """1 if a limit is missed, 2 if none is and one was not measured, else 0."""
-    states = {each.state for each in found}
+    states = {each.state for each in results}
     return 1 if MISSED in states else 2 if UNMEASURED in states else 0
 
 
@@ -165,9 +165,9 @@ def main(arguments: list[str] | None = None) -> int:
     path = parser.parse_args(arguments).file
     if not path.is_file():
         parser.error(f"{path} is not there: `python -m benchmarks.shipped.kernels_gpu` writes it")
-    found = outcomes(json.loads(path.read_text(encoding="utf-8")))
-    print("\n".join(tell(found)))
-    return exit_code(found)
+    results = outcomes(json.loads(path.read_text(encoding="utf-8")))
+    print("\n".join(tell(results)))
+    return exit_code(results)
 
 
 if __name__ == "__main__":

@@ -78,12 +78,12 @@ def kept_rows(path: Path) -> Rows:
 
 def merged(rows: Rows, row: dict) -> Rows:
     """The rows with a new one, and without those of the same problem that another config made."""
-    kept = {
+    others = {
         place: old
         for place, old in rows.items()
         if place[:2] != (row["kernel"], row["problem"]) or (old["config"] == row["config"] and place[2] != "reference")
     }
-    return {**kept, (row["kernel"], row["problem"], row["rival"]): row}
+    return {**others, (row["kernel"], row["problem"], row["rival"]): row}
 
 
 def taken_in(out: Path, others: Iterable[Path]) -> None:
@@ -104,14 +104,20 @@ def _found(rows: Rows) -> dict[str, Any]:
 
 def gains(rows: Iterable[dict]) -> dict[str, dict[str, dict]]:
     """For each kernel and problem, how much faster the winner is than the default, with the interval."""
-    found: dict[str, dict[str, dict]] = {}
+    by_kernel: dict[str, dict[str, dict]] = {}
     for row in rows:
-        there = found.setdefault(row["kernel"], {})
+        by_problem = by_kernel.setdefault(row["kernel"], {})
         if row["rival"] == "default" and row["speedup"] is not None:
-            there[row["problem"]] = {"gain": row["speedup"], "interval": row["interval"], "verdict": row["verdict"]}
+            by_problem[row["problem"]] = {
+                "gain": row["speedup"],
+                "interval": row["interval"],
+                "verdict": row["verdict"],
+            }
         elif row["is_default"] and row["rival"] != "reference" and row["origin"] != "default config":
-            there.setdefault(row["problem"], {"gain": 1.0, "interval": None, "verdict": "the default is the winner"})
-    return {kernel: problems for kernel, problems in found.items() if problems}
+            by_problem.setdefault(
+                row["problem"], {"gain": 1.0, "interval": None, "verdict": "the default is the winner"}
+            )
+    return {kernel: problems for kernel, problems in by_kernel.items() if problems}
 
 
 def row_of(row: KernelRow, copied_gbps: float, commit: str) -> dict:
@@ -123,17 +129,17 @@ def row_of(row: KernelRow, copied_gbps: float, commit: str) -> dict:
 
 def speedups(rows: list[dict]) -> dict[str, dict]:
     """For each kernel and rival the geometric mean, the least, and the number of problems."""
-    found: dict[tuple[str, str], list[float]] = {}
+    ratios: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         if row["speedup"] is not None:
-            found.setdefault((row["kernel"], row["rival"]), []).append(row["speedup"])
+            ratios.setdefault((row["kernel"], row["rival"]), []).append(row["speedup"])
     return {
         f"{kernel} / {rival}": {
             "geometric_mean": math.exp(sum(map(math.log, values)) / len(values)),
             "least": min(values),
             "problems": len(values),
         }
-        for (kernel, rival), values in sorted(found.items())
+        for (kernel, rival), values in sorted(ratios.items())
     }
 
 
@@ -157,10 +163,10 @@ def main() -> int:
         rows = merged(rows, row_of(row, copied_gbps, options.commit or commit_here()))
         measured.add(row.kernel)
         speed = "" if row.speedup is None else f"{row.speedup:.3f} x, {row.kernel_ms:.4f} ms"
-        said = f"{row.kernel} {row.problem} / {row.rival}: {speed} {row.verdict}"
-        print(f"{time.monotonic() - start:6.0f} s  {said}", flush=True)
-        known = {"device": device, "copy_gbps": copied_gbps, "tune_s": options.tune_s, "seconds": options.seconds}
-        save(out, headed("python -m benchmarks.shipped.kernels_gpu", options.commit, **known, **_found(rows)))
+        line = f"{row.kernel} {row.problem} / {row.rival}: {speed} {row.verdict}"
+        print(f"{time.monotonic() - start:6.0f} s  {line}", flush=True)
+        head = {"device": device, "copy_gbps": copied_gbps, "tune_s": options.tune_s, "seconds": options.seconds}
+        save(out, headed("python -m benchmarks.shipped.kernels_gpu", options.commit, **head, **_found(rows)))
     limits = [each for each in kernel_limits.outcomes({"rows": list(rows.values())}) if each.limit.kernel in measured]
     print("\n".join(kernel_limits.tell(limits)))
     return int(kernel_limits.exit_code(limits) == 1)

@@ -80,14 +80,14 @@ def why_not(record: Record) -> str | None:
 def of_this_source(lock: Lockfile) -> Lockfile:
     """The entries whose kernel is as it was when their winner was found."""
     current = {name: kernels.load(name).kernel.identity for name in kernels.names()}
-    kept = [
+    entries = [
         entry
         for entry in lock.entries
         if entry.kernel in current
         and all(current[entry.kernel].get(name) == text for name, text in entry.source.items())
     ]
-    used = {entry.device for entry in kept}
-    return Lockfile(tuple(device for device in lock.devices if device.alias in used), tuple(kept))
+    used = {entry.device for entry in entries}
+    return Lockfile(tuple(device for device in lock.devices if device.alias in used), tuple(entries))
 
 
 def path_of(device: str, folder: Path) -> Path:
@@ -97,14 +97,14 @@ def path_of(device: str, folder: Path) -> Path:
 
 def taken(records: Iterable[Record]) -> dict[str, list[Record]]:
     """The records for the package by device; why others are left out goes to stderr."""
-    found: dict[str, list[Record]] = {}
+    by_device: dict[str, list[Record]] = {}
     for record in records:
         reason = why_not(record)
         if reason is None:
-            found.setdefault(str(record.key.device["name"]), []).append(record)
+            by_device.setdefault(str(record.key.device["name"]), []).append(record)
         else:
             print(f"left out: {record.key.kernel} {record.key.label}: {reason}", file=sys.stderr)
-    return found
+    return by_device
 
 
 def write(records: Iterable[Record], folder: Path) -> Iterator[str]:
@@ -113,10 +113,10 @@ def write(records: Iterable[Record], folder: Path) -> Iterator[str]:
         path = path_of(device, folder)
         before = read_lockfile(path) if path.is_file() else Lockfile()
         also = {device: ALIASES[device]} if device in ALIASES else {}
-        made, left = lock_of(own, LockPlan(also=also))
-        for each in left:
+        lock, refused = lock_of(own, LockPlan(also=also))
+        for each in refused:
             print(f"left out: {each.record.key.kernel} {each.record.key.label}: {each.reason}", file=sys.stderr)
-        after = updated(of_this_source(before), made)
+        after = updated(of_this_source(before), lock)
         folder.mkdir(parents=True, exist_ok=True)
         write_lockfile(without_runs(after), path)
         yield from (f"{path.name}: {change}" for change in changes(before, after))
@@ -131,20 +131,20 @@ def without_runs(lock: Lockfile) -> Lockfile:
 def missing(lock: Lockfile, device: str) -> Iterator[str]:
     """The named problems for which a lockfile has no winner."""
     for name in kernels.names():
-        there = [entry.problem for entry in lock.entries if entry.kernel == name]
+        problems = [entry.problem for entry in lock.entries if entry.kernel == name]
         for label, problem in named_problems(name).items():
-            if problem not in there:
+            if problem not in problems:
                 yield f"{device}: no winner for {name} {label}"
 
 
 def stale(folder: Path) -> list[str]:
     """The entries that no call would take, since their kernel has changed."""
-    found = []
+    labels = []
     for path in sorted(folder.glob("*.lock.json")):
         lock = read_lockfile(path)
-        kept = of_this_source(lock).entries
-        found += [f"{path.name}: {each.kernel} {each.label}" for each in lock.entries if each not in kept]
-    return found
+        entries = of_this_source(lock).entries
+        labels += [f"{path.name}: {each.kernel} {each.label}" for each in lock.entries if each not in entries]
+    return labels
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -73,19 +73,19 @@ def product(device: str = "cpu") -> Case:
     return torch.mm, (torch.rand(n, n, device=device), torch.rand(n, n, device=device))
 
 
-def graded(found: list[Comparison], verdict: str) -> dict[str, Any]:
+def graded(comparisons: list[Comparison], verdict: str) -> dict[str, Any]:
     """How many verdicts were right, and what was measured."""
-    verdicts = [comparison.verdict for comparison in found]
+    verdicts = [comparison.verdict for comparison in comparisons]
     return {
         "right": verdicts.count(verdict),  # type: ignore[arg-type]
-        "runs": len(found),
+        "runs": len(comparisons),
         "verdicts": {name: verdicts.count(name) for name in sorted(set(verdicts))},
-        "percent_median": round(statistics.median(c.percent for c in found), 2),
-        "percent_range": [round(min(c.percent for c in found), 2), round(max(c.percent for c in found), 2)],
-        "interval_width_median": round(statistics.median(c.interval[1] - c.interval[0] for c in found), 2),
-        "rounds_median": statistics.median(c.rounds for c in found),
-        "low_confidence": sum(c.confidence != "ok" for c in found),
-        "mode": found[0].mode,
+        "percent_median": round(statistics.median(c.percent for c in comparisons), 2),
+        "percent_range": [round(min(c.percent for c in comparisons), 2), round(max(c.percent for c in comparisons), 2)],
+        "interval_width_median": round(statistics.median(c.interval[1] - c.interval[0] for c in comparisons), 2),
+        "rounds_median": statistics.median(c.rounds for c in comparisons),
+        "low_confidence": sum(c.confidence != "ok" for c in comparisons),
+        "mode": comparisons[0].mode,
     }
 
 
@@ -113,15 +113,15 @@ def main() -> int:
             "elapsed_s": round(time.monotonic() - start, 1),
         }
         load.append(os.getloadavg()[0])
-    met = all(
+    within = all(
         case["itself"]["right"] >= LEAST_SAME * options.runs
         and case["10 % more"]["right"] >= LEAST_FOUND * options.runs
         for case in result.values()
     )
     about = {"device": probe(options.device).name, "python": platform.python_version(), "torch": torch.__version__}
     about |= {"cores": os.cpu_count(), "load": [round(min(load), 1), round(max(load), 1)]}
-    print(json.dumps({**about, "targets_met": met, "cases": result}, indent=2))
-    return 0 if met else 1
+    print(json.dumps({**about, "targets_met": within, "cases": result}, indent=2))
+    return 0 if within else 1
 
 
 if __name__ == "__main__":

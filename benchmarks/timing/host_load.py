@@ -84,19 +84,19 @@ def measured(clock: str) -> dict[str, Any]:
                 time.sleep(SETTLE_S)
                 take(sampler, timer, SAMPLES)  # to the same power state
                 start = time.perf_counter()
-                found = sorted(take(sampler, timer, SAMPLES))
+                samples = sorted(take(sampler, timer, SAMPLES))
                 walls[state].append(1e3 * (time.perf_counter() - start))
-            rows[state].append(statistics.median(found))
-            spreads[state].append((found[-SAMPLES // 5] - found[SAMPLES // 5]) / statistics.median(found))
+            rows[state].append(statistics.median(samples))
+            spreads[state].append((samples[-SAMPLES // 5] - samples[SAMPLES // 5]) / statistics.median(samples))
     ratio = median_interval([math.log(b / i) for i, b in zip(rows["idle"], rows["busy"], strict=True)])
     return {
         "kernel": name,
         "shape": shape,
         "mode": timer.mode,
-        "median_ms": {state: statistics.median(found) for state, found in rows.items()},
-        "spread": {state: statistics.median(found) for state, found in spreads.items()},
+        "median_ms": {state: statistics.median(samples) for state, samples in rows.items()},
+        "spread": {state: statistics.median(samples) for state, samples in spreads.items()},
         "busy_over_idle": [math.exp(ratio.centre), math.exp(ratio.low), math.exp(ratio.high)],
-        "wall_ms_of_30_samples": {state: statistics.median(found) for state, found in walls.items()},
+        "wall_ms_of_30_samples": {state: statistics.median(samples) for state, samples in walls.items()},
     }
 
 
@@ -108,19 +108,19 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as compiled:
         os.environ["TRITON_CACHE_DIR"] = compiled
-        found = {}
+        clocks = {}
         for clock in CASES:
-            found[clock] = measured(clock)
+            clocks[clock] = measured(clock)
     document = headed(
         "python -m benchmarks.timing.host_load", options.commit, device=probe("cuda").name, cpus=usable_cpus(),
-        turns=TURNS, clocks=found,
+        turns=TURNS, clocks=clocks,
     )  # fmt: skip
     save(options.out, document)
-    for clock, row in found.items():
+    for clock, row in clocks.items():
         centre, low, high = row["busy_over_idle"]
         print(f"{clock}: busy over idle {centre:.4f} ({low:.4f} to {high:.4f}), spread {row['spread']}, "
               f"wall of {SAMPLES} samples {row['wall_ms_of_30_samples']}")  # fmt: skip
-    worst = max(abs(math.log(row["busy_over_idle"][0])) for row in found.values())
+    worst = max(abs(math.log(row["busy_over_idle"][0])) for row in clocks.values())
     print(f"hold the compilers while a candidate is timed: {'yes' if worst > 0.005 else 'no'} (0.5 % counts)")
 
 

@@ -82,14 +82,14 @@ class Ground:
 
     def ways(self) -> dict[str, Callable[[], object]]:
         """What is done between the two reads, by its name."""
-        found: dict[str, Callable[[], object]] = {
+        calls: dict[str, Callable[[], object]] = {
             f"a write of {times} times L2": written.zero_ for times, written in self.written.items()
         }
-        found["a read of twice L2"] = lambda: self.read(self.swept)
-        found["a read of twice L2 that asks to stay"] = lambda: self.read(self.swept, "evict_last")
-        found["a read of twice L2 that asks to stay, and its lines made ordinary"] = self.swept_and_ordinary
-        found["persisting lines reset, a write of twice L2"] = lambda: (reset_persisting(), self.written[2].zero_())
-        return found
+        calls["a read of twice L2"] = lambda: self.read(self.swept)
+        calls["a read of twice L2 that asks to stay"] = lambda: self.read(self.swept, "evict_last")
+        calls["a read of twice L2 that asks to stay, and its lines made ordinary"] = self.swept_and_ordinary
+        calls["persisting lines reset, a write of twice L2"] = lambda: (reset_persisting(), self.written[2].zero_())
+        return calls
 
     def forget(self) -> None:
         """Leave nothing in L2 of what was read before."""
@@ -184,7 +184,7 @@ def launch_of(kind: str, sets: Sequence[Sequence[torch.Tensor]], policy: str) ->
     def call(x: torch.Tensor, out: torch.Tensor) -> None:
         kernel[(x.numel() // BLOCK,)](x, out, POLICY=policy, BLOCK=BLOCK)
 
-    calls = [partial(call, *given) for given in sets]
+    calls = [partial(call, *arguments) for arguments in sets]
     calls[0]()
     return Launch(calls[0], None, tuple(calls[1:]), (sets[0][1],))
 
@@ -197,21 +197,21 @@ def main() -> None:
     parser.add_argument("--commit")
     options = parser.parse_args()
     spec = probe("cuda")
-    found = {}
+    shares = {}
     for share in SHARES_OF_L2:
         ground = Ground(share, spec.l2_bytes)
         for policy in POLICIES:
             ground.read(ground.swept, policy)  # compiles
         ground.swept_and_ordinary()
-        found[f"{share} of L2"] = measured(ground, options.repeats)
-        print(share, found[f"{share} of L2"], flush=True)
+        shares[f"{share} of L2"] = measured(ground, options.repeats)
+        print(share, shares[f"{share} of L2"], flush=True)
     found_rotations = rotations(spec.l2_bytes)
     print(found_rotations, flush=True)
     document = headed(
         "python -m benchmarks.timing.l2_residue",
         options.commit,
         device=spec.name,
-        shares=found,
+        shares=shares,
         rotations=found_rotations,
     )
     save(options.out, document)

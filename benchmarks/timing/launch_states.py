@@ -57,7 +57,7 @@ def sets_of(shape: Sequence[int], count: int) -> list[tuple[torch.Tensor, ...]]:
 
 def launch_of(function: Callable[..., Any], sets: Sequence[Sequence[torch.Tensor]]) -> Launch:
     """The product of each set in turn."""
-    calls = [partial(function, *given) for given in sets]
+    calls = [partial(function, *arguments) for arguments in sets]
     calls[0]()
     return Launch(calls[0], None, tuple(calls[1:]))
 
@@ -68,23 +68,23 @@ def ways() -> dict[str, Callable[[], Any]]:
     rows = {mib: torch.zeros(mib * 1024, 256, device="cuda") for mib in (4, 16, 32)}
     sums = {mib: torch.zeros(mib * 1024, device="cuda") for mib in rows}
     source, target = (torch.zeros(1 << 23, device="cuda") for _ in range(2))
-    found: dict[str, Callable[[], Any]] = {"nothing": lambda: None}
-    for mib, given in rows.items():
-        found[f"sums of rows, {mib} MiB"] = partial(torch.sum, given, 1, out=sums[mib])
-    found["a copy of 32 MiB"] = lambda: target.copy_(source)
-    found["a fill of up to 4 MiB"] = lambda: target[: rng.randrange(1 << 20)].fill_(0)
-    return found
+    calls: dict[str, Callable[[], Any]] = {"nothing": lambda: None}
+    for mib, tensor in rows.items():
+        calls[f"sums of rows, {mib} MiB"] = partial(torch.sum, tensor, 1, out=sums[mib])
+    calls["a copy of 32 MiB"] = lambda: target.copy_(source)
+    calls["a fill of up to 4 MiB"] = lambda: target[: rng.randrange(1 << 20)].fill_(0)
+    return calls
 
 
 def samples_us(timer: GraphTimer, sampler: Sampler, before: Callable[[], Any]) -> list[float]:
     """Microseconds of one launch, after `before` each time."""
-    found = []
+    samples = []
     for _ in range(SAMPLES):
         with timer.round():
             before()
             pending = sampler.queue(1)
-        found += [1e3 * sample for sample in pending()]
-    return found
+        samples += [1e3 * sample for sample in pending()]
+    return samples
 
 
 def device_us(timer: GraphTimer, before: Callable[[], Any]) -> float:
@@ -100,10 +100,10 @@ def device_us(timer: GraphTimer, before: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def figures(found: Sequence[float]) -> dict[str, float]:
+def figures(samples: Sequence[float]) -> dict[str, float]:
     """The mean, the spread and the ends."""
-    mean, (low, *_, high) = statistics.fmean(found), statistics.quantiles(found, n=10)
-    return {"mean_us": mean, "spread_percent": 100 * statistics.stdev(found) / mean, "p10_us": low, "p90_us": high}
+    mean, (low, *_, high) = statistics.fmean(samples), statistics.quantiles(samples, n=10)
+    return {"mean_us": mean, "spread_percent": 100 * statistics.stdev(samples) / mean, "p10_us": low, "p90_us": high}
 
 
 def measured(timer: GraphTimer, shape: Sequence[int], function: Callable[..., Any]) -> dict[str, Any]:
@@ -122,18 +122,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/launch_states.json"))
     parser.add_argument("--commit")
     options = parser.parse_args()
-    timer, products, found = StillTimer(), chooser("matmul").implementations, {}
+    timer, products, launches = StillTimer(), chooser("matmul").implementations, {}
     for name, (shape, which, tiles) in LAUNCHES.items():
-        found[name] = measured(timer, shape, products[which].run(tiles))
-        print(name, {key: [round(us, 2) for us in level] for key, level in found[name]["settled_us"].items()})
-        for way, row in found[name]["after"].items():
+        launches[name] = measured(timer, shape, products[which].run(tiles))
+        print(name, {key: [round(us, 2) for us in level] for key, level in launches[name]["settled_us"].items()})
+        for way, row in launches[name]["after"].items():
             print(f"  {way:22}", " ".join(f"{key} {value:.2f}" for key, value in row.items()), flush=True)
     costs = {name: device_us(timer, way) for name, way in ways().items()}
     print(costs)
     save(
         options.out,
-        headed("python -m benchmarks.timing.launch_states", options.commit, device=probe("cuda").name, launches=found,
-               device_us=costs),
+        headed("python -m benchmarks.timing.launch_states", options.commit, device=probe("cuda").name,
+               launches=launches, device_us=costs),
     )  # fmt: skip
 
 

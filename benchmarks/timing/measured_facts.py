@@ -48,24 +48,26 @@ def launches(space: str, count: int) -> tuple[list[Launch], int]:
     touched = sum(t.untyped_storage().nbytes() for t in arguments.tensors())
     count_of_sets = sets_needed(touched, spec.l2_bytes) or 1
     sets = [private_copy(arguments) for _ in range(count_of_sets - 1)]
-    chosen = [default, *[c for c in executables if c != default]][: 4 * count]
-    made = []
-    for config in chosen:
-        calls = [executables[config].bind(given) for given in (arguments, *sets)]
-        made.append(Launch(calls[0], None, tuple(calls[1:]), (arguments.keyword[operation.kernel.outputs[0]],)))
+    configs = [default, *[c for c in executables if c != default]][: 4 * count]
+    calls_by_config = []
+    for config in configs:
+        calls = [executables[config].bind(values) for values in (arguments, *sets)]
+        calls_by_config.append(
+            Launch(calls[0], None, tuple(calls[1:]), (arguments.keyword[operation.kernel.outputs[0]],))
+        )
     timer = EventTimer()
-    times = [min(take(timer.prepare(launch), timer, 3)) for launch in made]
-    ranked = sorted(range(len(made)), key=times.__getitem__)
-    return [made[i] for i in ranked[:count]], count_of_sets
+    times = [min(take(timer.prepare(launch), timer, 3)) for launch in calls_by_config]
+    ranked = sorted(range(len(calls_by_config)), key=times.__getitem__)
+    return [calls_by_config[i] for i in ranked[:count]], count_of_sets
 
 
 def timers(short: bool) -> dict:
     """Every mode, cold by rotation, by flush, and warm."""
-    found = {"event-cold": EventTimer(cache="cold"), "event-flushed": EventTimer(cache="flushed")}
-    found["event-warm"] = EventTimer(cache="warm")
+    by_mode = {"event-cold": EventTimer(cache="cold"), "event-flushed": EventTimer(cache="flushed")}
+    by_mode["event-warm"] = EventTimer(cache="warm")
     if short:
-        found |= {"graph-cold": GraphTimer(cold=True), "graph-warm": GraphTimer(cold=False)}
-    return found
+        by_mode |= {"graph-cold": GraphTimer(cold=True), "graph-warm": GraphTimer(cold=False)}
+    return by_mode
 
 
 def modes(launch: Launch, short: bool) -> dict:
@@ -125,7 +127,7 @@ def main() -> None:
     parser.add_argument("--commit")
     options = parser.parse_args()
     guard = guard_for("cuda")
-    found: dict = {"tick": tick_us(), "spaces": {}}
+    facts: dict = {"tick": tick_us(), "spaces": {}}
     for space in SPACES:
         short = space.startswith("rms") or "4096" in space
         fast, sets = launches(space, 6)
@@ -134,7 +136,7 @@ def main() -> None:
             entry["unrolled_warm_ms"] = unrolled(fast[0])
         timer = GraphTimer() if short else EventTimer(cache="cold")
         entry["paired"] = [paired(fast, timer, block) for block in (1, 3, 5, 10)]
-        found["spaces"][space] = entry
+        facts["spaces"][space] = entry
         guard.round_ok()
     spec = probe("cuda")
     document = headed(
@@ -142,7 +144,7 @@ def main() -> None:
         options.commit,
         device={"name": spec.name, "arch": spec.arch, "driver": spec.driver, "l2_bytes": spec.l2_bytes},
         guard=str(guard.summary()),
-        **found,
+        **facts,
     )
     save(options.out, document)
     print(json.dumps({k: v for k, v in document.items() if k != "versions"}, indent=None)[:9000])

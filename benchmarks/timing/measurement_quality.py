@@ -64,26 +64,26 @@ class Ground:
         trials = searched(evaluator, self.space, self.default, seed, EFFORT)
         searched_s = time.monotonic() - start
         final = FinalRequest(trials=trials, default=self.default, seed=seed)
-        found = compare_finalists(evaluator, final, EFFORT, guard.round_ok)
-        ranked = sorted((t for t in found.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
-        finalists = [t for t in found.trials if t.final is not None]
+        outcome = compare_finalists(evaluator, final, EFFORT, guard.round_ok)
+        ranked = sorted((t for t in outcome.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
+        finalists = [t for t in outcome.trials if t.final is not None]
         return {
             "space": self.space_name,
             "seed": seed,
-            "winner": found.winner.config.text,
-            "ties": [config.text for config in found.ties],
+            "winner": outcome.winner.config.text,
+            "ties": [config.text for config in outcome.ties],
             "top": [t.config.text for t in ranked[:16]],
-            "noise": found.noise,
-            "itself": [found.itself.low, found.itself.centre, found.itself.high],
-            "itself_differs": abs(found.itself.centre) > max(0.005, found.itself.margin),
-            "gain": found.gain and [found.gain.low, found.gain.centre, found.gain.high],
+            "noise": outcome.noise,
+            "itself": [outcome.itself.low, outcome.itself.centre, outcome.itself.high],
+            "itself_differs": abs(outcome.itself.centre) > max(0.005, outcome.itself.margin),
+            "gain": outcome.gain and [outcome.gain.low, outcome.gain.centre, outcome.gain.high],
             "mode": evaluator.shared_timer.timer.mode,
             "finalists": len(finalists),
             "rounds": max(t.final.rounds for t in finalists),
             "searched_s": searched_s,
             "seconds": time.monotonic() - start,
             "guard": str(guard.summary().regimes),
-            "failed": sum(t.status is not Status.OK for t in found.trials),
+            "failed": sum(t.status is not Status.OK for t in outcome.trials),
         }
 
     def oracle(self, configs: list[Config], seed: int) -> dict:
@@ -108,18 +108,18 @@ class Ground:
             slowed = evaluator.shared_timer.timer.prepare(_slowed(launch, cycles))
             pair = [Arm(plain, 10), Arm(slowed, 10)]
             interleave(pair, evaluator.shared_timer.timer, rounds=30, rng=random.Random(1))
-            added = statistics.median(contrasts(pair[1].values_ms, pair[0].values_ms))
-            if abs(added - share) < 0.1 * share:
+            difference = statistics.median(contrasts(pair[1].values_ms, pair[0].values_ms))
+            if abs(difference - share) < 0.1 * share:
                 break
-            cycles = max(int(cycles + (share - added) * base_ms * 1.9e6), 1)
-        found = 0
+            cycles = max(int(cycles + (share - difference) * base_ms * 1.9e6), 1)
+        hits = 0
         visits = EFFORT.race.samples(base_ms * plain.launches)
         for seed in range(repeats):
             pair = [Arm(plain, visits), Arm(slowed, visits)]
             race(pair, evaluator.shared_timer.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
             rows = [arm.values_ms for arm in pair]
-            found += decide(rows, [(1,), (0,)]).ties == (0,)
-        return {"asked": share, "added": added, "found": found, "of": repeats}
+            hits += decide(rows, [(1,), (0,)]).ties == (0,)
+        return {"asked": share, "added": difference, "found": hits, "of": repeats}
 
 
 def _slowed(launch, cycles: int):
@@ -207,33 +207,33 @@ def spread_of_short(oracle: dict) -> float:
 
 def child(*arguments: str) -> dict:
     """Run this script in a fresh process and read the JSON it prints last."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "benchmarks.timing.measurement_quality", *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        sys.stderr.write(done.stderr[-4000:])
-        raise SystemExit(done.returncode)
-    return json.loads(done.stdout.splitlines()[-1])
+    if process.returncode:
+        sys.stderr.write(process.stderr[-4000:])
+        raise SystemExit(process.returncode)
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def work_as_child(options) -> dict:
     """What a fresh process does."""
     if options.part == "select":
-        found = []
+        answers = []
         for space in options.spaces:
             ground = Ground(space)
-            found += [ground.select(options.seed * 1000 + repeat) for repeat in range(options.repeats)]
+            answers += [ground.select(options.seed * 1000 + repeat) for repeat in range(options.repeats)]
             del ground
             torch.cuda.empty_cache()
-        return {"selections": found}
+        return {"selections": answers}
     if options.part == "oracle":
-        wanted = json.loads(Path(options.configs).read_text())
+        work = json.loads(Path(options.configs).read_text())
         rows = {}
         for space in options.spaces:
-            configs = [Config.from_json(json.loads(text)) for text in wanted[space]]
+            configs = [Config.from_json(json.loads(text)) for text in work[space]]
             rows[space] = Ground(space).oracle(configs, options.seed)
             torch.cuda.empty_cache()
         return rows
@@ -269,32 +269,32 @@ def grade(options) -> None:
     common = ["--spaces", *options.spaces]
     stages = [stage for stage in options.stages.split(",") if stage]  # none: grade what the state holds
     for stage in stages:
-        begun = time.monotonic()
+        start = time.monotonic()
         if stage == "compile":
             state["compile_s"] = {space: compile_all(space) for space in options.spaces}
             spec = probe("cuda")
             state["device"] = {"name": spec.name, "arch": spec.arch, "driver": spec.driver}
             state["versions"] = versions()
         elif stage == "select":
-            done = len(state["selections"])
+            count = len(state["selections"])
             for process in range(options.processes):
-                found = child(
-                    *common, "--part", "select", "--repeats", str(options.repeats), "--seed", str(done + process)
+                rows = child(
+                    *common, "--part", "select", "--repeats", str(options.repeats), "--seed", str(count + process)
                 )
-                state["selections"] += found["selections"]
+                state["selections"] += rows["selections"]
             commits = dict.fromkeys(options.spaces, options.commit or commit_here())
             state["commits"] = {**state.get("commits", {}), **commits}
         elif stage == "oracle":
-            wanted = {space: _liked(state, space) for space in options.spaces}
+            configs = {space: _liked(state, space) for space in options.spaces}
             path = options.state.with_suffix(".configs.json")
-            path.write_text(json.dumps(wanted))
+            path.write_text(json.dumps(configs))
             parts = [child(*common, "--part", "oracle", "--configs", str(path), "--seed", str(n)) for n in range(3)]
-            state["oracle"] = {s: {t: [v for p in parts for v in p[s]["rows"][t]] for t in wanted[s]} for s in wanted}
-            state["parts"] = {s: [p[s]["rows"] for p in parts] for s in wanted}
+            state["oracle"] = {s: {t: [v for p in parts for v in p[s]["rows"][t]] for t in configs[s]} for s in configs}
+            state["parts"] = {s: [p[s]["rows"] for p in parts] for s in configs}
         else:
             state[stage] = child(*common, "--part", stage, "--repeats", "40")
         options.state.write_text(json.dumps(state))
-        print(stage, f"{time.monotonic() - begun:.1f} s", flush=True)
+        print(stage, f"{time.monotonic() - start:.1f} s", flush=True)
     if "oracle" in state and ("baseline" in state or options.theirs):
         write(options, state)
 
@@ -316,7 +316,7 @@ def process_sigma(parts: list[dict]) -> float:
     for part in parts:
         centres = [statistics.median(column) for column in zip(*part.values(), strict=True)]
         level.append({text: statistics.median(contrasts(part[text], centres)) for text in texts})
-    return statistics.median(statistics.stdev(found[text] for found in level) for text in texts)
+    return statistics.median(statistics.stdev(medians[text] for medians in level) for text in texts)
 
 
 _THEIRS = ("do_bench_s", "do_bench_regret", "least_of_100_s", "least_of_100_regret")
@@ -329,18 +329,18 @@ def beside(options, state: dict, grades: dict) -> tuple[dict, dict]:
     """
     if "baseline" not in state:
         earlier = json.loads(options.theirs.read_text())
-        found = {space: {name: earlier["spaces"][space][name] for name in _THEIRS} for space in grades}
-        return found, earlier["do_bench_measured"]
-    found = {}
+        figures = {space: {name: earlier["spaces"][space][name] for name in _THEIRS} for space in grades}
+        return figures, earlier["do_bench_measured"]
+    figures = {}
     for space, grade_of_space in grades.items():
         reference, regret = state["baseline"][space], grade_of_space["regret"]
-        found[space] = {
+        figures[space] = {
             "do_bench_s": reference["do_bench_s"],
             "do_bench_regret": regret.get(reference["do_bench_pick"]),  # None: it is not among the top candidates
             "least_of_100_s": reference["least_of_100_s"],
             "least_of_100_regret": regret.get(reference["least_of_100_pick"]),
         }
-    return found, {"date": headed("", options.commit)["date"], "commit": options.commit or commit_here()}
+    return figures, {"date": headed("", options.commit)["date"], "commit": options.commit or commit_here()}
 
 
 def write(options, state: dict) -> None:

@@ -106,7 +106,7 @@ def row(result: TuningResult, length_us: float, faster: int | None) -> dict[str,
 
 def rows(tunes: int, faster: bool, each_us: float, first: int) -> list[dict[str, Any]]:
     """So many tunes; their lengths are spread evenly over the logarithm, in an order that mixes them."""
-    found = []
+    results = []
     for number in range(first, first + tunes):
         length_us = SHORTEST_US * (LONGEST_US / SHORTEST_US) ** ((number * 0.618034) % 1)
         which = 1 + number % 2 if faster else None
@@ -114,8 +114,8 @@ def rows(tunes: int, faster: bool, each_us: float, first: int) -> list[dict[str,
         if which is None and number % 10 == 0:
             length_us, turns = EMPTY_US, 0
         result = tuned(callables(turns, which), number)
-        found.append(row(result, length_us, which))
-    return found
+        results.append(row(result, length_us, which))
+    return results
 
 
 def summary(same: list[dict[str, Any]], faster: list[dict[str, Any]]) -> dict[str, Any]:
@@ -134,16 +134,16 @@ def summary(same: list[dict[str, Any]], faster: list[dict[str, Any]]) -> dict[st
     }
 
 
-def missed(found: dict[str, Any]) -> list[str]:
+def missed(document: dict[str, Any]) -> list[str]:
     """The targets that were missed, in words."""
-    said = []
-    if found["false_winners"] > FALSE_WINNERS * found["identical"]:
-        said.append(f"{found['false_winners']} of {found['identical']} identical callables were crowned")
-    if found["winners_with_an_interval_that_holds_1"]:
-        said.append(f"{found['winners_with_an_interval_that_holds_1']} winners have an interval that holds 1")
-    if found["found"] < FOUND * found["faster"]:
-        said.append(f"{found['found']} of {found['faster']} faster callables were found")
-    return said
+    faults = []
+    if document["false_winners"] > FALSE_WINNERS * document["identical"]:
+        faults.append(f"{document['false_winners']} of {document['identical']} identical callables were crowned")
+    if document["winners_with_an_interval_that_holds_1"]:
+        faults.append(f"{document['winners_with_an_interval_that_holds_1']} winners have an interval that holds 1")
+    if document["found"] < FOUND * document["faster"]:
+        faults.append(f"{document['found']} of {document['faster']} faster callables were found")
+    return faults
 
 
 def main() -> int:
@@ -154,20 +154,22 @@ def main() -> int:
     parser.add_argument("--burners", type=int, default=os.cpu_count(), help="processes that keep CPUs busy")
     parser.add_argument("--first", type=int, default=0, help="number of the first tune, which its length comes from")
     parser.add_argument("--out", type=Path, help="file for all figures")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     each_us = turn_us()
-    with burners(asked.burners):
-        same = rows(asked.identical, faster=False, each_us=each_us, first=asked.first)
-        faster = rows(asked.faster, faster=True, each_us=each_us, first=asked.first)
-    found = summary(same, faster)
-    for name, value in found.items():
+    with burners(options.burners):
+        same = rows(options.identical, faster=False, each_us=each_us, first=options.first)
+        faster = rows(options.faster, faster=True, each_us=each_us, first=options.first)
+    document = summary(same, faster)
+    for name, value in document.items():
         print(f"{name.replace('_', ' '):40} {value}")
-    if asked.out is not None:
-        command = f"python -m benchmarks.timing.noise --identical {asked.identical} --faster {asked.faster}"
-        save(asked.out, headed(command, None, burners=asked.burners, **found, same=same, with_a_faster_one=faster))
-    for text in missed(found):
+    if options.out is not None:
+        command = f"python -m benchmarks.timing.noise --identical {options.identical} --faster {options.faster}"
+        save(
+            options.out, headed(command, None, burners=options.burners, **document, same=same, with_a_faster_one=faster)
+        )
+    for text in missed(document):
         print(f"missed: {text}")
-    return bool(missed(found))
+    return bool(missed(document))
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ def rounds_on(sets: int, rounds: int) -> list[tuple[list[float], list[float]]]:
 def figures(rows: list[tuple[list[float], list[float]]]) -> dict[str, Any]:
     """By how much the second config is slower than the first on each set, with its interval, and the spread."""
     gaps = [gap(second, first) for first, second in rows]
-    centres = [found.centre for found in gaps]
+    centres = [contrast.centre for contrast in gaps]
     return {
-        "slower_by_set": [[found.low, found.centre, found.high] for found in gaps],
+        "slower_by_set": [[contrast.low, contrast.centre, contrast.high] for contrast in gaps],
         "mean": statistics.mean(centres),
         "deviation_over_sets": statistics.stdev(centres),
     }
@@ -65,10 +65,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
     options = parser.parse_args()
-    found = figures(rounds_on(options.sets, options.rounds))
-    for low, centre, high in found["slower_by_set"]:
+    document = figures(rounds_on(options.sets, options.rounds))
+    for low, centre, high in document["slower_by_set"]:
         print(f"{100 * centre:+.2f} % ({100 * low:+.2f} to {100 * high:+.2f})")
-    print(f"mean {100 * found['mean']:+.2f} %, standard deviation over sets {100 * found['deviation_over_sets']:.2f} %")
+    print(
+        f"mean {100 * document['mean']:+.2f} %, "
+        f"standard deviation over sets {100 * document['deviation_over_sets']:.2f} %"
+    )
     if options.out:
         pair = [dict(config) for config in PAIR]
         save(
@@ -77,7 +80,7 @@ def main() -> None:
                 **headed("python -m benchmarks.timing.placement", options.commit, device=probe("cuda").name),
                 "kernel": KIND,
                 "pair": pair,
-                **found,
+                **document,
             },
         )
 

@@ -75,8 +75,8 @@ def without_rests(timer: Timer) -> Timer:
 
 def heat(ground: Ground, seconds: float) -> None:
     """All configs in turn, without a rest."""
-    begun = time.monotonic()
-    while time.monotonic() - begun < seconds:
+    start = time.monotonic()
+    while time.monotonic() - start < seconds:
         interleave(list(ground.arms(2.0).values()), ground.timer, rounds=2, rng=random.Random(0))
 
 
@@ -87,11 +87,11 @@ def raced(ground: Ground, *, rounds: int, visit_ms: float, duty: float, heated_s
     order: list[Arm] = []
     round_ms = []
     for turn in range(rounds):
-        begun = time.monotonic()
+        start = time.monotonic()
         order = next_order(list(arms.values()), order, turn, rng)
         for arm, samples in visit(order, ground.timer):
             arm.visits.append(samples)
-        took = time.monotonic() - begun
+        took = time.monotonic() - start
         round_ms.append(took * 1e3)
         if duty < 1:
             time.sleep(took * (1 / duty - 1))
@@ -124,8 +124,8 @@ def alone(ground: Ground, *, seconds: float, repeats: int) -> dict:
     heat(ground, 3.0)
     for _ in range(repeats):
         for config in rng.sample(ground.configs, len(ground.configs)):
-            begun, medians_ms = time.monotonic(), []
-            while time.monotonic() - begun < seconds:
+            start, medians_ms = time.monotonic(), []
+            while time.monotonic() - start < seconds:
                 medians_ms.append(statistics.median(take(ground.samplers[config], ground.timer, 40)))
             guard.round_ok()
             levels[config.text].append(statistics.median(medians_ms[len(medians_ms) // 2 :]))
@@ -137,23 +137,23 @@ def alone(ground: Ground, *, seconds: float, repeats: int) -> dict:
 def traced(ground: Ground, *, burst: int, rest_s: float, seconds: float) -> list[float]:
     """Bursts of launches of the first config from rest, with rests between them: the median of each burst."""
     time.sleep(1.5)
-    sampler, begun, found = ground.samplers[ground.configs[0]], time.monotonic(), []
-    while time.monotonic() - begun < seconds:
-        found.append(statistics.median(take(sampler, ground.timer, burst)))
+    sampler, start, samples = ground.samplers[ground.configs[0]], time.monotonic(), []
+    while time.monotonic() - start < seconds:
+        samples.append(statistics.median(take(sampler, ground.timer, burst)))
         if rest_s:
             time.sleep(rest_s)
-    return found
+    return samples
 
 
 def seen(guard) -> dict:
     """Clocks, power and regimes."""
-    found = guard.summary()
+    summary = guard.summary()
     clocks = [r.clock_mhz for r in guard.readings if r.clock_mhz]
     return {
         "sm_clock_mhz": statistics.median(clocks) if clocks else None,
-        "power_w": found.power_w,
-        "temperature_c": found.temperature_c,
-        "regimes": found.regimes,
+        "power_w": summary.power_w,
+        "temperature_c": summary.temperature_c,
+        "regimes": summary.regimes,
     }
 
 
@@ -161,9 +161,9 @@ def of_space(space: str) -> dict:
     """All ways of comparing, one after another; rests at the end show whether the way before left something behind."""
     ground = Ground(space)
     ms = ground.sample_ms[ground.configs[0]]
-    found: dict = {"mode": ground.timer.mode, "sample_ms": ms}
+    space_document: dict = {"mode": ground.timer.mode, "sample_ms": ms}
     burst = max(int(5.0 / ms), 1)
-    found["trace"] = {
+    space_document["trace"] = {
         "no rest": traced(ground, burst=burst, rest_s=0.0, seconds=2.5),
         "rest as long": traced(ground, burst=burst, rest_s=0.005, seconds=2.5),
         "rest twice as long": traced(ground, burst=burst, rest_s=0.01, seconds=2.5),
@@ -176,13 +176,13 @@ def of_space(space: str) -> dict:
         "lasting, visits of 5 ms": {"rounds": 100, "visit_ms": 5.0, "duty": 1.0, "heated_s": 3.0},
         "rested 1/2 after that": {"rounds": 150, "visit_ms": 0.1, "duty": 0.5, "heated_s": 0.0},
     }.items():
-        found[name] = raced(ground, **ways)
-        print(space, name, json.dumps(found[name]), flush=True)
-    found["alone"] = alone(ground, seconds=1.0, repeats=3)
-    print(space, "alone", json.dumps(found["alone"]), flush=True)
-    for name, trace in found["trace"].items():
+        space_document[name] = raced(ground, **ways)
+        print(space, name, json.dumps(space_document[name]), flush=True)
+    space_document["alone"] = alone(ground, seconds=1.0, repeats=3)
+    print(space, "alone", json.dumps(space_document["alone"]), flush=True)
+    for name, trace in space_document["trace"].items():
         print(space, "trace", name, [round(v, 4) for v in trace[:: max(len(trace) // 40, 1)]], flush=True)
-    return found
+    return space_document
 
 
 def main() -> None:

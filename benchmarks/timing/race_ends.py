@@ -100,23 +100,23 @@ def field_of(gaps: Sequence[float], noise: Noise, disturbance: Disturbance, seed
 def ended(ground: Ground, seed: int, effort: Effort) -> Ending:
     """A whole selection on one ground, and the grade of its last comparison."""
     started: list[float] = []
-    found = ground.select(seed, effort, lambda: started.append(ground.device.now_s))
-    return graded(ground, found, ground.device.now_s - started[0])
+    outcome = ground.select(seed, effort, lambda: started.append(ground.device.now_s))
+    return graded(ground, outcome, ground.device.now_s - started[0])
 
 
-def graded(ground: Ground, found: Outcome, seconds: float) -> Ending:
+def graded(ground: Ground, outcome: Outcome, seconds: float) -> Ending:
     """The grade of one outcome."""
-    assert found.winner is not None  # every config works
-    raced = [trial for trial in found.trials if trial.final is not None]
+    assert outcome.winner is not None  # every config works
+    raced = [trial for trial in outcome.trials if trial.final is not None]
     best = min(ground.kernels[trial.config].own_ms for trial in raced)
-    own, default = ground.kernels[found.winner.config].own_ms, ground.kernels[ground.default].own_ms
-    other = found.winner.config != ground.default
+    own, default = ground.kernels[outcome.winner.config].own_ms, ground.kernels[ground.default].own_ms
+    other = outcome.winner.config != ground.default
     return Ending(
         regret=own / best - 1,
         replaced=other and own >= default,
         clearly=other and own > default * (1 + CLEARLY),
         missed=not other and default > best * (1 + GOOD),
-        unsure=found.confidence != "ok",
+        unsure=outcome.confidence != "ok",
         rounds=max(trial.final.rounds for trial in raced if trial.final is not None),
         seconds=seconds,
     )
@@ -140,10 +140,10 @@ def summary(endings: Sequence[Ending]) -> dict[str, float]:
 
 def figures(seeds: int, policy: RacePolicy) -> dict[str, dict[str, float]]:
     """The summaries of one policy, by the kind of ground."""
-    found: dict[str, list[Ending]] = {}
+    by_kind: dict[str, list[Ending]] = {}
     for kind, seed, ground in grounds(seeds):
-        found.setdefault(kind, []).append(ended(ground, seed, replace(QUICK, race=policy)))
-    return {kind: summary(endings) for kind, endings in found.items()}
+        by_kind.setdefault(kind, []).append(ended(ground, seed, replace(QUICK, race=policy)))
+    return {kind: summary(endings) for kind, endings in by_kind.items()}
 
 
 def main() -> None:
@@ -153,11 +153,11 @@ def main() -> None:
     parser.add_argument("--policies", nargs="*", default=list(POLICIES), choices=POLICIES)
     parser.add_argument("--out", type=Path, help="where to write all figures as JSON")
     options = parser.parse_args()
-    found = {name: figures(options.seeds, POLICIES[name]) for name in options.policies}
+    by_policy = {name: figures(options.seeds, POLICIES[name]) for name in options.policies}
     document = {
         **headed(f"python -m benchmarks.timing.race_ends --seeds {options.seeds}", None),
-        "policies": {name: asdict(POLICIES[name]) for name in found},
-        "figures": found,
+        "policies": {name: asdict(POLICIES[name]) for name in by_policy},
+        "figures": by_policy,
     }
     if options.out is not None:
         save(options.out, document)

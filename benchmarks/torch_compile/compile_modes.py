@@ -36,19 +36,19 @@ WAYS = (*MODES, "freezing", "gemm-cpp")
 
 def measured(name: str, limit_s: float, seconds: float) -> dict[str, Any]:
     """One model: its modes, what is recommended, and whether a comparison of its own confirms that."""
-    begun = time.monotonic()
+    start = time.monotonic()
     report = tune_compile(MODELS[name], modes=WAYS, seconds=seconds, budget_s=limit_s, resume=False, follow=say)
-    took_s = time.monotonic() - begun
+    took_s = time.monotonic() - start
     again = None
     if not report.chosen.eager:
         again = tune_compile(MODELS[name], modes=[report.chosen], seconds=seconds, resume=False, follow=say)
-    held = again is None or again.recommended == report.recommended
-    found = {"took_s": took_s, "within": took_s <= limit_s, "held": held, **report.as_json(details=True)}
-    for row in found["details"]["modes"].values():
+    agreement = again is None or again.recommended == report.recommended
+    content = {"took_s": took_s, "within": took_s <= limit_s, "held": agreement, **report.as_json(details=True)}
+    for row in content["details"]["modes"].values():
         row.pop("tables", None)  # thousands of lines
     if again is not None:
-        found["again"] = {"recommended": again.recommended, "confirmed": again.confirmed}
-    return found
+        content["again"] = {"recommended": again.recommended, "confirmed": again.confirmed}
+    return content
 
 
 def say(line: str) -> None:
@@ -63,16 +63,18 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=600.0, help="seconds that one model may take")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of each last comparison")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    found: dict[str, dict[str, Any]] = {}
-    if asked.out is not None and asked.out.exists():
-        found = json.loads(asked.out.read_text(encoding="utf-8"))["models"]
-    for name in asked.models:
-        found[name] = measured(name, asked.limit_s, asked.seconds)
-        if asked.out is not None:
-            save(asked.out, headed("python -m benchmarks.torch_compile.compile_modes", None, models=found))
-    print(json.dumps({name: {k: found[name][k] for k in ("took_s", "recommended", "held")} for name in asked.models}))
-    return 0 if all(row["within"] and row["held"] for row in found.values()) else 1
+    options = parser.parse_args()
+    models: dict[str, dict[str, Any]] = {}
+    if options.out is not None and options.out.exists():
+        models = json.loads(options.out.read_text(encoding="utf-8"))["models"]
+    for name in options.models:
+        models[name] = measured(name, options.limit_s, options.seconds)
+        if options.out is not None:
+            save(options.out, headed("python -m benchmarks.torch_compile.compile_modes", None, models=models))
+    print(
+        json.dumps({name: {k: models[name][k] for k in ("took_s", "recommended", "held")} for name in options.models})
+    )
+    return 0 if all(row["within"] and row["held"] for row in models.values()) else 1
 
 
 if __name__ == "__main__":

@@ -51,38 +51,38 @@ _ONE_MODE_S = 45.0  # a comparison of one mode, or the first trap
 
 
 def measured(
-    name: str, asked: argparse.Namespace, until_s: float, keep: Callable[[dict[str, Any]], None]
+    name: str, settings: argparse.Namespace, until_s: float, keep: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
     """One model: its modes, and whether the recommended one holds; progress is kept line by line."""
-    begun, lines = time.monotonic(), list[str]()
+    start, lines = time.monotonic(), list[str]()
 
     def follow(line: str) -> None:
         say(line)
-        lines.append(f"{time.monotonic() - begun:.1f} s: {line}")
+        lines.append(f"{time.monotonic() - start:.1f} s: {line}")
         keep({"progress": lines, "error": "it did not end"})
 
-    factory, left_s = partial(MODELS[name], device=asked.on), until_s - begun
+    factory, left_s = partial(MODELS[name], device=settings.on), until_s - start
     report = tune_compile(
-        factory, modes=asked.modes, why=asked.why, seconds=asked.seconds, resume=False, follow=follow,
+        factory, modes=settings.modes, why=settings.why, seconds=settings.seconds, resume=False, follow=follow,
         budget_s=max(left_s - _CONFIRMING_S, 1.0), compile_s=max(left_s / 2, 1.0),
     )  # fmt: skip
-    found = {
-        "took_s": time.monotonic() - begun, "near_best": near_best(report), "held": held(report), "again": None,
+    content = {
+        "took_s": time.monotonic() - start, "near_best": near_best(report), "held": held(report), "again": None,
         **report.as_json(details=True), "progress": lines,
     }  # fmt: skip
-    for row in found["details"]["modes"].values():
+    for row in content["details"]["modes"].values():
         row["tables"] = len(row.get("tables", ()))  # each has dozens of lines
-    keep(found)
+    keep(content)
     left_s = until_s - time.monotonic()
     if not report.chosen.eager and left_s > _CONFIRMING_S + _ONE_MODE_S:
         again = tune_compile(
-            factory, modes=[report.chosen], seconds=asked.seconds, resume=False, follow=follow,
+            factory, modes=[report.chosen], seconds=settings.seconds, resume=False, follow=follow,
             budget_s=left_s - _CONFIRMING_S,
         )  # fmt: skip
         times = {row.name: [row.steady_ms, row.p20_ms, row.p80_ms, row.relative] for row in again.modes}
-        found["again"] = {"recommended": again.recommended, "confirmed": again.confirmed, "times": times}
-        found["held"] = found["held"] and again.recommended == report.recommended
-    return found
+        content["again"] = {"recommended": again.recommended, "confirmed": again.confirmed, "times": times}
+        content["held"] = content["held"] and again.recommended == report.recommended
+    return content
 
 
 def near_best(report: CompileReport) -> bool:
@@ -105,11 +105,11 @@ def trap(mode: str, warmups: int, on: str) -> float:
         for _ in range(warmups):
             compiled(x)
         _wait(on)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(CALLS):
             compiled(x)
         _wait(on)
-    return 1e3 * (time.perf_counter() - begun) / CALLS
+    return 1e3 * (time.perf_counter() - start) / CALLS
 
 
 def _wait(on: str) -> None:
@@ -121,17 +121,17 @@ def traps(on: str, limit_s: float) -> dict[str, Any]:
     """The trap in a process of its own, which has so many seconds; what it has printed by then counts."""
     words = [sys.executable, "-m", "benchmarks.torch_compile.compile_modes_gpu", "--trap", "--on", on]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=limit_s)
-        printed, ended = done.stdout, f"its process ended with {done.returncode}: {done.stderr[-500:]}"
-        ended = "" if done.returncode == 0 else ended
+        process = subprocess.run(words, capture_output=True, text=True, check=False, timeout=limit_s)
+        printed, failure = process.stdout, f"its process ended with {process.returncode}: {process.stderr[-500:]}"
+        failure = "" if process.returncode == 0 else failure
     except subprocess.TimeoutExpired as error:
-        printed, ended = (error.stdout or b"").decode(), f"its limit of {limit_s:.0f} s ended it"
-    found: dict[str, Any] = {}
+        printed, failure = (error.stdout or b"").decode(), f"its limit of {limit_s:.0f} s ended it"
+    times: dict[str, Any] = {}
     for line in printed.splitlines():
         if line.startswith('{"mode"'):
             one = json.loads(line)
-            found.setdefault(one["mode"], {})[f"after {one['warm_ups']} warm-up calls"] = one["ms"]
-    return {**found, **({"error": ended} if ended else {})}
+            times.setdefault(one["mode"], {})[f"after {one['warm_ups']} warm-up calls"] = one["ms"]
+    return {**times, **({"error": failure} if failure else {})}
 
 
 def say(line: str) -> None:
@@ -148,48 +148,48 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
     return {**{key: row[key] for key in names}, "modes": rows, "notes": row["details"]["notes"]}
 
 
-def run(asked: argparse.Namespace) -> dict[str, Any]:
+def run(settings: argparse.Namespace) -> dict[str, Any]:
     """Measure the models and the trap, and write what was found as it comes."""
-    until_s = time.monotonic() + asked.limit_s
-    found: dict[str, Any] = {"device": probe(asked.on).name, "gate": gate_here(asked.on).reason, "models": {}}
+    until_s = time.monotonic() + settings.limit_s
+    document: dict[str, Any] = {"device": probe(settings.on).name, "gate": gate_here(settings.on).reason, "models": {}}
 
     def keep(name: str, row: dict[str, Any]) -> None:
-        found["models"][name] = row
-        write(asked, found)
+        document["models"][name] = row
+        write(settings, document)
 
-    for number, name in enumerate(asked.models):
-        left_s = (until_s - time.monotonic()) / (len(asked.models) - number)
+    for number, name in enumerate(settings.models):
+        left_s = (until_s - time.monotonic()) / (len(settings.models) - number)
         if left_s < _CONFIRMING_S + _ONE_MODE_S:
             keep(name, {"error": f"not begun: {left_s:.0f} s were left"})
             continue
         try:
-            row = measured(name, asked, time.monotonic() + left_s, partial(keep, name))
+            row = measured(name, settings, time.monotonic() + left_s, partial(keep, name))
         except Exception as error:  # noqa: BLE001 - it is the row of this model, and the others go on
-            row = {**found["models"].get(name, {}), "error": f"{type(error).__name__}: {error}"}
+            row = {**document["models"].get(name, {}), "error": f"{type(error).__name__}: {error}"}
         keep(name, row)
         print(json.dumps({name: told(row)}), flush=True)
-    if (left_s := until_s - time.monotonic()) > _ONE_MODE_S and "mlp-fp32" in asked.models:
-        found["trap_ms"] = traps(asked.on, left_s)
-        write(asked, found)
-        print(json.dumps({"trap_ms": found["trap_ms"]}), flush=True)
-    return found
+    if (left_s := until_s - time.monotonic()) > _ONE_MODE_S and "mlp-fp32" in settings.models:
+        document["trap_ms"] = traps(settings.on, left_s)
+        write(settings, document)
+        print(json.dumps({"trap_ms": document["trap_ms"]}), flush=True)
+    return document
 
 
 def merged(paths: list[Path]) -> dict[str, Any]:
     """What several runs have found, as one."""
-    read = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
-    found: dict[str, Any] = {"device": read[0]["device"], "gate": read[0]["gate"], "models": {}}
-    for one in read:
-        known = found["models"]
-        known.update({name: row for name, row in one["models"].items() if "error" not in row or name not in known})
-        found.update({"trap_ms": one["trap_ms"]} if "trap_ms" in one else {})
-    return found
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+    document: dict[str, Any] = {"device": documents[0]["device"], "gate": documents[0]["gate"], "models": {}}
+    for one in documents:
+        models = document["models"]
+        models.update({name: row for name, row in one["models"].items() if "error" not in row or name not in models})
+        document.update({"trap_ms": one["trap_ms"]} if "trap_ms" in one else {})
+    return document
 
 
-def write(asked: argparse.Namespace, found: dict[str, Any]) -> None:
+def write(settings: argparse.Namespace, document: dict[str, Any]) -> None:
     """Write what was found so far."""
-    if asked.out is not None:
-        save(asked.out, headed("python -m benchmarks.torch_compile.compile_modes_gpu", asked.commit, **found))
+    if settings.out is not None:
+        save(settings.out, headed("python -m benchmarks.torch_compile.compile_modes_gpu", settings.commit, **document))
 
 
 def options() -> argparse.Namespace:
@@ -210,15 +210,15 @@ def options() -> argparse.Namespace:
 
 def main() -> int:
     """Measure and write, or do a part of it."""
-    asked = options()
-    if asked.trap:
+    settings = options()
+    if settings.trap:
         for mode in TRAPS:
             for count in WARM_UPS:
-                print(json.dumps({"mode": mode, "warm_ups": count, "ms": trap(mode, count, asked.on)}), flush=True)
+                print(json.dumps({"mode": mode, "warm_ups": count, "ms": trap(mode, count, settings.on)}), flush=True)
         return 0
-    found = merged(asked.merge) if asked.merge else run(asked)
-    write(asked, found)
-    return 0 if all(row.get("held") and row.get("near_best") for row in found["models"].values()) else 1
+    document = merged(settings.merge) if settings.merge else run(settings)
+    write(settings, document)
+    return 0 if all(row.get("held") and row.get("near_best") for row in document["models"].values()) else 1
 
 
 if __name__ == "__main__":

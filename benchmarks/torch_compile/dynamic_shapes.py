@@ -72,34 +72,34 @@ def safest(times: Mapping[int, Mapping[int, float]]) -> tuple[int, float]:
     worst = {
         config: max(row[config] / best[size] for size, row in times.items()) for config in next(iter(times.values()))
     }
-    chosen = min(worst, key=lambda config: worst[config])
-    return chosen, worst[chosen]
+    winner = min(worst, key=lambda config: worst[config])
+    return winner, worst[winner]
 
 
-def regret(taken: Mapping[int, int], times: Mapping[int, Mapping[int, float]]) -> dict[str, float]:
+def regret(configs: Mapping[int, int], times: Mapping[int, Mapping[int, float]]) -> dict[str, float]:
     """What configs lose against the best of each size: the median and the largest ratio."""
-    ratios = [times[size][config] / min(times[size].values()) for size, config in taken.items()]
+    ratios = [times[size][config] / min(times[size].values()) for size, config in configs.items()]
     return {"median": statistics.median(ratios), "largest": max(ratios)}
 
 
 def measured(sizes: Sequence[int]) -> dict[int, dict[int, float]]:
     """By size and config, milliseconds on the device."""
     b = torch.randn(K, N, device=DEVICE, dtype=torch.bfloat16)
-    found: dict[int, dict[int, float]] = {}
+    by_size: dict[int, dict[int, float]] = {}
     for m in sizes:
         a, c = torch.randn(m, K, device=DEVICE, dtype=b.dtype), torch.empty(m, N, device=DEVICE, dtype=b.dtype)
-        found[m] = {}
+        by_size[m] = {}
         for place, config in enumerate(CONFIGS):
 
             def launch(config: Any = config, a: Any = a, c: Any = c, m: int = m) -> None:
                 product[grid_of(m, N)](a, b, c, m, N, K, **config.all_kwargs())
 
             try:
-                found[m][place] = triton_ops.time_ms(launch, warmup_ms=5, rep_ms=20, device=DEVICE).quantiles_ms[0]
+                by_size[m][place] = triton_ops.time_ms(launch, warmup_ms=5, rep_ms=20, device=DEVICE).quantiles_ms[0]
             except triton_ops.TritonKernelError as error:
                 print(f"M={m} {config}: {error}")
-                found[m][place] = math.inf
-    return found
+                by_size[m][place] = math.inf
+    return by_size
 
 
 def ways(one: Any) -> dict[str, Callable[[Any, Any], Any]]:
@@ -137,7 +137,7 @@ def timed(function: Callable[[Any, Any], Any], sizes: Sequence[int]) -> dict[str
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(function, dynamic=True)
     b = torch.randn(K, N, device=DEVICE, dtype=torch.bfloat16)
-    start, found = time.perf_counter(), {}
+    start, by_size = time.perf_counter(), {}
     inputs = {m: torch.randn(m, K, device=DEVICE, dtype=b.dtype) for m in sizes}
     for a in inputs.values():
         torch.testing.assert_close(compiled(a, b), torch.relu(a @ b), rtol=2e-2, atol=2.0)
@@ -147,13 +147,13 @@ def timed(function: Callable[[Any, Any], Any], sizes: Sequence[int]) -> dict[str
         rounds = []
         for _ in range(7):
             torch.cuda.synchronize()
-            begun = time.perf_counter()
+            outset = time.perf_counter()
             for _ in range(CALLS):
                 compiled(a, b)
             torch.cuda.synchronize()
-            rounds.append((time.perf_counter() - begun) / CALLS * 1e6)
-        found[m] = min(rounds)
-    return {"first_s": first_s, "graphs": graphs, "us": found}
+            rounds.append((time.perf_counter() - outset) / CALLS * 1e6)
+        by_size[m] = min(rounds)
+    return {"first_s": first_s, "graphs": graphs, "us": by_size}
 
 
 def tried(function: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -164,13 +164,13 @@ def tried(function: Callable[[Any, Any], Any]) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"[:800]}
 
 
-def with_ratios(found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def with_ratios(by_way: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The ways with the ratio of each to the fastest at each size."""
-    timed_ways = [way["us"] for way in found.values() if "us" in way]
+    timed_ways = [way["us"] for way in by_way.values() if "us" in way]
     fastest = {m: min(us[m] for us in timed_ways) for m in ASKED} if timed_ways else {}
     return {
         name: {**way, "ratio": {m: way["us"][m] / fastest[m] for m in ASKED}} if "us" in way else way
-        for name, way in found.items()
+        for name, way in by_way.items()
     }
 
 
@@ -189,16 +189,16 @@ def main() -> None:
     by_bucket = regret({m: best[nearest[m]] for m in ASKED}, times)
     regrets = {"ranges": by_bucket, "opaque": by_bucket, "one config": regret(dict.fromkeys(ASKED, place), times)}
     print(f"one config: {CONFIGS[place]}, at most {loss:.2f} times the best at tuned sizes", flush=True)
-    found: dict[str, dict[str, Any]] = {}
+    by_way: dict[str, dict[str, Any]] = {}
     for name, function in ways(CONFIGS[place]).items():
-        found[name] = tried(function) if time.monotonic() < end else {"error": "left: the limit was reached"}
-        way = found[name]
+        by_way[name] = tried(function) if time.monotonic() < end else {"error": "left: the limit was reached"}
+        way = by_way[name]
         us = ", ".join(f"{m}: {value:.1f}" for m, value in way.get("us", {}).items())
-        told = way.get("error") or f"{way['graphs']} graphs, {way['first_s']:.1f} s at first"
-        print(f"{name}: {told}, regret {regrets[name]}, µs {us}", flush=True)
+        text = way.get("error") or f"{way['graphs']} graphs, {way['first_s']:.1f} s at first"
+        print(f"{name}: {text}, regret {regrets[name]}, µs {us}", flush=True)
         if options.out is not None:
             document = headed("python -m benchmarks.torch_compile.dynamic_shapes", options.commit,
-                              ways=with_ratios(found), regret=regrets, ms=times,
+                              ways=with_ratios(by_way), regret=regrets, ms=times,
                               one_config={"config": str(CONFIGS[place]), "largest_loss": loss})  # fmt: skip
             save(options.out, document)
 

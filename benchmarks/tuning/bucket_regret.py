@@ -37,49 +37,49 @@ def tuned(sizes: Sequence[int], device: str, folder: str, budget_s: float, end: 
     matmul, records = load("matmul"), []
     each_s = min(budget_s, (end - time.monotonic()) / 2 / len(sizes))
     for size in sizes:
-        asked: dict[str, Any] = {"shape": (size, N, K), "dtype": "bfloat16", "device": device,
+        request: dict[str, Any] = {"shape": (size, N, K), "dtype": "bfloat16", "device": device,
                                  "cache_dir": folder}  # fmt: skip
-        tune(matmul, **asked, budget_s=each_s)
-        found = recall(matmul, **asked)
-        assert found is not None
-        records.append(found)
+        tune(matmul, **request, budget_s=each_s)
+        record = recall(matmul, **request)
+        assert record is not None
+        records.append(record)
     return records
 
 
 def held_out(records: list[Record], rule: str, device: str, count: int, neighbours: int) -> Iterator[Verdict]:
     """The verdicts of one rule at sizes that were not tuned."""
     lock, _ = lock_of(records, LockPlan(buckets={"M": rule}, unproven=True))
-    found = verify(lock, Targets(), probe(device), device=device, held_out=count, most_neighbours=neighbours,
+    checks = verify(lock, Targets(), probe(device), device=device, held_out=count, most_neighbours=neighbours,
                    isolate=False)  # fmt: skip # no time goes to a new process for each size
-    return (each for each in found if each.at)
+    return (each for each in checks if each.at)
 
 
 def regrets(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """What the verdicts of one rule say."""
-    found = [each.regret for each in verdicts if each.regret is not None]
+    losses = [each.regret for each in verdicts if each.regret is not None]
     return {
-        "sizes": len(found),
+        "sizes": len(losses),
         "slower": sum(each.outcome == "slower" for each in verdicts),
         "invalid": sum(each.outcome == "invalid" for each in verdicts),
-        "median": statistics.median(found) if found else None,
-        "largest": max(found, default=None),
+        "median": statistics.median(losses) if losses else None,
+        "largest": max(losses, default=None),
         "at": {f"{each.entry.problem['M']}: {each.at}": each.regret for each in verdicts},
     }
 
 
 def in_turns(rules: dict[str, Iterator[Verdict]], over: Callable[[], bool]) -> Iterator[dict[str, list[Verdict]]]:
     """The verdicts of all rules, after each new one; it ends when all are there, or at the limit."""
-    found: dict[str, list[Verdict]] = {rule: [] for rule in rules}
-    left = dict(rules)
-    while left:
-        for rule, verdicts in list(left.items()):
+    checks: dict[str, list[Verdict]] = {rule: [] for rule in rules}
+    remaining = dict(rules)
+    while remaining:
+        for rule, verdicts in list(remaining.items()):
             if over():
                 return
             if (verdict := next(verdicts, None)) is None:
-                del left[rule]
+                del remaining[rule]
             else:
-                found[rule].append(verdict)
-                yield found
+                checks[rule].append(verdict)
+                yield checks
 
 
 def main() -> None:
@@ -94,24 +94,24 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=3600.0, help="measure nothing more after so many seconds")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--commit")
-    given = parser.parse_args()
-    sizes, end = [int(size) for size in given.sizes.split(",")], time.monotonic() + given.limit_s
+    options = parser.parse_args()
+    sizes, end = [int(size) for size in options.sizes.split(",")], time.monotonic() + options.limit_s
     rows: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        records = tuned(sizes, given.device, folder, given.budget_s, end)
-        texts = {rule: f"upto:{given.sizes}" if rule == "upto" else rule for rule in given.rules}
-        rules = {rule: held_out(records, text, given.device, given.held_out, given.neighbours)
+        records = tuned(sizes, options.device, folder, options.budget_s, end)
+        texts = {rule: f"upto:{options.sizes}" if rule == "upto" else rule for rule in options.rules}
+        rules = {rule: held_out(records, text, options.device, options.held_out, options.neighbours)
                  for rule, text in texts.items()}  # fmt: skip
-        for found in in_turns(rules, lambda: time.monotonic() >= end):
-            rows = {rule: regrets(verdicts) for rule, verdicts in found.items()}
-            if given.out is not None:
+        for checks in in_turns(rules, lambda: time.monotonic() >= end):
+            rows = {rule: regrets(verdicts) for rule, verdicts in checks.items()}
+            if options.out is not None:
                 winners = {record.key.problem["M"]: str(record.winner) for record in records}
-                save(given.out, headed("python -m benchmarks.tuning.bucket_regret", given.commit, sizes=sizes,
+                save(options.out, headed("python -m benchmarks.tuning.bucket_regret", options.commit, sizes=sizes,
                                        winners=winners, rules=rows))  # fmt: skip
     for rule, row in rows.items():
         print(json.dumps({"rule": rule, **row}), flush=True)
     if not rows:
-        sys.exit(f"no size was measured within {given.limit_s:.0f} s")
+        sys.exit(f"no size was measured within {options.limit_s:.0f} s")
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ def on_the_host() -> dict[str, Callable[..., TuningResult]]:
         return lambda **given: tune(FunctionKernel(function), space=space, **more, **given)
 
     lengths = {"5 us": 5.0, "1 ms": 1e3, "30 ms": 3e4, "100 ms": 1e5}
-    found = {name: tuned(waits(us)) for name, us in lengths.items()}
-    return {**found, "1 ms, isolated": tuned(millisecond, isolate=True)}
+    tunes = {name: tuned(waits(us)) for name, us in lengths.items()}
+    return {**tunes, "1 ms, isolated": tuned(millisecond, isolate=True)}
 
 
 def on_a_gpu() -> dict[str, Callable[..., TuningResult]]:
@@ -88,22 +88,22 @@ def row(name: str, run: Callable[..., TuningResult], budget_s: float) -> dict[st
     }
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the tunes; the exit code is 1 if one took too long."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", action="store_true", help="tune the shipped kernels on the GPU")
     parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS_S, help="seconds")
     parser.add_argument("--out", type=Path, help="file for all figures")
-    asked = parser.parse_args(given)
+    options = parser.parse_args(words)
     rows = []
-    for name, run in (on_a_gpu() if asked.gpu else on_the_host()).items():
-        for budget_s in asked.budgets:
+    for name, run in (on_a_gpu() if options.gpu else on_the_host()).items():
+        for budget_s in options.budgets:
             rows.append(row(name, run, budget_s))
             last = rows[-1]
             print(f"{name:24} {budget_s:5g} s {last['took_s']:7.2f} s  {last['trials']:6} trials  {last['confidence']}")
     late = [it for it in rows if not it["kept"]]
-    if asked.out is not None:
-        save(asked.out, headed("python -m benchmarks.tuning.budgets" + " --gpu" * asked.gpu, None, rows=rows))
+    if options.out is not None:
+        save(options.out, headed("python -m benchmarks.tuning.budgets" + " --gpu" * options.gpu, None, rows=rows))
     for it in late:
         print(f"missed: {it['workload']} took {it['took_s']} s of {it['budget_s']:g} s")
     return bool(late)

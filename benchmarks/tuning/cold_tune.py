@@ -63,20 +63,20 @@ class FirstMeasured(Silent):
 def ours(configs: list[Config], effort: str, cache: str) -> dict[str, Any]:
     """One tune of all configs."""
     torch.cuda.init()
-    heard = FirstMeasured()
+    listener = FirstMeasured()
     result = tune(
         operation_of(NAME), space=ConfigSpace.from_configs(configs), shape=SHAPE, dtype=DTYPE, search="exhaustive",
-        effort=effort, trials=len(configs), budget_s=600, cache_dir=cache, listener=heard,
+        effort=effort, trials=len(configs), budget_s=600, cache_dir=cache, listener=listener,
     )  # fmt: skip
-    wall_s = time.monotonic() - heard.start
-    found = result_json(result)
+    wall_s = time.monotonic() - listener.start
+    document = result_json(result)
     return {
         "wall_s": round(wall_s, 2),
-        "first_measurement_s": heard.first_s,
-        "accounted": sum(found["totals"].values()),
+        "first_measurement_s": listener.first_s,
+        "accounted": sum(document["totals"].values()),
         "same_code": sum(trial.same_code_as is not None for trial in result.trials),
         "failures": {str(t.config): f"{t.status}: {t.error[:120]}" for t in result.failures},
-        "result": found,
+        "result": document,
     }
 
 
@@ -108,9 +108,9 @@ def side(name: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]
         "--seed", str(options.seed), "--effort", options.effort, "--out", str(out),
     ]  # fmt: skip
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / f"{name}-compiled"), "NO_COLOR": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    if done.returncode:
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
+    lines = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
+    if process.returncode:
         raise SystemExit(f"the side {name} failed:\n" + "\n".join(lines[-30:]))
     printed = [line for line in lines if any(word in line for word in _PTXAS_WORDS)]
     return {**json.loads(out.read_text()), "printed_lines": len(lines), "printed_by_ptxas": len(printed)}
@@ -120,8 +120,8 @@ def winners_compared(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """Our winner against Triton's, in interleaved rounds."""
     operation = operation_of(NAME)
     arguments = operation.materialise(operation.problem(SHAPE, DTYPE), "cuda").keyword
-    found = compare((operation, a), (operation, b), kwargs=arguments, names=("triton_ops", "triton.autotune"))
-    return {"verdict": str(found), "percent": found.percent, "interval": found.interval}
+    comparison = compare((operation, a), (operation, b), kwargs=arguments, names=("triton_ops", "triton.autotune"))
+    return {"verdict": str(comparison), "percent": comparison.percent, "interval": comparison.interval}
 
 
 def main() -> None:
@@ -138,8 +138,8 @@ def main() -> None:
     if options.side:
         configs = chosen(options.configs, options.seed)
         with tempfile.TemporaryDirectory() as cache:
-            found = ours(configs, options.effort, cache) if options.side == "ours" else tritons(configs)
-        options.out.write_text(json.dumps({**found, "configs": len(configs)}))
+            document = ours(configs, options.effort, cache) if options.side == "ours" else tritons(configs)
+        options.out.write_text(json.dumps({**document, "configs": len(configs)}))
         return
     with tempfile.TemporaryDirectory() as folder:
         mine = side("ours", options, Path(folder))

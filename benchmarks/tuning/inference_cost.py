@@ -37,18 +37,18 @@ def cases() -> dict[str, tuple[Operation, Problem, ConfigSpace]]:
     """Spaces by name: about a thousand configs of a matmul, and the recorded spaces of kernels on plain tensors."""
     problem = plain.problem(MATMUL, "bfloat16")
     tunables = {**plain.space_for(problem).tunables, "GROUP_M": Choice([1, 8])}
-    found = {"matmul, two groups": (plain, problem, ConfigSpace(tunables))}
+    by_name = {"matmul, two groups": (plain, problem, ConfigSpace(tunables))}
     for recorded in SPACES:
         problem = recorded.operation.problem(recorded.shape, recorded.dtype)
         now = recorded.operation.space_for(problem)
-        found[recorded.name] = (recorded.operation, problem, as_space(with_defaults(recorded.space, now)))
-    return found
+        by_name[recorded.name] = (recorded.operation, problem, as_space(with_defaults(recorded.space, now)))
+    return by_name
 
 
 def with_defaults(tunables: Mapping[str, list[Any]], space: ConfigSpace) -> dict[str, list[Any]]:
     """Recorded tunables, and the default of each that the kernel has got since it was recorded."""
-    added = {name: [value] for name, value in space.default_config.items() if name not in tunables}
-    return {**tunables, **added}
+    fixed = {name: [value] for name, value in space.default_config.items() if name not in tunables}
+    return {**tunables, **fixed}
 
 
 def seconds_of(action: Callable[[], object]) -> float:
@@ -88,19 +88,19 @@ def measured(operation: Operation, problem: Problem, space: ConfigSpace, runs: i
 def main() -> None:
     """Measure all spaces, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = cases()
-    parser.add_argument("--cases", nargs="*", default=list(known), choices=list(known))
+    by_name = cases()
+    parser.add_argument("--cases", nargs="*", default=list(by_name), choices=list(by_name))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/inference_cost.json"))
     parser.add_argument("--commit")
-    asked = parser.parse_args()
-    found = {}
-    for name in asked.cases:
-        operation, problem, space = known[name]
-        found[name] = measured(replace(operation, work=None), problem, space, asked.runs)
-        print(name, found[name], flush=True)
-    command = f"python -m benchmarks.tuning.inference_cost --runs {asked.runs}"
-    save(asked.out, headed(command, asked.commit, cpus=usable_cpus(), spaces=found))
+    options = parser.parse_args()
+    rows = {}
+    for name in options.cases:
+        operation, problem, space = by_name[name]
+        rows[name] = measured(replace(operation, work=None), problem, space, options.runs)
+        print(name, rows[name], flush=True)
+    command = f"python -m benchmarks.tuning.inference_cost --runs {options.runs}"
+    save(options.out, headed(command, options.commit, cpus=usable_cpus(), spaces=rows))
 
 
 if __name__ == "__main__":

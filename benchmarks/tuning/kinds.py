@@ -36,8 +36,8 @@ def one(operation: Operation, **search: Any) -> tuple[TuningResult, float]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
         start = time.monotonic()
-        found = tune(operation, cache_dir=f"{folder}/records", listener=Silent(), **search)
-        return found, time.monotonic() - start
+        result = tune(operation, cache_dir=f"{folder}/records", listener=Silent(), **search)
+        return result, time.monotonic() - start
 
 
 def described(result: TuningResult, seconds: float) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def _plain(operation: Operation, space: dict[str, list[Any]], shape: tuple[int, 
 
 def _recorded(name: str) -> Case:
     """A space that is recorded too, with the kernel's work undeclared."""
-    (found,) = (space for space in plain_kernels.SPACES if space.name == name)
-    return _plain(found.operation, found.space, found.shape)
+    (match,) = (space for space in plain_kernels.SPACES if space.name == name)
+    return _plain(match.operation, match.space, match.shape)
 
 
 DECLARED = {

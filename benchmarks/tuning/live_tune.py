@@ -61,10 +61,10 @@ def curve_of(run_id: str, born: float) -> list[tuple[float, float, str]]:
 
 def one(case: str, seed: int, search: str, born: float) -> dict[str, Any]:
     """One tune; what it found and when."""
-    asked = CASES[case]
+    workload = CASES[case]
     budget: dict[str, Any] = {"trials": 10_000, "budget_s": 600} if search == "exhaustive" else {}
     result = tune(
-        asked.load(), shape=asked.shape, dtype=asked.dtype, search=search, seed=seed, listener=Silent(),
+        workload.load(), shape=workload.shape, dtype=workload.dtype, search=search, seed=seed, listener=Silent(),
         transfer=False, **budget,  # no winners that the package brings: the search alone is measured
     )  # fmt: skip
     decided = time.time()
@@ -88,27 +88,27 @@ def one(case: str, seed: int, search: str, born: float) -> dict[str, Any]:
 
 def tritons(case: str, limit_s: float, born: float) -> dict[str, Any]:
     """Triton's tuner over the whole space, until it is done or the time is over; its improvements."""
-    asked = CASES[case]
-    operation = asked.load()
-    problem = operation.problem(asked.shape, asked.dtype)
+    workload = CASES[case]
+    operation = workload.load()
+    problem = operation.problem(workload.shape, workload.dtype)
     arguments = operation.materialise(problem, "cuda").keyword
     kernel: Any = operation.kernel
     configs = [_triton_config(config) for config in operation.space_for(problem)]
     triton.set_allocator(lambda size, _align, _stream: torch.empty(size, dtype=torch.int8, device="cuda"))
     tuner = triton.autotune(configs, key=[])(kernel.function)
-    found: list[tuple[float, float, str]] = []
-    tried, best = 0, math.inf
+    history: list[tuple[float, float, str]] = []
+    count, best = 0, math.inf
     bench = tuner._bench
 
     def watched(*args: Any, config: Any, **more: Any) -> Any:
-        nonlocal tried, best
+        nonlocal count, best
         if time.time() - born > limit_s:
             raise TimeoutError
         times = bench(*args, config=config, **more)
-        tried += 1
+        count += 1
         if times[0] < best:
             best = times[0]
-            found.append((round(time.time() - born, 3), best, Config(_values(config)).text))
+            history.append((round(time.time() - born, 3), best, Config(_values(config)).text))
         return times
 
     tuner._bench = watched
@@ -118,8 +118,8 @@ def tritons(case: str, limit_s: float, born: float) -> dict[str, Any]:
     except TimeoutError:
         winner = None
     return {
-        "configs": len(configs), "tried": tried, "winner": winner, "imports_s": round(IMPORTED - born, 3),
-        "decided_s": round(time.time() - born, 3), "curve": found,
+        "configs": len(configs), "tried": count, "winner": winner, "imports_s": round(IMPORTED - born, 3),
+        "decided_s": round(time.time() - born, 3), "curve": history,
     }  # fmt: skip
 
 
@@ -135,8 +135,8 @@ def _values(config: Any) -> dict[str, Any]:
 
 def judged(case: str, configs: list[dict[str, Any]]) -> dict[str, Any]:
     """How much slower than the fastest each config is, with its 95 % interval, side by side in one process."""
-    asked = CASES[case]
-    return judged_on(asked.load(), asked.shape, asked.dtype, configs)
+    workload = CASES[case]
+    return judged_on(workload.load(), workload.shape, workload.dtype, configs)
 
 
 def judged_on(
@@ -162,7 +162,7 @@ def judged_on(
     return {
         "mode": timer.mode,
         "ms": {config.text: statistics.median(row) for config, row in zip(executables, rows, strict=True)},
-        "slower": {text: [found.low, found.centre, found.high] for text, found in slower.items()},
+        "slower": {text: [contrast.low, contrast.centre, contrast.high] for text, contrast in slower.items()},
     }
 
 
@@ -178,13 +178,13 @@ def child(folder: Path, seat: Seat, name: str, *words: str, compiled: str = "") 
         **({} if seat.gpu is None else {"CUDA_VISIBLE_DEVICES": seat.gpu}),
     }
     command = [*seat.pinned, sys.executable, "-m", "benchmarks.tuning.live_tune", "--out", str(out), "--part", *words]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "--born", repr(time.time())], env=environment, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        raise SystemExit(f"{name} failed:\n" + "\n".join((done.stdout + done.stderr).splitlines()[-30:]))
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+    if process.returncode:
+        raise SystemExit(f"{name} failed:\n" + "\n".join((process.stdout + process.stderr).splitlines()[-30:]))
+    row: dict[str, Any] = json.loads(out.read_text())
+    return row
 
 
 @dataclass(frozen=True)

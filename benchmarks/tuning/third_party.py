@@ -74,8 +74,8 @@ class Contender:
             self.rows[-1] = answer["rows"]
             self.tuned.update(answer["tuned"])
         else:
-            ended = process.poll()
-            why = f"no answer within {seconds:.0f} s" if ended is None else f"its process ended with {ended}"
+            code = process.poll()
+            why = f"no answer within {seconds:.0f} s" if code is None else f"its process ended with {code}"
             answer = {"error": why}
         if "error" in answer:
             self.close()  # what a failed launch leaves behind would fail the next case
@@ -106,16 +106,16 @@ class Contender:
         return self.process
 
 
-def tuned_seconds(told: str) -> dict[str, dict[str, float]]:
+def tuned_seconds(printed: str) -> dict[str, dict[str, float]]:
     """By kernel: the seconds of its tunes, how many there were, and how many configs they tried in all."""
-    found: dict[str, dict[str, float]] = {}
-    for tune in parse_printed(told):
+    seconds: dict[str, dict[str, float]] = {}
+    for tune in parse_printed(printed):
         if tune.seconds is not None:
-            row = found.setdefault(tune.kernel, {"seconds": 0.0, "tunes": 0, "configs": 0})
+            row = seconds.setdefault(tune.kernel, {"seconds": 0.0, "tunes": 0, "configs": 0})
             row["seconds"] += tune.seconds
             row["tunes"] += 1
             row["configs"] += len(tune.tried)
-    return found
+    return seconds
 
 
 def side_by_side(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
@@ -176,18 +176,18 @@ def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The facts of several parts as those of one run."""
-    found: dict[str, Any] = {"cases": {}, "tunes": {mode: {} for mode in MODES}, "tuned_by_triton": [], "rows": [],
+    document: dict[str, Any] = {"cases": {}, "tunes": {mode: {} for mode in MODES}, "tuned_by_triton": [], "rows": [],
                              "wall_s": {}, "processes": {}}  # fmt: skip
     for part in parts:
-        found["cases"].update(part["cases"])
-        found["rows"] += part["rows"]
-        found["tuned_by_triton"] = sorted({*found["tuned_by_triton"], *part["tuned_by_triton"]})
+        document["cases"].update(part["cases"])
+        document["rows"] += part["rows"]
+        document["tuned_by_triton"] = sorted({*document["tuned_by_triton"], *part["tuned_by_triton"]})
         for name in ("wall_s", "processes"):
-            found[name] = added(found[name], part[name])
+            document[name] = added(document[name], part[name])
         for mode in MODES:
             for kernel, row in part["tunes"][mode].items():
-                found["tunes"][mode][kernel] = added(found["tunes"][mode].get(kernel, {}), row)
-    return found
+                document["tunes"][mode][kernel] = added(document["tunes"][mode].get(kernel, {}), row)
+    return document
 
 
 def summary(facts: dict[str, Any]) -> dict[str, Any]:
@@ -210,10 +210,10 @@ def summary(facts: dict[str, Any]) -> dict[str, Any]:
 
 def tell(facts: dict[str, Any]) -> None:
     """Print each kernel's seconds, and the sums."""
-    found = summary(facts)
-    for name, row in found.pop("tuned").items():
+    figures = summary(facts)
+    for name, row in figures.pop("tuned").items():
         print(f"{name}: {row['configs']:g} configs, Triton {row['triton_s']:.2f} s, ours {row['ours_s']:.2f} s")
-    print(json.dumps(found))
+    print(json.dumps(figures))
 
 
 def measured(names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
@@ -242,8 +242,8 @@ def written(facts: dict[str, Any], options: argparse.Namespace, head: Mapping[st
     """Write the facts and what they say, where a file is asked for; `head` says of merged parts how they were made."""
     if options.out is not None:
         content = {"summary": summary(facts), **facts}
-        made = headed("python -m benchmarks.tuning.third_party", options.commit, **content)
-        save(options.out, {**made, **(head or {})})
+        document = headed("python -m benchmarks.tuning.third_party", options.commit, **content)
+        save(options.out, {**document, **(head or {})})
 
 
 def chosen(cases: str, part: str) -> list[str]:

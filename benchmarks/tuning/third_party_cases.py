@@ -80,8 +80,8 @@ def runner_of(name: str) -> Callable[[], list[Any]]:
     def run() -> list[Any]:
         for leaf in leaves:
             leaf.grad = None
-        found = call(*arguments)
-        out = found[0] if isinstance(found, tuple) else found
+        result = call(*arguments)
+        out = result[0] if isinstance(result, tuple) else result
         out.float().sum().backward()
         return [out, *(leaf.grad for leaf in leaves)]
 
@@ -121,21 +121,21 @@ def main(mode: str, folder: Path, *, inline: bool) -> None:
             try:
                 if word == "first":
                     run = runner_of(name)
-                    found = first_call(run)
+                    result = first_call(run)
                 else:
-                    found = {"ms": milliseconds(run)}
+                    result = {"ms": milliseconds(run)}
             except Exception as error:  # noqa: BLE001 - a package that does not run here is told, and left out
-                found = {"error": f"{type(error).__name__}: {error}"[:400]}
+                result = {"error": f"{type(error).__name__}: {error}"[:400]}
             rows = [{"kernel": row.kernel, "rung": row.rung, "why": row.why, "launches": row.launches,
                      "problem": row.problem, "config": dict(row.config)} for row in triton_ops.launches()]  # fmt: skip
-            (folder / "unfinished").write_bytes(pickle.dumps({**found, "rows": rows, "tuned": tuned_kernels()}))
+            (folder / "unfinished").write_bytes(pickle.dumps({**result, "rows": rows, "tuned": tuned_kernels()}))
             (folder / "unfinished").replace(folder / f"{number}.pickle")
 
 
 def tuned_kernels() -> list[str]:
     """The names of the kernels of several configs that a tuner has chosen for."""
-    found = [each for each in gc.get_objects() if issubclass(type(each), Autotuner)]  # a proxy's own type, too
-    tuned = [each for each in found if len(each.configs) > 1 and each.cache]
+    kernels = [each for each in gc.get_objects() if issubclass(type(each), Autotuner)]  # a proxy's own type, too
+    tuned = [each for each in kernels if len(each.configs) > 1 and each.cache]
     return sorted({f"{each.base_fn.__module__}:{each.base_fn.__name__}" for each in tuned})
 
 
