@@ -113,14 +113,14 @@ format: $(READY)  ## Bring every file into the house's form
 gpu-test: $(READY)  ## The tests that need an NVIDIA GPU
 	$(RUN) -m pytest -m gpu -o timeout=600
 
-# It takes an hour or two; `python -m benchmarks.kernels_gpu --kernels NAME ...` measures a part, and merges it.
+# It takes an hour or two; `python -m benchmarks.shipped.kernels_gpu --kernels NAME ...` measures a part, and merges it.
 gpu-bench: $(READY)  ## The shipped kernels on this GPU, tuned, beside the vendor's library; fails where a limit is missed
-	$(RUN) -m benchmarks.kernels_gpu $(if $(RECORDS),--cache-dir $(RECORDS))
-	$(RUN) -m benchmarks.random_shapes --device cuda
-	$(RUN) -m benchmarks.h200_tune
+	$(RUN) -m benchmarks.shipped.kernels_gpu $(if $(RECORDS),--cache-dir $(RECORDS))
+	$(RUN) -m benchmarks.correctness.random_shapes --device cuda
+	$(RUN) -m benchmarks.shipped.h200_tune
 
 import-time: $(READY)  ## What `import triton_ops` costs
-	$(RUN) benchmarks/import_time.py
+	$(RUN) -m benchmarks.launch.import_time
 
 clean:  ## Remove everything that these targets make
 	rm -rf $(VENV) $(DEMO) .triton build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,1 +1,1 @@
-"""Scripts that measure; `benchmarks/results` holds what they found."""
+"""Scripts that measure, in a folder for each question; `benchmarks/results` holds what they found."""

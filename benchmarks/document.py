@@ -29,10 +29,10 @@ def commit_here() -> str:
     """The commit of this clone, with a `+` if files in it were changed since; `unknown` where there is none."""
     words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
-        found = subprocess.run(words, capture_output=True, text=True, check=False)
+        process = subprocess.run(words, capture_output=True, text=True, check=False)
     except OSError:  # no git
         return "unknown"
-    return found.stdout.strip() or "unknown"
+    return process.stdout.strip() or "unknown"
 
 
 def save(path: Path, document: Any) -> None:

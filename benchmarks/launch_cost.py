@@ -91,14 +91,14 @@ def contenders(kernel: object, configs: list[triton.Config], key: list[str], arg
     ours = triton_ops.autotune(configs, key, on_miss="default")(kernel)
     ours.cache[theirs_key(ours, args)] = first
     values = first.all_kwargs()
-    found: dict[str, Callable[[], object]] = {
+    calls: dict[str, Callable[[], object]] = {
         "plain JIT": lambda: kernel[grid](*args, **values),  # type: ignore[index]
         "triton.autotune": lambda: theirs[grid](*args),
         OURS: lambda: ours[grid](*args),
     }
-    for call in found.values():
+    for call in calls.values():
         call()
-    return found
+    return calls
 
 
 def theirs_key(tuned: object, args: tuple[object, ...]) -> tuple[object, ...]:
@@ -125,22 +125,22 @@ def least_us(calls: dict[str, Callable[[], object]], rounds: int, wait: Callable
 def measured(device: str, rounds: int) -> dict[str, dict[str, float]]:
     """By case, the microseconds of each way."""
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
-    found = {}
+    figures = {}
     for name, (kernel, configs, key, args, grid) in cases(device).items():
-        found[name] = least_us(contenders(kernel, configs, key, args, grid), rounds, wait)
-    return found
+        figures[name] = least_us(contenders(kernel, configs, key, args, grid), rounds, wait)
+    return figures
 
 
-def told(found: dict[str, dict[str, float]]) -> bool:
+def told(figures: dict[str, dict[str, float]]) -> bool:
     """Print the times and the ratios; returns whether every ratio keeps its limit."""
-    kept = True
-    for name, times in found.items():
+    within = True
+    for name, times in figures.items():
         print(f"{name}: " + ", ".join(f"{way} {us:.2f} µs" for way, us in times.items()))
         for other, limit in LIMITS.items():
             ratio = times[OURS] / times[other]
-            kept = kept and ratio <= limit
+            within = within and ratio <= limit
             print(f"  {ratio:.2f} of {other}, limit {limit:.2f}{'' if ratio <= limit else ': ABOVE'}")
-    return kept
+    return within
 
 
 def name_of(device: str) -> str:
@@ -160,13 +160,13 @@ def main() -> None:
     where = contextlib.nullcontext() if device == "cuda" else launches_that_do_nothing(keep=False)
     print(f"Triton {triton.__version__}, launches on {device if device == 'cuda' else 'nothing'}")
     with where:
-        found = measured(device, options.rounds)
-    kept = told(found)
+        figures = measured(device, options.rounds)
+    within = told(figures)
     if options.out is not None:
-        ratios = {name: {other: times[OURS] / times[other] for other in LIMITS} for name, times in found.items()}
+        ratios = {name: {other: times[OURS] / times[other] for other in LIMITS} for name, times in figures.items()}
         save(options.out, headed("python -m benchmarks.launch_cost", options.commit, device=name_of(device),
-                                 limits=LIMITS, us=found, ratios=ratios))  # fmt: skip
-    sys.exit(1 if options.check and not kept else 0)
+                                 limits=LIMITS, us=figures, ratios=ratios))  # fmt: skip
+    sys.exit(1 if options.check and not within else 0)
 
 
 if __name__ == "__main__":

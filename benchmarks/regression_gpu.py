@@ -35,7 +35,8 @@ import triton
 import triton.language as tl
 
 import triton_ops
-from benchmarks import launch_cost, verdicts
+from benchmarks import launch_cost
+from benchmarks.correctness import verdicts
 from benchmarks.document import headed, save
 from triton_ops import ConfigSpace, Operation, compare, kernels, tune
 from triton_ops.benchmark import KernelRun, rows_of
@@ -50,7 +51,7 @@ TUNED = (
     ("gated_mlp", (2048, 11008, 4096)),
 )
 CONFIGS, REPEATS = 64, 2
-LISTS, EXTENTS = (2, 4, 8), (1024, 2048, 3072, 4096)
+LISTS, EXTENTS, ROUNDS = (2, 4, 8), (1024, 2048, 3072, 4096), 4
 
 Figure = dict[str, Any]
 
@@ -190,14 +191,14 @@ def list_of(body: str, count: int) -> list[triton.Config]:
     return [triton.Config({"BLOCK": block}, num_warps=warps, num_stages=stages) for block, warps in pairs]
 
 
-def first_calls(autotune: Any) -> dict[str, list[float]]:
+def first_calls(autotune: Any, extents: Sequence[int]) -> dict[str, list[float]]:
     """For each body and length of list, the seconds of the first call at each extent, from empty caches."""
     torch.cuda.init()
     seconds: dict[str, list[float]] = {}
     for body, (kernel, grid, _) in BODIES.items():
         for count in LISTS:
             tuned = autotune(list_of(body, count), key=["n"])(kernel)
-            seconds[f"{body}, {count} configs"] = [_call_s(tuned, grid, body, extent) for extent in EXTENTS]
+            seconds[f"{body}, {count} configs"] = [_call_s(tuned, grid, body, extent) for extent in extents]
     return seconds
 
 
@@ -212,23 +213,37 @@ def _call_s(tuned: Any, grid: Any, body: str, extent: int) -> float:
 
 
 def lists(options: argparse.Namespace) -> dict[str, Figure]:
-    """Both tuners' first calls, each in a process of its own with caches of its own."""
-    ours, theirs = (_side(side, options) for side in ("ours", "triton"))
+    """Both tuners' first calls, each time in a new process with empty caches, and each of them ahead in turn.
+
+    The first round has all extents. The others have the first one alone, whose call also starts what a process needs:
+    it is the dearest and comes once in a process, so that only further processes tell how much it varies.
+    """
+    rounds: dict[str, list[dict[str, list[float]]]] = {"ours": [], "triton": []}
+    for turn in range(ROUNDS):
+        for side in sorted(rounds, reverse=turn % 2 == 1):
+            rounds[side].append(_side(side, EXTENTS if turn == 0 else EXTENTS[:1], options))
     figures: dict[str, Figure] = {}
-    for label, seconds in ours.items():
-        later, rival = statistics.fmean(seconds[1:]), statistics.fmean(theirs[label][1:])
-        figures[f"list {label}, first key, seconds"] = figure(seconds[:1], "lower", triton_s=theirs[label][0])
-        figures[f"list {label}, later keys, seconds"] = figure(
-            seconds[1:], "lower", triton_s=rival, ratio=later / rival
-        )
+    for label in rounds["ours"][0]:
+        first, rival_first = ([turn[label][0] for turn in rounds[side]] for side in ("ours", "triton"))
+        later, rival_later = (rounds[side][0][label][1:] for side in ("ours", "triton"))
+        figures[f"list {label}, first key, seconds"] = _beside(first, rival_first)
+        figures[f"list {label}, later keys, seconds"] = _beside(later, rival_later)
     return figures
 
 
-def _side(side: str, options: argparse.Namespace) -> dict[str, list[float]]:
+def _beside(seconds: Sequence[float], rival: Sequence[float]) -> Figure:
+    rival_s = statistics.median(rival)
+    return figure(seconds, "lower", triton_s=rival_s, ratio=statistics.median(seconds) / rival_s)
+
+
+def _side(side: str, extents: Sequence[int], options: argparse.Namespace) -> dict[str, list[float]]:
     with empty_caches() as folder:
         environment = {**os.environ, "TRITON_OPS_CACHE_DIR": f"{folder}/records"}
         out = Path(folder) / "seconds.json"
-        command = [sys.executable, "-m", "benchmarks.regression_gpu", "--side", side, "--out", str(out)]
+        command = [
+            sys.executable, "-m", "benchmarks.regression_gpu", "--side", side, "--out", str(out),
+            "--extents", *map(str, extents),
+        ]  # fmt: skip
         subprocess.run(command, env=environment, check=True, timeout=300, capture_output=not options.verbose)
         seconds: dict[str, list[float]] = json.loads(out.read_text(encoding="utf-8"))
         return seconds
@@ -344,10 +359,11 @@ def main() -> int:
     parser.add_argument("--compare", type=Path, nargs="+", metavar="BEFORE")
     parser.add_argument("--with", type=Path, nargs="+", metavar="AFTER", dest="after")
     parser.add_argument("--side", choices=["ours", "triton"], help="used by the script itself")
+    parser.add_argument("--extents", type=int, nargs="+", default=EXTENTS, help="used by the script itself")
     options = parser.parse_args()
     if options.side:
         autotune = triton_ops.autotune if options.side == "ours" else triton.autotune
-        options.out.write_text(json.dumps(first_calls(autotune)), encoding="utf-8")
+        options.out.write_text(json.dumps(first_calls(autotune, options.extents)), encoding="utf-8")
         return 0
     if options.compare:
         return report(pooled(options.compare), pooled(options.after or ()))

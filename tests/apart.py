@@ -35,8 +35,8 @@ def import_apart(config):
     left_out = [Path(each).absolute() for each in config.getoption("ignore") or ()]
     folders = [path for path in map(Path, config.args) if path.is_dir()]
     files = sorted(file.absolute() for folder in folders for file in folder.rglob("test_*.py"))
-    wanted = [file for file in files if not any(file.is_relative_to(each) for each in left_out)]
-    for file in turned(wanted, number, count):
+    own_files = [file for file in files if not any(file.is_relative_to(each) for each in left_out)]
+    for file in turned(own_files, number, count):
         name = ".".join(file.relative_to(config.rootpath).with_suffix("").parts)
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(name)

@@ -37,8 +37,8 @@ def groups(device="cpu"):
     """The factors and results of some products, and the arguments of a launch."""
     a, b = ([torch.randn(SIZE, SIZE, device=device) for _ in range(GROUPS)] for _ in range(2))
     out = [torch.zeros(SIZE, SIZE, device=device) for _ in range(GROUPS)]
-    given = {"a_at": addresses_of(a), "b_at": addresses_of(b), "out_at": addresses_of(out), "size": SIZE}
-    return a, b, out, given
+    arguments = {"a_at": addresses_of(a), "b_at": addresses_of(b), "out_at": addresses_of(out), "size": SIZE}
+    return a, b, out, arguments
 
 
 def right(a, b, out):

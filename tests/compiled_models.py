@@ -40,9 +40,9 @@ def wrong(graph, _inputs):
 
 def writes(graph, _inputs):
     def run(*inputs):
-        found = graph.forward(*inputs)
+        result = graph.forward(*inputs)
         next(each for each in inputs if each.shape == (4, 16)).add_(1)
-        return found
+        return result
 
     return run
 

@@ -28,5 +28,5 @@ def launch(x, n, *, mode):
 def ahead():
     """What is compiled for an H100, and the space of its configs."""
     space = ConfigSpace({"mode": list(Way)})
-    given = Arguments(keyword={"x": TensorSpec((1000,), "float32"), "n": 1000})
-    return AheadOfTime(LauncherKernel(launch, outputs=("x",)), given, named_target("sm_90"), space.members), space
+    arguments = Arguments(keyword={"x": TensorSpec((1000,), "float32"), "n": 1000})
+    return AheadOfTime(LauncherKernel(launch, outputs=("x",)), arguments, named_target("sm_90"), space.members), space

@@ -1,4 +1,4 @@
-"""Kernels of many structures whose work is counted by hand in `tests/cpu/test_inferred_work.py`."""
+"""Kernels of many structures whose work is counted by hand in `tests/cpu/cost_model/test_inferred_work.py`."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ class Interpreter:
         """What a function at the top of a test's module returns there; an error there is an assertion's here."""
         pickle.dump((function.__module__, function.__qualname__, args, kwargs), self._process.stdin)
         self._process.stdin.flush()
-        right, found = pickle.load(self._process.stdout)
-        assert right, found
-        return found
+        right, result = pickle.load(self._process.stdout)
+        assert right, result
+        return result
 
     def close(self):
         """End the process."""
@@ -75,25 +75,25 @@ def remember_types():
     the time. Types are never changed, and two of the same element and shape are equal.
     """
     language, interpreter = importlib.import_module("triton.language"), importlib.import_module(_INTERPRETER)
-    make, look_up, made, found = language.block_type.__init__, interpreter._get_np_dtype, {}, {}
+    make, look_up, contents, dtypes = language.block_type.__init__, interpreter._get_np_dtype, {}, {}
 
     def block_type(self, element_ty, shape):
         plain = type(element_ty) is language.dtype and all(type(each) is int for each in shape)
         key = (element_ty.name, *shape) if plain else None
-        if key not in made:
+        if key not in contents:
             make(self, element_ty, shape)
             if plain:
-                made[key] = dict(self.__dict__)
+                contents[key] = dict(self.__dict__)
         else:
-            self.__dict__.update(made[key])
+            self.__dict__.update(contents[key])
 
     def numpy_type(of):
         key = of.name if type(of) in (language.dtype, language.block_type) else None
         if key is None:
             return look_up(of)
-        if key not in found:
-            found[key] = look_up(of)
-        return found[key]
+        if key not in dtypes:
+            dtypes[key] = look_up(of)
+        return dtypes[key]
 
     language.block_type.__init__, interpreter._get_np_dtype = block_type, numpy_type
 

@@ -49,7 +49,7 @@ class SharedLimit:
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_timeout_set_timer(item, settings):
     """Have what pytest-timeout does after the limit done after the limit that other programs leave."""
-    found = yield
+    result = yield
     ends = signal.getsignal(signal.SIGALRM)
     if settings.method == "signal" and callable(ends):
         limit = SharedLimit(settings.timeout)
@@ -62,4 +62,4 @@ def pytest_timeout_set_timer(item, settings):
                 ends(number, frame)
 
         signal.signal(signal.SIGALRM, handler)
-    return found
+    return result

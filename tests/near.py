@@ -11,10 +11,10 @@ def drawn(*shape, dtype=torch.float32, shift=0.0):
     return (torch.rand(shape, generator=seeded) * 2 - 1 + shift).to(dtype)
 
 
-def off(found, right):
+def off(results, right):
     """The largest error of the results, each relative to its largest element; of zeros as it is."""
     worst = 0.0
-    for a, b in zip(found, right, strict=True):
+    for a, b in zip(results, right, strict=True):
         size = b.abs().max().item() if b.numel() else 1.0
         worst = max(worst, (a.double() - b).abs().max().item() / (size or 1.0) if b.numel() else 0.0)
     return worst

@@ -49,7 +49,7 @@ class FakeNvml:
         return names.index(name)
 
     def nvmlDeviceGetHandleByUUID(self, uuid):
-        return self._by(self.says.get("uuids", [f"GPU-{known}" for known in UUIDS]), uuid)
+        return self._by(self.says.get("uuids", [f"GPU-{end}" for end in UUIDS]), uuid)
 
     def nvmlDeviceGetHandleByPciBusId(self, place):
         return self._by(PLACES, place)
@@ -68,10 +68,10 @@ class FakeNvml:
 
     def nvmlDeviceGetProcessUtilization(self, handle, since_us):
         self.calls.append(since_us)
-        found = [sample for sample in self._say("uses", ()) if sample.timeStamp > since_us]
-        if not found:
+        samples = [sample for sample in self._say("uses", ()) if sample.timeStamp > since_us]
+        if not samples:
             raise self.NotFoundError("Not Found")
-        return found
+        return samples
 
 
 def use(pid, percent, at_s):

@@ -27,8 +27,8 @@ def record(kernel: str = "matmul", **changes: Any) -> Record:
         cache_state="cold",
         label="4096 × 64",
     )
-    made = Record(key=key, winner=Config(BLOCK=64), timing=Timing(1.0, 0.9, 1.1, 50), mode="event-cold")
-    return replace(made, **changes)
+    plain = Record(key=key, winner=Config(BLOCK=64), timing=Timing(1.0, 0.9, 1.1, 50), mode="event-cold")
+    return replace(plain, **changes)
 
 
 def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

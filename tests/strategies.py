@@ -59,8 +59,8 @@ def tunables(draw, max_values=5):
     """A tunable of any kind, never empty."""
     kind = draw(st.sampled_from(["choice", "range", "power", "flag"]))
     if kind == "choice":
-        found = st.lists(values, min_size=1, max_size=max_values, unique_by=canonical_json)
-        return Choice(draw(found))
+        lists = st.lists(values, min_size=1, max_size=max_values, unique_by=canonical_json)
+        return Choice(draw(lists))
     if kind == "range":
         low, step = draw(st.integers(-8, 64)), draw(st.integers(1, 8))
         return IntRange(low, low + step * draw(st.integers(0, max_values - 1)), step)
@@ -93,10 +93,10 @@ class Arbitrary:
 @st.composite
 def constraints(draw, among):
     """A constraint over some of the names in `among`."""
-    chosen = draw(st.lists(st.sampled_from(among), min_size=1, max_size=3, unique=True))
+    subset = draw(st.lists(st.sampled_from(among), min_size=1, max_size=3, unique=True))
     number = draw(st.integers(0, 99))
-    predicate = Arbitrary(tuple(chosen), draw(st.integers(2, 5)), number)
-    return Constraint(f"rule {number}", predicate, f"{{{chosen[0]}}} is refused")
+    predicate = Arbitrary(tuple(subset), draw(st.integers(2, 5)), number)
+    return Constraint(f"rule {number}", predicate, f"{{{subset[0]}}} is refused")
 
 
 @st.composite
@@ -130,8 +130,8 @@ def tensor_specs(draw, dtypes=tuple(ITEM_BYTES)):
 @st.composite
 def problems(draw):
     """A problem with tensors and scalars."""
-    given = st.one_of(tensor_specs(), _scalars, st.floats(allow_nan=False))
-    arguments = draw(st.dictionaries(names, given, max_size=5))
+    argument_values = st.one_of(tensor_specs(), _scalars, st.floats(allow_nan=False))
+    arguments = draw(st.dictionaries(names, argument_values, max_size=5))
     return Problem(draw(names), tuple(arguments.items()), draw(_text))
 
 
@@ -148,13 +148,15 @@ def compiled(draw, of):
     status = draw(st.sampled_from([Status.OK, Status.OK, Status.OK, Status.DEFERRED, Status.RESOURCES, Status.COMPILE]))
     if status not in (Status.OK, Status.DEFERRED):
         return Compiled(draw(of), status, "no", draw(st.none() | st.just(Resources(shared_bytes=400_000))))
-    made = Resources(draw(st.integers(16, 255)), draw(st.sampled_from([0, 0, 8, 400])), draw(st.integers(0, 200_000)))
+    resources = Resources(
+        draw(st.integers(16, 255)), draw(st.sampled_from([0, 0, 8, 400])), draw(st.integers(0, 200_000))
+    )
     launch = draw(st.none() | st.sampled_from(["one", "another"]) | st.uuids().map(str))
     return Compiled(
         draw(of),
         status,
         "spills" if status is Status.DEFERRED else "",
-        made,
+        resources,
         compile_s=0.1,
         launch=launch,
         resident=draw(st.none() | st.integers(1, 32)),

@@ -22,7 +22,9 @@ SECTIONS = {
         "reference/cli", "reference/commands", "reference/lint", "reference/files", "reference/security", "glossary",
     ),
     "Python interface": ("reference/api/index", *(f"reference/api/{page}" for page in API)),
-    "Project": ("changelog", "contributing", "benchmarks/results/search/README", "examples/softmax"),
+    "Project": (
+        "changelog", "contributing", "benchmarks/README", "benchmarks/results/search/README", "examples/softmax",
+    ),
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ ELSEWHERE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/README.md": "benchmarks/README.md",
     "benchmarks/results/search/README.md": "benchmarks/results/search/README.md",
     "examples/softmax.py": "examples/softmax.md",
 }  # a file outside of `docs`, and its page on the site

@@ -44,18 +44,18 @@ def kind_of(name: str, values: Sequence[Any]) -> Kind:
     ordered = sorted(values)
     least = ordered[0]
     if len(ordered) == 1:
-        found = "constant"
+        kind = "constant"
     elif ordered == [0, 1]:
-        found = "flag"
+        kind = "flag"
     elif name in _METHODS:
-        found = "choice"
+        kind = "choice"
     elif least > 0 and not least & least - 1 and ordered == [least << n for n in range(len(ordered))]:
-        found = "block" if name in _BLOCKS or name.startswith("block_size") else "power"
+        kind = "block" if name in _BLOCKS or name.startswith("block_size") else "power"
     elif ordered == list(range(least, ordered[-1] + 1)):
-        found = "range"
+        kind = "range"
     else:
-        found = "choice"
-    return Kind(found, tuple(values))
+        kind = "choice"
+    return Kind(kind, tuple(values))
 
 
 def kinds_of(tunables: Mapping[str, Sequence[Any]]) -> dict[str, Kind]:
@@ -63,9 +63,9 @@ def kinds_of(tunables: Mapping[str, Sequence[Any]]) -> dict[str, Kind]:
     return {name: kind_of(name, values) for name, values in tunables.items()}
 
 
-def key_of(kinds: Mapping[str, Kind], chosen: Mapping[str, Any]) -> str:
+def key_of(kinds: Mapping[str, Kind], config: Mapping[str, Any]) -> str:
     """The recording's key of a config that a search chose; constants are filled in."""
     values = (
-        kind.values[0] if kind.name == "constant" else kind.recorded(chosen[name]) for name, kind in kinds.items()
+        kind.values[0] if kind.name == "constant" else kind.recorded(config[name]) for name, kind in kinds.items()
     )
     return ",".join(map(str, values))

@@ -104,16 +104,16 @@ def _provider(look_up: Callable[[Any], float]) -> type[BenchmarkProvider]:
             return [self._result(config, look_up(config)) for config in configs]
 
         @staticmethod
-        def _result(config: Any, found: float) -> BenchmarkResult:
-            status = "ok" if found < INFINITE else "error"
-            return BenchmarkResult(config, _compiled(found), found, status, 0.0, time.perf_counter())
+        def _result(config: Any, time_ms: float) -> BenchmarkResult:
+            status = "ok" if time_ms < INFINITE else "error"
+            return BenchmarkResult(config, _compiled(time_ms), time_ms, status, 0.0, time.perf_counter())
 
     return Recorded
 
 
-def _compiled(found: float) -> Callable[..., float]:
+def _compiled(time_ms: float) -> Callable[..., float]:
     def kernel(*_: Any) -> float:
-        return found
+        return time_ms
 
     return kernel
 
@@ -133,10 +133,10 @@ def run(content: dict[str, Any], search: str, most: int, seed: int) -> Table:
     def known(config: Any) -> Any:
         return config if table.has(key_of(kinds, config.config)) else None
 
-    asked = SEARCHES[search]
-    cls = search_algorithms[asked.name]
+    searcher = SEARCHES[search]
+    cls = search_algorithms[searcher.name]
     fragments = {
-        name: asked.kinds.get(name, _FRAGMENTS[kind.name])(kind)
+        name: searcher.kinds.get(name, _FRAGMENTS[kind.name])(kind)
         for name, kind in kinds.items()
         if kind.name != "constant"
     }
@@ -146,7 +146,7 @@ def run(content: dict[str, Any], search: str, most: int, seed: int) -> Table:
         autotune_config_filter=known, autotune_log_level=0, autotune_progress_bar=False,
     )  # fmt: skip
     full = cls.get_kwargs_from_profile(get_effort_profile("full"), kernel.settings)
-    searching = cls(kernel, (), **{**full, **asked.sizes})
+    searching = cls(kernel, (), **{**full, **searcher.sizes})
     searching._benchmark_provider_cls = _provider(look_up)
     with joblib.parallel_config("sequential"), contextlib.suppress(Enough, NoConfigFound):  # the same forest, one core
         searching.autotune()

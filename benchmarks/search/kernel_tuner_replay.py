@@ -111,7 +111,7 @@ def summary(path: Path, strategy: str, budgets: list[int], seeds: int) -> dict[s
         "file": path.name,
         "search": f"kernel_tuner {strategy}",
         "seeds": seeds,
-        "budgets": {budget: share(found) for budget, found in shares.items()},
+        "budgets": {budget: share(fractions) for budget, fractions in shares.items()},
         "to_5pct": reach(first[0.05]),
         "to_1pct": reach(first[0.01]),
         "overhead_ms": round((time.perf_counter() - start) * 1e3 / max(evaluated, 1), 3),

@@ -28,17 +28,17 @@ def main(about: str, searches: Sequence[str], usual: Sequence[str], trials: str,
     parser.add_argument("--trials", default=trials)
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    found = json.loads(given.out.read_text())["spaces"] if given.out.exists() else []
-    done = {(entry["file"], entry["search"].split()[-1]) for entry in found}
-    budgets = sorted(int(text) for text in given.trials.split(","))
-    for search in given.search or usual:
-        for path in given.recordings:
-            if (path.name, search) in done:
+    options = parser.parse_args()
+    entries = json.loads(options.out.read_text())["spaces"] if options.out.exists() else []
+    finished = {(entry["file"], entry["search"].split()[-1]) for entry in entries}
+    budgets = sorted(int(text) for text in options.trials.split(","))
+    for search in options.search or usual:
+        for path in options.recordings:
+            if (path.name, search) in finished:
                 continue
-            entry = summary(path, search, budgets, given.seeds)
-            found.append(entry)
-            given.out.write_text(json.dumps({"spaces": found}, indent=1) + "\n")
+            entry = summary(path, search, budgets, options.seeds)
+            entries.append(entry)
+            options.out.write_text(json.dumps({"spaces": entries}, indent=1) + "\n")
             print(_line(entry), flush=True)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.model_quality import read, time_ms
+from benchmarks.model.model_quality import read, time_ms
 from triton_ops.lab import write_recording
 
 _OPTIONS = ("num_warps", "num_stages")
@@ -20,19 +20,19 @@ _OPTIONS = ("num_warps", "num_stages")
 
 def part_without(recording: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The recording without the configs that have the fastest config's value of the tunable `name`."""
-    ran = [row for row in recording["rows"] if row["status"] == "ok"]
-    value = min(ran, key=time_ms)["config"][name]
+    measured = [row for row in recording["rows"] if row["status"] == "ok"]
+    value = min(measured, key=time_ms)["config"][name]
     rows = [row for row in recording["rows"] if row["config"][name] != value]
-    left = [other for other in recording["space"][name] if other != value]
-    return {**recording, "space": {**recording["space"], name: left}, "rows": rows}
+    values = [other for other in recording["space"][name] if other != value]
+    return {**recording, "space": {**recording["space"], name: values}, "rows": rows}
 
 
 def left_out(recording: Mapping[str, Any]) -> list[str]:
     """The tunables of which a part has one value less."""
     sizes = {name: len(values) for name, values in recording["space"].items()}
     tiles = [name for name in sizes if name not in _OPTIONS]
-    chosen = [max(tiles, key=sizes.__getitem__), "num_warps"]
-    return [name for name in chosen if sizes.get(name, 0) > 1]
+    names = [max(tiles, key=sizes.__getitem__), "num_warps"]
+    return [name for name in names if sizes.get(name, 0) > 1]
 
 
 def main() -> None:
@@ -40,13 +40,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("recordings", nargs="+", type=Path)
-    asked = parser.parse_args()
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    for path in asked.recordings:
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for path in options.recordings:
         recording = read(path)
         for name in left_out(recording):
             stem, dot, rest = path.name.partition(".json")
-            write_recording(asked.folder / f"{stem}-without-one-{name}{dot}{rest}", part_without(recording, name))
+            write_recording(options.folder / f"{stem}-without-one-{name}{dot}{rest}", part_without(recording, name))
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ def _time(row: Mapping[str, Any]) -> Any:
     return min(quantiles[2] for quantiles in row["ms"])
 
 
-def milliseconds(found: Any) -> float:
+def milliseconds(value: Any) -> float:
     """The time of a row; infinite for one that failed, where the recording has the failure's name."""
-    return INFINITE if isinstance(found, str) else float(found)
+    return INFINITE if isinstance(value, str) else float(value)
 
 
 def best_ms(content: Mapping[str, Any]) -> float:
@@ -56,15 +56,15 @@ def fraction(best: float, times: Sequence[float]) -> float:
     return best / min(times, default=INFINITE)
 
 
-def share(found: Sequence[float]) -> dict[str, float]:
+def share(fractions: Sequence[float]) -> dict[str, float]:
     """Mean, median and lowest tenth of the fractions that the seeds reached."""
-    values = {"mean": np.mean(found), "median": np.median(found), "p10": np.quantile(found, 0.1)}
+    values = {"mean": np.mean(fractions), "median": np.median(fractions), "p10": np.quantile(fractions, 0.1)}
     return {name: round(float(value), 4) for name, value in values.items()}
 
 
 def first_within(best: float, margin: float, times: Sequence[float]) -> float:
     """The number of evaluations until one is within `margin` of the best; infinite if none is."""
-    return next((n for n, found in enumerate(times, 1) if found <= best * (1 + margin)), INFINITE)
+    return next((n for n, time_ms in enumerate(times, 1) if time_ms <= best * (1 + margin)), INFINITE)
 
 
 def reach(counts: Sequence[float]) -> dict[str, int | None]:
@@ -96,10 +96,10 @@ class Table:
 
     def has(self, key: str) -> bool:
         """Whether the recording has the config; noted where not."""
-        known = key in self.content["cache"]
-        if not known:
+        inside = key in self.content["cache"]
+        if not inside:
             self.refused.add(key)
-        return known
+        return inside
 
     def look_up(self, key: str) -> float:
         """Milliseconds of a config; what is asked for again is no new evaluation.

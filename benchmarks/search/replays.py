@@ -18,11 +18,11 @@ def main() -> int:
     """Run the command with the arguments, and write its JSON with a head that leaves out the recordings."""
     file, *arguments = sys.argv[1:]
     command = [sys.executable, "-m", "triton_ops", "replay", *arguments, "--json"]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if ran.returncode == 0:
-        said = shlex.join(["triton-ops", "replay", *(word for word in arguments if not Path(word).is_file())])
-        save(Path(file), headed(said, None, **json.loads(ran.stdout)))
-    return ran.returncode
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if process.returncode == 0:
+        command_text = shlex.join(["triton-ops", "replay", *(word for word in arguments if not Path(word).is_file())])
+        save(Path(file), headed(command_text, None, **json.loads(process.stdout)))
+    return process.returncode
 
 
 if __name__ == "__main__":

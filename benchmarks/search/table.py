@@ -31,15 +31,15 @@ _DASHES = {"kernel_tuner": "--", "helion": "-."}
 
 def read(folder: Path) -> Entries:
     """Search to recording to what it reached; a word of the file's name tells what a run knew more or less."""
-    found: Entries = defaultdict(dict)
+    entries: Entries = defaultdict(dict)
     for path in sorted(folder.glob("*.json")):
         if path.stem.startswith("live"):  # whole tunes, which have no fractions
             continue
         more = "".join(said for word, said in _MORE.items() if word in path.stem.split("_"))
         for entry in json.loads(path.read_text())["spaces"]:
             guided = entry["search"] == "auto"  # no other search heeds a model
-            found[entry["search"] + (more if guided else "")][entry["file"]] = entry
-    return found
+            entries[entry["search"] + (more if guided else "")][entry["file"]] = entry
+    return entries
 
 
 def groups(entries: Entries) -> dict[str, list[str]]:
@@ -51,28 +51,28 @@ def groups(entries: Entries) -> dict[str, list[str]]:
 
 def means(entries: Entries, files: list[str]) -> dict[str, dict[str, float]]:
     """Search to number of evaluations to the mean fraction, for searches that ran on all of `files`."""
-    found = {}
+    by_search = {}
     for search, by_file in entries.items():
         if files and set(files) <= set(by_file):
             counts = by_file[files[0]]["budgets"]
-            found[search] = {n: sum(by_file[f]["budgets"][n]["mean"] for f in files) / len(files) for n in counts}
-    return dict(sorted(found.items(), key=lambda item: -item[1].get("50", 0)))
+            by_search[search] = {n: sum(by_file[f]["budgets"][n]["mean"] for f in files) / len(files) for n in counts}
+    return dict(sorted(by_search.items(), key=lambda item: -item[1].get("50", 0)))
 
 
 def table(entries: Entries) -> list[str]:
     """Markdown: a table of means per group, and one of every recording for the default searches."""
     lines = ["# Searches on recorded spaces: mean fraction of the optimum", ""]
     for title, files in groups(entries).items():
-        found = means(entries, files)
-        counts = sorted({n for shares in found.values() for n in shares}, key=int)
+        by_search = means(entries, files)
+        counts = sorted({n for shares in by_search.values() for n in shares}, key=int)
         lines += [f"## {title}: {len(files)}", "", _row(["search", *counts]), _row(["---"] * (len(counts) + 1))]
-        lines += [_row([name, *(_said(shares.get(n)) for n in counts)]) for name, shares in found.items()]
+        lines += [_row([name, *(_said(shares.get(n)) for n in counts)]) for name, shares in by_search.items()]
         lines.append("")
     for search in ("auto", "auto with records", "auto without the model", "helion LFBOTreeSearch"):
         if entries.get(search):
             lines += [f"## {search}, each recording", "", *_each(entries[search]), ""]
-    if found := _asked(entries):
-        lines += ["## How much Helion's searches asked, mean of the public spaces", "", *found, ""]
+    if by_search := _asked(entries):
+        lines += ["## How much Helion's searches asked, mean of the public spaces", "", *by_search, ""]
     return lines
 
 
@@ -81,10 +81,12 @@ def tunes(folder: Path) -> list[str]:
     lines = []
     for path in sorted(folder.glob("live*.json")):
         document = json.loads(path.read_text())
-        found = document["spaces"]
-        mean = {name: sum(entry[name] for entry in found) / len(found) for name in ("within_1pct", "trials", "seconds")}
-        worst = max(entry["regret_worst"] for entry in found)
-        rows = [[f"all {len(found)}", mean, worst], *([e["file"], e, e["regret_worst"]] for e in found)]
+        spaces = document["spaces"]
+        mean = {
+            name: sum(entry[name] for entry in spaces) / len(spaces) for name in ("within_1pct", "trials", "seconds")
+        }
+        worst = max(entry["regret_worst"] for entry in spaces)
+        rows = [[f"all {len(spaces)}", mean, worst], *([e["file"], e, e["regret_worst"]] for e in spaces)]
         lines += [f"## Simulated tunes: `{path.stem}`, {document['date'][:10]}, commit {document['commit']}", ""]
         lines += [_row(["recording", "within 1 %", "worst", "trials", "s"]), _row(["---"] * 5)]
         lines += [
@@ -99,10 +101,10 @@ def _asked(entries: Entries) -> list[str]:
     """How many configs a search evaluated that ends by itself, and how many it proposed that break a constraint."""
     rows = []
     for search, by_file in entries.items():
-        found = [by_file[file] for file in groups(entries)[PUBLIC] if file in by_file]
-        if found and all("evaluated" in entry for entry in found):
-            asked = (sum(entry[what]["mean"] for entry in found) / len(found) for what in ("evaluated", "refused"))
-            rows.append(_row([search, *(f"{number:.0f}" for number in asked)]))
+        runs = [by_file[file] for file in groups(entries)[PUBLIC] if file in by_file]
+        if runs and all("evaluated" in entry for entry in runs):
+            counts = (sum(entry[what]["mean"] for entry in runs) / len(runs) for what in ("evaluated", "refused"))
+            rows.append(_row([search, *(f"{number:.0f}" for number in counts)]))
     return (
         [_row(["search", "evaluated, 200 at most", "refused, not counted"]), _row(["---"] * 3), *rows] if rows else []
     )

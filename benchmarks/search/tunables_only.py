@@ -28,11 +28,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recordings", nargs="+", type=Path)
     parser.add_argument("--to", type=Path, required=True)
-    given = parser.parse_args()
-    given.to.mkdir(parents=True, exist_ok=True)
-    for path in given.recordings:
+    options = parser.parse_args()
+    options.to.mkdir(parents=True, exist_ok=True)
+    for path in options.recordings:
         content = stripped(json.loads(gzip.decompress(path.read_bytes())))
-        (given.to / path.name).write_bytes(gzip.compress(json.dumps(content).encode(), mtime=0))
+        (options.to / path.name).write_bytes(gzip.compress(json.dumps(content).encode(), mtime=0))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import time
 from contextlib import closing
 
 import pytest
-from benchmarks.planted import sums
-from benchmarks.process_faults import nap, sums_space
+from benchmarks.robustness.planted import sums
+from benchmarks.robustness.process_faults import nap, sums_space
 
 from triton_ops.evaluation import FinalRequest, assignment_of
 from triton_ops.evaluation.isolated import Isolated

@@ -1,24 +1,22 @@
-"""The page on how the package is built names floors, files, classes and functions that are there."""
+"""The pages on how the package is built and changed name rooms, roles, files, classes and functions that are there."""
 
+import keyword
 import re
 from functools import cache
 
+import pytest
 import tomllib
 
 from .test_shown import PROJECT, shown
 
 PAGE = PROJECT / "docs" / "architecture.md"
+PAGES = (PAGE, PROJECT / "CONTRIBUTING.md")
 PACKAGE = PROJECT / "src" / "triton_ops"
 _DEFINED = re.compile(r"^ *(?:class|(?:async )?def) (\w+)|^(\w+)\b[^=\n]*=(?!=)|^    (\w+): \w", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"<\w+>")
-_OF_OTHERS = {
-    "Autotuner": "Triton",
-    "HIPUtils": "Triton",
-    "HIPLauncher": "Triton",
-    "amdsmi_get_violation_status": "AMD's library",
-    "triton.backends.amd.driver": "Triton",
-    "Enum": "Python",
-}
+_ROLE = re.compile(r"^\| (`[A-Z]\w+`(?:, `[A-Z]\w+`)*) \| [^|]+ \| `(\w+)` \|$", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"[A-Z]+_[a-z_]+|[a-z_]+_[A-Z]+")  # such as NAME_command
+_OF_OTHERS = {"Autotuner": "Triton", "dependencies": "the packaging of Python"}
 
 
 def floors_of_page(text):
@@ -39,18 +37,38 @@ def defined():
     """Names of packages, files, classes, fields, functions and constants of the package."""
     files = list(PACKAGE.rglob("*.py"))
     names = {name for path in files for found in _DEFINED.findall(path.read_text(encoding="utf-8")) for name in found}
-    return names | {path.name for path in files} | {path.parent.name for path in files}
+    return names | {name for path in files for name in (path.name, path.stem, path.parent.name)}
+
+
+@cache
+def around():
+    """Names of what stands around the package: files and folders, targets of make, and fixtures of the tests."""
+    fixtures = (path.read_text(encoding="utf-8") for path in (PROJECT / "tests").rglob("conftest.py"))
+    targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    return {
+        *(path.name for path in PROJECT.iterdir()), *targets, *keyword.kwlist,
+        *(name for text in fixtures for name in re.findall(r"^def (\w+)\(", text, re.MULTILINE)),
+    }  # fmt: skip
 
 
 def strangers(spans):
-    """Code spans that name a file, a folder, a class or a function, and nothing that is there."""
+    """Code spans that name a file, a folder, a room, a class or a function, and nothing that is there."""
+    known = defined() | around()
     for span in spans:
-        if "/" in span:
-            here = any((root / span.rstrip("/")).exists() for root in (PACKAGE, PROJECT))
-            if not here and not _PLACEHOLDER.search(span):
+        if re.fullmatch(r"[\w./-]+/[\w./-]*", span):
+            if not any((root / span.rstrip("/")).exists() for root in (PACKAGE, PROJECT)):
                 yield span
-        elif re.fullmatch(r"\w+\.py|[A-Z]\w*[a-z]\w*|\w*[a-z]_[a-z]\w*", span) and span not in defined():
+        elif re.fullmatch(r"\w+(\.py)?", span) and span not in known and not _PLACEHOLDER.fullmatch(span):
             yield span
+
+
+def homeless(text):
+    """Roles of the table whose room has no such class."""
+    for roles, room in _ROLE.findall(text):
+        code = "".join(path.read_text(encoding="utf-8") for path in (PACKAGE / room).rglob("*.py"))
+        yield from (
+            role for role in re.findall(r"\w+", roles) if not re.search(rf"^class {role}\b", code, re.MULTILINE)
+        )
 
 
 def test_floors_that_are_read_are_those_of_a_table():
@@ -62,11 +80,24 @@ def test_the_floors_of_the_page_are_those_of_the_contract():
 
 
 def test_a_name_of_nothing_is_found():
-    named = ["search/roles.py", "search/no.py", "lint/rules/", "no/", "tuned.py", "no.py", "Station", "NoStation"]
-    assert list(strangers([*named, "begin_imports", "begin_nothing"])) == [
-        "search/no.py", "no/", "no.py", "NoStation", "begin_nothing",
+    named = ["search/roles.py", "search/no.py", "tests/cpu/", "no/", "roles.py", "no.py", "Station", "NoStation"]
+    named += ["begin_imports", "begin_nothing", "records", "cellar", "steady_clock", "NAME_command"]
+    assert list(strangers(named)) == [
+        "search/no.py", "no/", "no.py", "NoStation", "begin_nothing", "cellar",
     ]  # fmt: skip
 
 
-def test_what_the_page_names_is_there():
-    assert sorted(set(strangers(shown(PAGE))) - set(_OF_OTHERS)) == []
+def test_a_role_that_its_room_has_not_is_found():
+    table = "| `Vendor`, `Sensors` | describe a device | `device` |\n| `Timer` | times | `device` |\n"
+    assert list(homeless(table)) == ["Timer"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_the_page_names_is_there(page):
+    assert sorted(set(strangers(shown(page))) - set(_OF_OTHERS)) == []
+
+
+def test_every_role_is_a_class_of_its_room():
+    text = PAGE.read_text(encoding="utf-8")
+    assert len(_ROLE.findall(text)) >= 10
+    assert list(homeless(text)) == []

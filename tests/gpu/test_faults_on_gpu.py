@@ -21,9 +21,9 @@ pytestmark = pytest.mark.gpu
 
 if gpu_missing() is None:
     import torch
-    from benchmarks.faults import PATIENCE, planted_run
-    from benchmarks.planted import product, product_space
-    from benchmarks.workers import workers_of
+    from benchmarks.robustness.faults import PATIENCE, planted_run
+    from benchmarks.robustness.planted import product, product_space
+    from benchmarks.robustness.workers import workers_of
 
     from triton_ops import Status, kernels, release_processes, tune
 

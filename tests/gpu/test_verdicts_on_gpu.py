@@ -14,7 +14,7 @@ def tuned(operation, tmp_path, **more):
 
 
 def test_products_of_float32_are_judged_as_tf32_where_the_code_multiplies_in_it(tmp_path):
-    from benchmarks.verdict_kernels import product
+    from benchmarks.correctness.verdict_kernels import product
 
     from triton_ops import Config
 
@@ -33,7 +33,7 @@ def test_products_of_float32_are_judged_as_tf32_where_the_code_multiplies_in_it(
 
 def test_a_golden_result_that_does_not_fit_into_memory_is_computed_in_float32(tmp_path):
     """Scores of 4 x 32 heads by 4096 x 4096 take 17 GB each in float64, and several at a time."""
-    from benchmarks.verdict_kernels import attention
+    from benchmarks.correctness.verdict_kernels import attention
 
     space = [
         {"BM": 128, "BN": 64, "num_warps": 8, "num_stages": 2},
@@ -45,8 +45,8 @@ def test_a_golden_result_that_does_not_fit_into_memory_is_computed_in_float32(tm
 
 
 def test_planted_faults_of_a_product_are_wrong_at_every_tile(tmp_path):
-    from benchmarks.verdict_kernels import MATMUL_FAULTS, product
-    from benchmarks.verdicts import MATMUL_TILES, normal, planted
+    from benchmarks.correctness.verdict_kernels import MATMUL_FAULTS, product
+    from benchmarks.correctness.verdicts import MATMUL_TILES, normal, planted
 
     given = normal(product.materialise(product.problem((1024, 1024, 1000), "bfloat16"), "cuda").keyword)
     found = planted(product, MATMUL_FAULTS, MATMUL_TILES[:2], given, str(tmp_path))
@@ -55,8 +55,8 @@ def test_planted_faults_of_a_product_are_wrong_at_every_tile(tmp_path):
 
 def test_gated_mlps_are_right_against_a_reference_that_closes_over_its_tensors(tmp_path):
     """The reference rounds both products; the kernel does not, and is nearer to the golden result."""
-    from benchmarks.closed_references import gated_mlp
-    from benchmarks.verdicts import normal
+    from benchmarks.correctness.closed_references import gated_mlp
+    from benchmarks.correctness.verdicts import normal
 
     from triton_ops import kernels
 
@@ -71,7 +71,7 @@ def test_gated_mlps_are_right_against_a_reference_that_closes_over_its_tensors(t
 
 def test_a_reference_that_launches_a_kernel_is_in_part_in_its_own_precision(tmp_path):
     import torch
-    from benchmarks.verdict_kernels import gelu, gelu_kernel
+    from benchmarks.correctness.verdict_kernels import gelu, gelu_kernel
 
     given = gelu.materialise(gelu.problem((1 << 16,), "bfloat16"), "cuda").keyword
     x = given["x"]

@@ -1,7 +1,7 @@
 """The program `triton-ops`: its commands, its help and its exit codes.
 
 `triton-ops show` needs no search, no compiler and no timer; importing them for every command would take most of the
-time that the quick commands take (benchmarks/cli_start.py).
+time that the quick commands take (benchmarks/launch/cli_start.py).
 """
 
 from __future__ import annotations

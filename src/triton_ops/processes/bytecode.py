@@ -2,7 +2,7 @@
 
 Containers are often built without bytecode (PYTHONDONTWRITEBYTECODE, pip's --no-compile, uv's default). Every process
 then compiles the thousand modules of torch again: a worker takes 3.4 s to its first answer instead of 1.3 s, on two
-cores (benchmarks/start_up.py). With a folder of bytecode that the children of a tune share, a worker takes 1.6 s. The
+cores (benchmarks/launch/start_up.py). With a folder of bytecode that the children of a tune share, a worker takes 1.6 s. The
 children write into the folder what they import; helpers also compile the modules that this process has imported, so
 that the first child is faster too.
 

@@ -1,0 +1,1 @@
+"""Whether wrong results are found and right ones accepted."""

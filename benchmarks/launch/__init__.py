@@ -1,0 +1,1 @@
+"""What a call, a command and a new process cost the host."""

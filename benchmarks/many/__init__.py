@@ -1,0 +1,1 @@
+"""What many problems cost as one run."""

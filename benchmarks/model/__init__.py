@@ -1,0 +1,1 @@
+"""How well the model ranks configs before they run."""

@@ -1,0 +1,153 @@
+"""How well work that is read from TTIR ranks recorded spaces: `python -m benchmarks.model.inferred_quality RECORDING…`.
+
+Beside declared work, for every space of a kernel whose source is here or close to one here: Spearman's correlation with
+the best estimates, and the fraction of the optimum that the first 1, 5, 10 and 25 reach. Needs Triton and no GPU; about
+30 ms for each different text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import triton
+
+from benchmarks.document import save
+from benchmarks.model import recorded_kernels
+from benchmarks.model.model_quality import figures, read, show, time_ms
+from benchmarks.model.plain_kernels import SPACES
+from triton_ops.backend import Arguments, TritonKernel, described
+from triton_ops.backend.front_end import kernel_work
+from triton_ops.cost_model import Model, Readings, groups, inferred_model, readings_json, recorded_model
+from triton_ops.cost_model import readings_of as kept_readings
+from triton_ops.device import machine_of, named_target, spec_named
+from triton_ops.kernels import load
+from triton_ops.lab import write_recording
+from triton_ops.space import Config
+from triton_ops.values import TensorSpec, dtype_name
+
+_OPTIONS = ("num_warps", "num_stages")
+_MEANT = ("spearman", "best_of_1", "best_of_5", "best_of_10")  # figures that have a mean
+
+
+def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
+    """A kernel like the recorded one, with its arguments; None for another kind of kernel."""
+    kind, shape = recording.get("kind"), [int(extent) for extent in recording.get("shape") or ()]
+    for operation in (space.operation for space in SPACES if set(space.space) == set(recording["space"])):
+        if operation.name == kind:
+            problem = operation.problem(tuple(shape), dtype_name(recording["family"].removeprefix(f"{kind}_")))
+            return operation.kernel.compiled_ahead, Arguments(keyword=dict(problem.arguments))
+    if kind == "matmul" and "GROUP_M" in recording["space"]:  # the shipped kernel
+        operation = load("matmul")
+        problem = operation.problem(tuple(shape), dtype_name(recording["family"].removeprefix("matmul_")))
+        return operation.kernel, Arguments(keyword=dict(problem.arguments))
+    if kind in ("matmul", "fp8"):
+        M, N, K = shape
+        dtype = "float8_e4m3fn" if kind == "fp8" else "bfloat16"
+        right, strides = ((N, K), (1, K)) if kind == "fp8" else ((K, N), (N, 1))
+        given = (
+            TensorSpec((M, K), dtype), TensorSpec(right, dtype), TensorSpec((M, N), "bfloat16"), M, N, K, K, 1,
+            *strides, N, 1,
+        )  # fmt: skip
+        return TritonKernel(recorded_kernels.matmul, _tiles), Arguments(given)
+    if kind in ("rms", "softmax"):
+        rows, columns = shape
+        x = TensorSpec((rows, columns), "bfloat16")
+        function = recorded_kernels.rmsnorm if kind == "rms" else recorded_kernels.softmax
+        return TritonKernel(function, _rows), Arguments(
+            (x, x, rows, columns) if kind == "softmax" else (x, x, rows, columns, 1e-5)
+        )
+    return None
+
+
+def readings_of(recording: Mapping[str, Any]) -> Readings | None:
+    """What is read of every config; what the recording keeps where its kernel is gone or has changed; None without."""
+    readings, stored = _read(recording), recording.get("inferred")
+    return kept_readings(stored) if stored and (readings is None or readings.silent) else readings
+
+
+def _read(recording: Mapping[str, Any]) -> Readings | None:
+    loaded = kernel_of(recording)
+    if loaded is None:
+        return None
+    kernel, arguments = loaded
+    configs = [Config(row["config"]) for row in recording["rows"]]
+    readings = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
+    specs, target = described(arguments), named_target("sm_90")
+    for key, config in groups(configs, readings).items():
+        readings.works[key] = kernel_work(kernel, config, specs, target)
+    return readings
+
+
+def inferred(recording: Mapping[str, Any], readings: Readings | None) -> Model | None:
+    """The model of the work that was read; None without a reading or a device."""
+    spec = spec_named(str(recording.get("gpu", "")))
+    machine = machine_of(spec) if spec is not None else None
+    return None if readings is None or machine is None else inferred_model(readings, machine)
+
+
+def quality(recording: dict[str, Any], of: Readings | None) -> dict[str, dict[str, float]]:
+    """The figures of both models, as far as there are any."""
+    rows = [row for row in recording["rows"] if row["status"] == "ok"]
+    times = [time_ms(row) for row in rows]
+    models = {"declared": recorded_model(recording), "inferred": inferred(recording, of)}
+    return {
+        name: figures(model.score([row["config"] for row in rows]), times)
+        for name, model in models.items()
+        if model is not None
+    }
+
+
+def table(spaces: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
+    """The lines of a Markdown table of the spaces with inferred work, and the means."""
+    figures_of = {name: modes["inferred"] for name, modes in spaces.items() if "inferred" in modes}
+    ranked = [*_MEANT, "level"]
+    lines = ["| space | Spearman | first | best of 5 | best of 10 | level |", "|---|---|---|---|---|---|"]
+    for name, each in figures_of.items():
+        title = re.sub(r"(?<=\d)x(?=\d)", "×", name.removesuffix(".json.gz").replace("_", " ").replace("-", " "))
+        cells = [f"{each[what]:.2f}" if what == "level" else f"{each[what]:.3f}" for what in ranked]
+        lines.append(f"| {' | '.join([title, *cells])} |")
+    means = (
+        [f"{statistics.mean(each[what] for each in figures_of.values()):.3f}" for what in _MEANT] if figures_of else []
+    )
+    return [*lines, f"| {' | '.join(['mean', *means])} | |"] if means else lines
+
+
+def _tiles(meta: Mapping[str, Any]) -> tuple[int, ...]:
+    return (triton.cdiv(meta["M"], meta["BM"]) * triton.cdiv(meta["N"], meta["BN"]),)
+
+
+def _rows(meta: Mapping[str, Any]) -> tuple[int, ...]:
+    return (triton.cdiv(meta["rows"], meta["ROWS"]),)
+
+
+def main() -> None:
+    """Print a table, and write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recordings", nargs="+", type=Path)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/concepts/inferred.md too")
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="where to write the recordings with what was read")
+    options = parser.parse_args()
+    if options.write is not None:
+        options.write.mkdir(parents=True, exist_ok=True)
+    spaces: dict[str, dict[str, dict[str, float]]] = {}
+    for path in options.recordings:
+        recording = read(path)
+        work = readings_of(recording)
+        spaces[path.name] = quality(recording, work)
+        if options.write is not None and work is not None:
+            write_recording(options.write / path.name, {**recording, "inferred": readings_json(work)})
+    show(spaces)
+    if options.markdown:
+        print(*table(spaces), sep="\n")
+    if options.json:
+        save(options.json, {"spaces": spaces})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,365 @@
+"""Write the measured tables into README.md and docs from the JSON files in benchmarks/results.
+
+python -m benchmarks.pages.tables            # rewrite
+python -m benchmarks.pages.tables --check    # fail if a table is not what its file says
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pages.tables_of_choices import choices_table, command_now, modes_gpu_table, modes_table, source
+from benchmarks.shipped.kernel_limits import UNMEASURED, outcomes
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = tuple(
+    ROOT / name
+    for name in (
+        "README.md",
+        "docs/concepts/measurement.md",
+        "docs/concepts/inferred.md",
+        "docs/concepts/dispatch.md",
+        "docs/guides/autotune.md",
+        "docs/guides/choose.md",
+        "docs/guides/compare.md",
+        "docs/guides/kernels.md",
+        "docs/guides/torch-compile.md",
+        "docs/guides/compile-modes.md",
+    )
+)
+KERNELS = ROOT / "benchmarks/results/nvidia-h200/kernels.json"
+KERNELS_H100 = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/kernels.json"
+TUNE = ROOT / "benchmarks/results/nvidia-h200/tune.json"
+COLD = ROOT / "benchmarks/results/nvidia-h200/cold_tune.json"
+LIVE = ROOT / "benchmarks/results/nvidia-h200/live_tune.json"
+LIVE_PLAIN = ROOT / "benchmarks/results/nvidia-h200/live_plain.json"
+LAUNCH = ROOT / "benchmarks/results/nvidia-h100-80gb-hbm3/launch_cost.json"
+BUCKETS = ROOT / "benchmarks/results/nvidia-h200/bucket_regret.json"
+THIRD_PARTY = ROOT / "benchmarks/results/nvidia-h200/third_party.json"
+DYNAMIC = ROOT / "benchmarks/results/nvidia-h200/dynamic_shapes.json"
+QUALITY = ROOT / "benchmarks/results/nvidia-h200/measurement_quality.json"
+SELECTION = ROOT / "benchmarks/results/simulated/selection.json"
+ENDS = ROOT / "benchmarks/results/simulated/race_ends.json"
+COMPARE = ROOT / "benchmarks/results/cpu/compare_quality.json"
+
+
+def tune_table() -> str:
+    """Winners of exhaustive tunes beside the vendor's library."""
+    document = json.loads(TUNE.read_text())
+    rows = [
+        "| kernel | problem | configs | winner | default | winner | library | share of library |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for run in document["runs"]:
+        beside, result = run["beside_the_library"], run["result"]
+        times, share = beside["median_ms"], beside["share_of_library_speed"]
+        configs = sum(result["totals"].values())
+        config = ", ".join(f"{name} {value}" for name, value in result["best_config"].items())
+        rows.append(
+            f"| {run['kernel']} | {'x'.join(map(str, run['shape']))} {run['dtype']} | "
+            f"{configs} in {run['wall_s']:.0f} s | {config} | {times['default']:.4f} ms | {times['winner']:.4f} ms | "
+            f"{times['library']:.4f} ms, {beside['library']} | {share['winner']:.1%} |"
+        )
+    versions, device = document["versions"], document["device"]
+    rows.append("")
+    rows.append(
+        f"{device['name']}, driver {device['driver']}, Triton {versions['triton']}, torch {versions['torch']}, "
+        f"{document['date'][:10]}; L2 cold, {document['runs'][0]['beside_the_library']['rounds']} interleaved rounds "
+        f"of {document['runs'][0]['beside_the_library']['block']} samples; `{command_now(document)}`."
+    )
+    return "\n".join(rows)
+
+
+def cold_table() -> str:
+    """A tune from empty compile caches beside `triton.autotune`."""
+    document = json.loads(COLD.read_text())
+    ours, theirs = document["ours"], document["triton"]
+    winners = document["winners"]["verdict"].partition(",")[0]
+    return "\n".join(
+        [
+            "| | `triton_ops.tune` | `triton.autotune` |",
+            "|---|---|---|",
+            f"| {document['configs']} configs of a bf16 matrix product, 4096³, from an empty compile cache "
+            f"| **{ours['wall_s']:.1f} s** | {theirs['wall_s']:.1f} s |",
+            f"| first config measured after | {ours['first_measurement_s']:.1f} s | |",
+            f"| the winner, side by side | {winners} | |",
+            "",
+            f"{document['device']}, {document['cpus']} CPU cores, Triton {document['versions']['triton']}, "
+            f"torch {document['versions']['torch']}, {document['date'][:10]}; `{command_now(document)}`.",
+        ]
+    )
+
+
+def live_table(path: Path = LIVE) -> str:
+    """Default tunes from cold caches, from the start of their process to the decision."""
+    cases = json.loads(path.read_text())["cases"]
+    rows = [
+        "| | within 1 % of the best | worst | decided after | of it imports | every config | `triton.autotune` |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {case} | {it['within_1_percent']} of {it['runs']} | {it['worst_slower']:.2%} | "
+        f"{_middle_and_most(it['decided_s'])} | {_middle_and_most([run['imports_s'] for run in it['tunes']])} | "
+        f"{it['exhaustive']['trials']} in {it['exhaustive']['decided_s']:.0f} s | {_other(it['triton.autotune'])} |"
+        for case, it in cases.items()
+    ]
+    first = next(iter(cases.values()))
+    theirs = first.get("triton.autotune_measured", first["date"])[:10]
+    commits = [it["commit"] for it in cases.values()]
+    rows += [
+        "",
+        f"{first['device']}, {first['cpus']} CPU cores, Triton {first['versions']['triton']}, torch "
+        f"{first['versions']['torch']}, {first['date'][:10]}, `triton.autotune` {theirs}; median (most), from the "
+        f"start of the process; `python -m benchmarks.tuning.live_tune`{_of(commits)}.",
+    ]
+    return "\n".join(rows)
+
+
+def _of(commits: list[str]) -> str:
+    return f" at {', '.join(commits)}, row by row" if len({*commits}) > 1 else ""
+
+
+def _other(run: Mapping[str, Any] | None) -> str:
+    if run is None:
+        return ""
+    return f"{run['tried']} in {run['decided_s']:.0f} s" + ("" if run["winner"] else ", cut off")
+
+
+def _middle_and_most(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.1f} s ({max(seconds):.1f})"
+
+
+def launch_table() -> str:
+    """What a known launch costs the host."""
+    document = json.loads(LAUNCH.read_text())
+    ways = ("plain JIT", "triton.autotune", "triton_ops.autotune")
+    rows = [f"| | {' | '.join(f'`{way}`' if '.' in way else way for way in ways)} |", "|---|---|---|---|"]
+    rows += [f"| {case} | {' | '.join(f'{us[way]:.1f} µs' for way in ways)} |" for case, us in document["us"].items()]
+    return "\n".join([*rows, "", source(document)])
+
+
+def bucket_table() -> str:
+    """By how much winners of buckets are slower than the best known config at sizes that were not tuned."""
+    document = json.loads(BUCKETS.read_text())
+    rows = [
+        "| rule | held-out sizes | slower than the best known, beyond noise | median | largest |",
+        "|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| `{rule}` | {each['sizes']} | {each['slower']} | {100 * each['median']:.1f} % | "
+        f"{100 * each['largest']:.0f} % |"
+        for rule, each in document["rules"].items()
+    ]
+    return "\n".join([*rows, "", source(document)])
+
+
+def third_party_table() -> str:
+    """Operators of public packages under both tuners."""
+    document = json.loads(THIRD_PARTY.read_text())
+    summary, cases = document["summary"], document["cases"]
+    rows = [
+        "| operator | first call, `triton.autotune` | first call, `triton_ops` | later calls, of Triton's time |",
+        "|---|---|---|---|",
+    ]
+    for name, case in cases.items():
+        if "errors" not in case:
+            first = case["first_s"]
+            rows.append(f"| {name} | {first['triton']:.1f} s | {first['ours']:.1f} s | {case['ratio']:.2f} |")
+    unequal = f"all but those of {', '.join(summary['unequal'])}" if summary["unequal"] else "all"
+    rows += [
+        "",
+        f"{summary['tuned_faster']} of {summary['kernels']} autotuned kernels are tuned faster, all of them in "
+        f"{summary['tuned_s']['ours']:.0f} s instead of {summary['tuned_s']['triton']:.0f} s; outputs and gradients "
+        f"are equal in {unequal}. No figures: "
+        + "; ".join(f"{name} ({_why(cases[name]['errors'])})" for name in summary["failed"])
+        + f". {source(document)}",
+    ]
+    return "\n".join(rows)
+
+
+def _why(errors: Mapping[str, str]) -> str:
+    """Why an operator has no figures: what Triton's side says, or that the time was over."""
+    reason = errors.get("triton", next(iter(errors.values())))
+    return "cut off by the limit" if reason.startswith("no answer") else reason.partition(". ")[0].partition(" (see")[0]
+
+
+def dynamic_table() -> str:
+    """Three ways of sizes that change inside compiled code."""
+    document = json.loads(DYNAMIC.read_text())
+    sizes = list(next(iter(document["ways"].values()))["us"])
+    rows = [f"| µs at a size of | {' | '.join(sizes)} | compilations |", "|---" * (len(sizes) + 2) + "|"]
+    for way, it in document["ways"].items():
+        times = " | ".join(f"{it['us'][size]:.0f}" for size in sizes)
+        rows.append(f"| {way} | {times} | {it['graphs']} |")
+    return "\n".join([*rows, "", source(document)])
+
+
+def quality_table() -> str:
+    """How good selections are on a device, against an oracle."""
+    document = json.loads(QUALITY.read_text())
+    rows = [
+        "| selections from a compiled space | within 1 % of the best | regret, p95 | time, of `do_bench`'s over it |",
+        "|---|---|---|---|",
+    ]
+    rows += [
+        f"| {name} | {it['within_1pct']} of {it['repeats']} | {it['regret_p95']:.2%} "
+        f"| {it['seconds_median']:.1f} s, 1/{1 / it['share_of_do_bench']:.0f} |"
+        for name, it in document["spaces"].items()
+    ]
+    theirs = document["do_bench_measured"]["date"][:10]
+    commits = ", ".join(f"{name} at {commit}" for name, commit in document["commits"].items())
+    rows += [
+        "",
+        f"{document['device']['name']}, {document['date'][:10]} ({commits}), `do_bench` {theirs}; "
+        f"`{command_now(document)}`.",
+    ]
+    return "\n".join(rows)
+
+
+def selection_table(document: Mapping[str, Any]) -> str:
+    """Grades of selections on a simulated device."""
+    rows = [
+        "| disturbance | within 1 % | regret, mean | p95 | outside the tie set | differs from itself | 2 % found "
+        "| of `do_bench`'s GPU time | changed by the reversed list |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {name} | {it['within_1pct']} of {it['selections']} | {it['regret_mean']:.2%} | {it['regret_p95']:.2%} | "
+        f"{it['outside_tie_set']:.1%} | {it['aa_false_positive']:.1%} | {it['power_2pct']:.1%} | "
+        f"1/{1 / it['share_of_do_bench']:.0f} | {it['reversed_list_changes']} |"
+        for name, it in document["disturbances"].items()
+    ]
+    together, spaces = document["pooled"], next(iter(document["disturbances"].values()))["spaces"]
+    rows += [
+        "",
+        f"Together {together['within_1pct']} of {together['of']} within 1 %, Wilson lower bound "
+        f"{together['wilson_low']:.3f}; {document['repeats']} selections from each of "
+        f"{len(spaces)} spaces of {document['configs']} configs; "
+        f"`{command_now(document)}`.",
+    ]
+    return "\n".join(rows)
+
+
+def ends_table(document: Mapping[str, Any]) -> str:
+    """What the end of a race costs and what it decides, by its policy."""
+    rows = [
+        "| a race | in | winner within 1 % | regret, mean | worst | default replaced by one no faster "
+        "| by one 0.25 % slower | default kept, 1 % behind | unsure | rounds | seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    rows += [
+        f"| {policy} | {kind} | {it['within_1pct']:.2%} | {it['regret_mean']:.2%} | {it['regret_max']:.2%} | "
+        f"{it['replaced']:.2%} | {it['clearly']:.2%} | {it['missed']:.2%} | {it['unsure']:.1%} | {it['rounds']:.0f} | "
+        f"{it['seconds']:.2f} |"
+        for policy, kinds in document["figures"].items()
+        for kind, it in kinds.items()
+    ]
+    counts = {kind: it["comparisons"] for kind, it in next(iter(document["figures"].values())).items()}
+    each = " and ".join(f"{count:,} comparisons in {kind}" for kind, count in counts.items())
+    return "\n".join([*rows, "", f"For each policy {each}, the same for all; `{command_now(document)}`."])
+
+
+def compare_table() -> str:
+    """How often `compare` was right about equal callables, and about one that does 10 % more."""
+    document = json.loads(COMPARE.read_text())
+    rows = [
+        "| work | with itself: not distinguishable | with 10 % more: the right verdict | interval, median width |",
+        "|---|---|---|---|",
+    ]
+    for name, case in document["cases"].items():
+        same, more = case["itself"], case["10 % more"]
+        rows.append(
+            f"| {name.replace('_', ' ')} | {same['right']} of {same['runs']} | {more['right']} of {more['runs']} | "
+            f"{same['interval_width_median']:.2f} % |"
+        )
+    low, high = min(document["load"]), max(document["load"])
+    where = f"{document['device']}, {document['cores']} cores at load {low} to {high}, torch {document['torch']}"
+    return "\n".join([*rows, "", f"{where}; `python -m benchmarks.timing.compare_quality`."])
+
+
+def kernels_table() -> str:
+    """The shipped kernels beside their rivals: mean and least speed over the named problems."""
+    if not KERNELS.is_file():
+        return "Not measured yet: `make gpu-bench PY=python3` on an H200 measures it."
+    document = json.loads(KERNELS.read_text())
+    rows = [
+        "| kernel | beside | problems | speed, geometric mean | least |",
+        "|---|---|---|---|---|",
+    ]
+    for pair, it in document["speedups"].items():
+        kernel, rival = pair.split(" / ")
+        rows.append(f"| {kernel} | {rival} | {it['problems']} | {it['geometric_mean']:.2f} | {it['least']:.2f} |")
+    versions, device = document["versions"], document["device"]
+    rows += [
+        "",
+        f"Speed is the other's time divided by the kernel's; `default` is the kernel with its untuned config. "
+        f"{device['name']}, driver {device['driver']}, Triton {versions['triton']}, torch {versions['torch']}, "
+        f"{document['date'][:10]}; L2 cold, interleaved rounds; `{command_now(document)}`.",
+    ]
+    return "\n".join(rows)
+
+
+def limits_table(path: Path, device: str) -> str:
+    """The limits of `kernel_limits` that results of a device are of, and how they stand to them."""
+    rows = json.loads(path.read_text())["rows"] if path.is_file() else []
+    measured = [each for each in outcomes({"rows": rows}) if each.state != UNMEASURED]
+    lines = [f"| {each.limit} | {each.state} | {each.found} |" for each in measured]
+    return "\n".join([f"| limit | on an {device} | found |", "|---|---|---|", *lines])
+
+
+TABLES = {
+    "kernels": kernels_table,
+    "kernel limits": lambda: limits_table(KERNELS, "H200"),
+    "kernel limits of an H100": lambda: limits_table(KERNELS_H100, "H100"),
+    "tune": tune_table,
+    "cold tune": cold_table,
+    "live tune": live_table,
+    "live tune undeclared": lambda: live_table(LIVE_PLAIN),
+    "launch cost": launch_table,
+    "bucket regret": bucket_table,
+    "third party": third_party_table,
+    "dynamic shapes": dynamic_table,
+    "choices": choices_table,
+    "compile modes": modes_table,
+    "compile modes gpu": modes_gpu_table,
+    "selection quality": quality_table,
+    "compare quality": compare_table,
+    "race ends": lambda: ends_table(json.loads(ENDS.read_text())),
+    "simulated selections": lambda: selection_table(json.loads(SELECTION.read_text())),
+}
+
+
+def filled(text: str) -> str:
+    """`text` with every table between its markers made anew."""
+    for name, make in TABLES.items():
+        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
+        text = re.sub(pattern, lambda found, table=make: f"{found[1]}{table()}\n{found[2]}", text, flags=re.DOTALL)
+    return text
+
+
+def main() -> int:
+    """Rewrite or check."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    differ = False
+    for page in PAGES:
+        before = page.read_text()
+        after = filled(before)
+        if before != after and check:
+            print(f"{page.relative_to(ROOT)} differs: run python -m benchmarks.pages.tables")
+        elif before != after:
+            page.write_text(after)
+        differ |= before != after
+    return int(check and differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

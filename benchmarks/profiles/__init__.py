@@ -1,0 +1,1 @@
+"""Whether profiles of kernels of known kind get the right verdict."""

@@ -1,0 +1,1 @@
+"""How fast the shipped kernels are, and which forms and winners are shipped."""

@@ -1,0 +1,1 @@
+"""How sure a time and a choice between configs are."""

@@ -1,0 +1,376 @@
+"""How often tuning picks a config within 1 % of the best, how repeatably, and for how much GPU time.
+
+    python -m benchmarks.timing.measurement_quality --out benchmarks/results/nvidia-h200/measurement_quality.json
+
+Everything is compiled first, so that only selection is graded. Whole selections are repeated in fresh processes with
+the runner's own search and race; an oracle races whatever any of them liked for at least 200 rounds over at least
+three more processes; `triton.testing.do_bench` (25 + 100 ms) and the minimum of 100 runs go over the same configs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import triton
+
+from benchmarks.document import commit_here, headed, save
+from benchmarks.timing.unverified import GPU, searched, timer_on, unverified
+from benchmarks.tuning.spaces import SPACES, compile_all, loaded
+from triton_ops import ConfigSpace
+from triton_ops.device import probe
+from triton_ops.evaluation import FinalRequest
+from triton_ops.evaluation.candidate import Evaluator
+from triton_ops.evaluation.finals import compare_finalists
+from triton_ops.evaluation.subject import run_once
+from triton_ops.lab.simulated_device import wilson
+from triton_ops.request import effort_of
+from triton_ops.space import Config
+from triton_ops.timing import Arm, contrasts, decide, guard_for, interleave, race, robust_sigma, take
+from triton_ops.tuner import versions
+from triton_ops.values import Status
+
+EFFORT = effort_of("exhaustive")
+ORACLE_ROUNDS = 140  # in each of three processes
+
+
+class Ground:
+    """One space, loaded, ready for many selections."""
+
+    def __init__(self, space: str) -> None:
+        self.space_name = space
+        self.operation, self.arguments, self.executables, self.default = loaded(space)
+        self.space = ConfigSpace.from_configs(self.executables, default=self.default)
+        self.spec = probe("cuda")
+
+    def evaluator(self) -> Evaluator:
+        """An evaluator that compiles nothing."""
+        return unverified(self.operation.kernel, self.arguments, EFFORT, timer_on(self.spec), self.executables)
+
+    def select(self, seed: int) -> dict:
+        """One whole selection, as `tune` does it but for compiling, verifying and writing."""
+        start = time.monotonic()
+        evaluator, guard = self.evaluator(), guard_for(GPU)
+        trials = searched(evaluator, self.space, self.default, seed, EFFORT)
+        searched_s = time.monotonic() - start
+        final = FinalRequest(trials=trials, default=self.default, seed=seed)
+        outcome = compare_finalists(evaluator, final, EFFORT, guard.round_ok)
+        ranked = sorted((t for t in outcome.trials if t.ok), key=lambda t: (t.final is None, t.median_ms))
+        finalists = [t for t in outcome.trials if t.final is not None]
+        return {
+            "space": self.space_name,
+            "seed": seed,
+            "winner": outcome.winner.config.text,
+            "ties": [config.text for config in outcome.ties],
+            "top": [t.config.text for t in ranked[:16]],
+            "noise": outcome.noise,
+            "itself": [outcome.itself.low, outcome.itself.centre, outcome.itself.high],
+            "itself_differs": abs(outcome.itself.centre) > max(0.005, outcome.itself.margin),
+            "gain": outcome.gain and [outcome.gain.low, outcome.gain.centre, outcome.gain.high],
+            "mode": evaluator.shared_timer.timer.mode,
+            "finalists": len(finalists),
+            "rounds": max(t.final.rounds for t in finalists),
+            "searched_s": searched_s,
+            "seconds": time.monotonic() - start,
+            "guard": str(guard.summary().regimes),
+            "failed": sum(t.status is not Status.OK for t in outcome.trials),
+        }
+
+    def oracle(self, configs: list[Config], seed: int) -> dict:
+        """Block medians of the configs, side by side, in this process."""
+        evaluator = self.evaluator()
+        samplers = {config: evaluator.sampler(config) for config in configs}
+        arms = {}
+        for config, sampler in samplers.items():
+            first = take(sampler, evaluator.shared_timer.timer, 3)
+            arms[config.text] = Arm(sampler, EFFORT.race.samples(statistics.median(first) * sampler.launches))
+        interleave(list(arms.values()), evaluator.shared_timer.timer, rounds=ORACLE_ROUNDS, rng=random.Random(seed))
+        return {"mode": evaluator.shared_timer.timer.mode, "rows": {text: arm.values_ms for text, arm in arms.items()}}
+
+    def injected(self, share: float, repeats: int) -> dict:
+        """How often a race finds a launch that was made `share` slower by a spinning kernel behind it."""
+        evaluator = self.evaluator()
+        launch = run_once(evaluator.subject.launch(self.executables[self.default]))
+        plain = evaluator.shared_timer.start(launch).prepare(launch)
+        base_ms = statistics.median(take(plain, evaluator.shared_timer.timer, 50))
+        cycles = int(share * base_ms * 1.9e6)
+        for _ in range(6):  # the spin's own launch takes time as well: calibrate what is added
+            slowed = evaluator.shared_timer.timer.prepare(_slowed(launch, cycles))
+            pair = [Arm(plain, 10), Arm(slowed, 10)]
+            interleave(pair, evaluator.shared_timer.timer, rounds=30, rng=random.Random(1))
+            difference = statistics.median(contrasts(pair[1].values_ms, pair[0].values_ms))
+            if abs(difference - share) < 0.1 * share:
+                break
+            cycles = max(int(cycles + (share - difference) * base_ms * 1.9e6), 1)
+        hits = 0
+        visits = EFFORT.race.samples(base_ms * plain.launches)
+        for seed in range(repeats):
+            pair = [Arm(plain, visits), Arm(slowed, visits)]
+            race(pair, evaluator.shared_timer.timer, replace(EFFORT.race, seconds=2.0), random.Random(seed))
+            rows = [arm.values_ms for arm in pair]
+            hits += decide(rows, [(1,), (0,)]).ties == (0,)
+        return {"asked": share, "added": difference, "found": hits, "of": repeats}
+
+
+def _slowed(launch, cycles: int):
+    def with_spin(call):
+        def run():
+            call()
+            torch.cuda._sleep(cycles)
+
+        return run
+
+    return replace(launch, call=with_spin(launch.call), others=tuple(with_spin(c) for c in launch.others))
+
+
+def baseline(space: str) -> dict:
+    """do_bench and an Inductor-like minimum over every config, one pass each: seconds and picks."""
+    _, arguments, executables, _ = loaded(space)
+    calls = {config: executable.bind(arguments) for config, executable in executables.items()}
+    for call in calls.values():
+        call()
+    torch.cuda.synchronize()
+    order = random.Random(0).sample(list(calls), len(calls))
+    start = time.monotonic()
+    bench_ms = {config: triton.testing.do_bench(calls[config], warmup=25, rep=100) for config in order}
+    do_bench_s = time.monotonic() - start
+    start = time.monotonic()
+    least_ms = {config: _least(calls[config]) for config in order}
+    least_s = time.monotonic() - start
+    return {
+        "space": space,
+        "do_bench_s": do_bench_s,
+        "do_bench_pick": min(order, key=bench_ms.__getitem__).text,
+        "least_of_100_s": least_s,
+        "least_of_100_pick": min(order, key=least_ms.__getitem__).text,
+    }
+
+
+def _least(call) -> float:
+    """Minimum of up to 100 flushed runs within 25 ms."""
+    from triton_ops.timing import Launch
+    from triton_ops.timing.events import EventTimer
+
+    timer = EventTimer(cache="flushed")
+    sampler = timer.prepare(Launch(call))
+    estimate = take(sampler, timer, 5)
+    return min(take(sampler, timer, min(max(int(25 / statistics.median(estimate)), 1), 100)))
+
+
+def graded(selections: list[dict], oracle: dict) -> dict:
+    """All figures of one space but those of other ways to choose."""
+    texts = list(oracle)
+    verdict = decide([oracle[text] for text in texts], [(text,) for text in texts])
+    best = oracle[texts[verdict.fastest]]
+    ties = {texts[i] for i in verdict.ties}
+    regret = {text: math.expm1(statistics.median(contrasts(oracle[text], best))) for text in texts}
+    regrets = sorted(regret[s["winner"]] for s in selections)
+    good = sum(r <= 0.01 for r in regrets)
+    counts = Counter(s["winner"] for s in selections)
+    differ = sum(s["itself_differs"] for s in selections)
+    seconds = statistics.median(s["seconds"] for s in selections)
+    return {
+        "repeats": len(selections),
+        "within_1pct": good,
+        "wilson_low": wilson(good, len(regrets)).low,
+        "regret_mean": statistics.mean(regrets),
+        "regret_p95": regrets[math.ceil(0.95 * len(regrets)) - 1],
+        "flip_rate": 1 - sum((n / len(selections)) ** 2 for n in counts.values()),
+        "outside_tie_set": sum(s["winner"] not in ties for s in selections) / len(selections),
+        "oracle_tie_set": len(ties),
+        "aa_false_positive": differ / len(selections),
+        "seconds_median": seconds,
+        "regret": regret,
+        "finalists": statistics.median(s["finalists"] for s in selections),
+        "rounds": statistics.median(s["rounds"] for s in selections),
+        "mode": selections[0]["mode"],
+        "best_ms": statistics.median(best),
+        "winners": dict(counts.most_common(5)),
+    }
+
+
+def spread_of_short(oracle: dict) -> float:
+    """Robust spread of a short kernel's round-centred medians."""
+    centres = [statistics.median(column) for column in zip(*oracle.values(), strict=True)]
+    return statistics.median(robust_sigma(contrasts(row, centres)) for row in oracle.values())
+
+
+def child(*arguments: str) -> dict:
+    """Run this script in a fresh process and read the JSON it prints last."""
+    process = subprocess.run(
+        [sys.executable, "-m", "benchmarks.timing.measurement_quality", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        sys.stderr.write(process.stderr[-4000:])
+        raise SystemExit(process.returncode)
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def work_as_child(options) -> dict:
+    """What a fresh process does."""
+    if options.part == "select":
+        answers = []
+        for space in options.spaces:
+            ground = Ground(space)
+            answers += [ground.select(options.seed * 1000 + repeat) for repeat in range(options.repeats)]
+            del ground
+            torch.cuda.empty_cache()
+        return {"selections": answers}
+    if options.part == "oracle":
+        work = json.loads(Path(options.configs).read_text())
+        rows = {}
+        for space in options.spaces:
+            configs = [Config.from_json(json.loads(text)) for text in work[space]]
+            rows[space] = Ground(space).oracle(configs, options.seed)
+            torch.cuda.empty_cache()
+        return rows
+    if options.part == "power":
+        return {space: Ground(space).injected(0.02, options.repeats) for space in options.spaces if "rms" not in space}
+    return {space: baseline(space) for space in options.spaces}
+
+
+def main() -> None:
+    """Compile, select, race the oracle, grade."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/nvidia-h200/measurement_quality.json"))
+    parser.add_argument("--commit")
+    parser.add_argument("--spaces", nargs="*", default=list(SPACES))
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=9, help="selections per process and space")
+    parser.add_argument("--part", choices=["select", "oracle", "baseline", "power"])
+    parser.add_argument("--stages", default="compile,select,oracle,baseline,power")
+    parser.add_argument("--state", type=Path, default=Path("/tmp/measurement_quality.json"))
+    parser.add_argument("--configs")
+    parser.add_argument("--theirs", type=Path, help="an earlier result: its figures of do_bench, without `baseline`")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if options.part:
+        print(json.dumps(work_as_child(options)))
+        return
+    grade(options)
+
+
+def grade(options) -> None:
+    """The stages, each kept in the state file so that a later call can go on."""
+    state = json.loads(options.state.read_text()) if options.state.exists() else {"selections": []}
+    common = ["--spaces", *options.spaces]
+    stages = [stage for stage in options.stages.split(",") if stage]  # none: grade what the state holds
+    for stage in stages:
+        start = time.monotonic()
+        if stage == "compile":
+            state["compile_s"] = {space: compile_all(space) for space in options.spaces}
+            spec = probe("cuda")
+            state["device"] = {"name": spec.name, "arch": spec.arch, "driver": spec.driver}
+            state["versions"] = versions()
+        elif stage == "select":
+            count = len(state["selections"])
+            for process in range(options.processes):
+                rows = child(
+                    *common, "--part", "select", "--repeats", str(options.repeats), "--seed", str(count + process)
+                )
+                state["selections"] += rows["selections"]
+            commits = dict.fromkeys(options.spaces, options.commit or commit_here())
+            state["commits"] = {**state.get("commits", {}), **commits}
+        elif stage == "oracle":
+            configs = {space: _liked(state, space) for space in options.spaces}
+            path = options.state.with_suffix(".configs.json")
+            path.write_text(json.dumps(configs))
+            parts = [child(*common, "--part", "oracle", "--configs", str(path), "--seed", str(n)) for n in range(3)]
+            state["oracle"] = {s: {t: [v for p in parts for v in p[s]["rows"][t]] for t in configs[s]} for s in configs}
+            state["parts"] = {s: [p[s]["rows"] for p in parts] for s in configs}
+        else:
+            state[stage] = child(*common, "--part", stage, "--repeats", "40")
+        options.state.write_text(json.dumps(state))
+        print(stage, f"{time.monotonic() - start:.1f} s", flush=True)
+    if "oracle" in state and ("baseline" in state or options.theirs):
+        write(options, state)
+
+
+def _liked(state: dict, space: str) -> list[str]:
+    """The top candidates: every winner and tie, and what was most often among the three fastest of a selection.
+
+    Much slower configs would change what is measured: beside them a GPU at its power limit runs at another clock.
+    """
+    mine = [s for s in state["selections"] if s["space"] == space]
+    likes = Counter(text for s in mine for text in [s["winner"], *s["ties"], *s["top"][:3]])
+    return [text for text, _ in likes.most_common(10)]
+
+
+def process_sigma(parts: list[dict]) -> float:
+    """Spread of a config's contrast to the others from process to process."""
+    texts = list(parts[0])
+    level = []
+    for part in parts:
+        centres = [statistics.median(column) for column in zip(*part.values(), strict=True)]
+        level.append({text: statistics.median(contrasts(part[text], centres)) for text in texts})
+    return statistics.median(statistics.stdev(medians[text] for medians in level) for text in texts)
+
+
+_THEIRS = ("do_bench_s", "do_bench_regret", "least_of_100_s", "least_of_100_regret")
+
+
+def beside(options, state: dict, grades: dict) -> tuple[dict, dict]:
+    """Per space the figures of other ways to choose, and when they were measured.
+
+    They are none of this package's: a run without the stage `baseline` takes them from an earlier result.
+    """
+    if "baseline" not in state:
+        earlier = json.loads(options.theirs.read_text())
+        figures = {space: {name: earlier["spaces"][space][name] for name in _THEIRS} for space in grades}
+        return figures, earlier["do_bench_measured"]
+    figures = {}
+    for space, grade_of_space in grades.items():
+        reference, regret = state["baseline"][space], grade_of_space["regret"]
+        figures[space] = {
+            "do_bench_s": reference["do_bench_s"],
+            "do_bench_regret": regret.get(reference["do_bench_pick"]),  # None: it is not among the top candidates
+            "least_of_100_s": reference["least_of_100_s"],
+            "least_of_100_regret": regret.get(reference["least_of_100_pick"]),
+        }
+    return figures, {"date": headed("", options.commit)["date"], "commit": options.commit or commit_here()}
+
+
+def write(options, state: dict) -> None:
+    """Grade what the state holds, and write the result."""
+    by_space = {s: [x for x in state["selections"] if x["space"] == s] for s in options.spaces}
+    grades = {s: graded(by_space[s], state["oracle"][s]) for s in options.spaces}
+    theirs, origin = beside(options, state, grades)
+    for space, grade_of_space in grades.items():
+        del grade_of_space["regret"]
+        grade_of_space.update(theirs[space])
+        grade_of_space["share_of_do_bench"] = grade_of_space["seconds_median"] / grade_of_space["do_bench_s"]
+    good = sum(g["within_1pct"] for g in grades.values())
+    count = sum(g["repeats"] for g in grades.values())
+    document = {
+        **headed("python -m benchmarks.timing.measurement_quality", options.commit),
+        "versions": state["versions"],
+        "device": state["device"],
+        "commits": state.get("commits"),  # of the selections, by space: states of several runs can be put together
+        "pooled": {"within_1pct": good, "of": count, "wilson_low": wilson(good, count).low},
+        "spaces": grades,
+        "do_bench_measured": origin,
+        "power": state.get("power"),
+        "short_kernel_spread": {s: spread_of_short(state["oracle"][s]) for s in options.spaces if "rms" in s},
+        "process_sigma": {s: process_sigma(state["parts"][s]) for s in options.spaces},
+        "compile_s": state.get("compile_s"),
+        "selections": state["selections"],
+    }
+    save(options.out, document)
+    print(json.dumps({k: v for k, v in document.items() if k not in ("selections", "versions")}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

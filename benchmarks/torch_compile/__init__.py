@@ -1,0 +1,1 @@
+"""What compile modes and changing sizes cost inside `torch.compile`."""

@@ -1,0 +1,1 @@
+"""How long a tune takes, and how good its winner is."""

@@ -1,0 +1,285 @@
+"""Autotuned kernels of public packages, with Triton's tuner and under `triton_ops.install()`, each in a fresh process.
+
+    pip install --no-deps fla-core liger-kernel einops
+    python -m benchmarks.tuning.third_party --limit-s 540 --out benchmarks/results/nvidia-h200/third_party.json
+
+Two GPUs do half of the cases each, and a third call makes one file of both:
+
+    CUDA_VISIBLE_DEVICES=0 python -m benchmarks.tuning.third_party --part 1/2 --limit-s 540 --out one.json &
+    CUDA_VISIBLE_DEVICES=1 python -m benchmarks.tuning.third_party --part 2/2 --limit-s 540 --out two.json; wait
+    python -m benchmarks.tuning.third_party --merge one.json two.json --out FILE
+
+Each case is a forward and a backward pass of an operator. Both processes start with empty disk caches, draw the same
+inputs, and take turns: in each case both make their first call, which tunes, one after the other; then both are timed
+in alternate rounds. What `TRITON_PRINT_AUTOTUNING` prints tells the seconds that each kernel's tunes took, compiling
+included. The outputs and gradients of both are compared. The file is written after each case. A process that dies, or
+that takes longer for a case than `--case-s`, is an error of that case, and a new one goes on with the next. `--inline`
+tunes in this process, where a crash would end it. FLA's own cache of configs is off, which is its default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pickle
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.document import headed, save
+from benchmarks.tuning.third_party_cases import CASES
+from triton_ops.dispatch import parse_printed
+
+TOLERANCE = 0.02  # of the largest value: other tiles add up in another order, in bfloat16
+NO_SLOWER = 1.02  # of Triton's time: rounds of one process differ by about as much
+MODES = ("triton", "ours")
+ROUNDS, POLL_S = 5, 0.02
+
+
+class Contender:
+    """The process of one tuner, with disk caches of its own; one that has ended is begun again when it is asked.
+
+    Args:
+        words: Its command, which is given a folder for its answers.
+        folder: For its caches, its answers and what it prints.
+    """
+
+    def __init__(self, words: Sequence[str], folder: Path) -> None:
+        self.words, self.folder = words, folder
+        self.process: subprocess.Popen[str] | None = None
+        self.asked, self.starts, self.wall_s = 0, 0, 0.0
+        self.rows: list[list[dict[str, Any]]] = []  # of each process so far
+        self.tuned: set[str] = set()
+
+    def ask(self, word: str, name: str, seconds: float) -> dict[str, Any]:
+        """What the process answers; an error if it ends, or if it does not answer within so many seconds."""
+        start = time.perf_counter()
+        process = self.process or self._begun()
+        target = self.folder / f"{self.starts}" / f"{self.asked}.pickle"
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as is found below
+            print(word, name, file=process.stdin, flush=True)
+        while not target.exists() and process.poll() is None and time.perf_counter() - start < seconds:
+            time.sleep(POLL_S)
+        self.asked += 1
+        self.wall_s += time.perf_counter() - start
+        if target.exists():
+            answer = pickle.loads(target.read_bytes())
+            self.rows[-1] = answer["rows"]
+            self.tuned.update(answer["tuned"])
+        else:
+            code = process.poll()
+            why = f"no answer within {seconds:.0f} s" if code is None else f"its process ended with {code}"
+            answer = {"error": why}
+        if "error" in answer:
+            self.close()  # what a failed launch leaves behind would fail the next case
+        return answer
+
+    def told(self) -> str:
+        """What it has printed so far."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in logs)
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+    def _begun(self) -> subprocess.Popen[str]:
+        self.starts, self.asked = self.starts + 1, 0
+        self.rows.append([])
+        answers = self.folder / f"{self.starts}"
+        answers.mkdir(parents=True)
+        environment = {**os.environ, "TRITON_CACHE_DIR": f"{self.folder}/triton", "TRITON_PRINT_AUTOTUNING": "1",
+                       "TRITON_OPS_CACHE_DIR": f"{self.folder}/ops", "PYTHONUNBUFFERED": "1"}  # fmt: skip
+        with (self.folder / f"{self.starts}.log").open("w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([*self.words, str(answers)], env=environment, stdin=subprocess.PIPE,
+                                            stdout=log, text=True)  # fmt: skip
+        return self.process
+
+
+def tuned_seconds(printed: str) -> dict[str, dict[str, float]]:
+    """By kernel: the seconds of its tunes, how many there were, and how many configs they tried in all."""
+    seconds: dict[str, dict[str, float]] = {}
+    for tune in parse_printed(printed):
+        if tune.seconds is not None:
+            row = seconds.setdefault(tune.kernel, {"seconds": 0.0, "tunes": 0, "configs": 0})
+            row["seconds"] += tune.seconds
+            row["tunes"] += 1
+            row["configs"] += len(tune.tried)
+    return seconds
+
+
+def side_by_side(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """By kernel that both have tuned: the seconds of both, and the configs of each tune."""
+    return {
+        kernel: {
+            "triton_s": round(one["seconds"], 3), "ours_s": round(other["seconds"], 3),
+            "tunes": {"triton": one["tunes"], "ours": other["tunes"]},
+            "configs": round(one["configs"] / one["tunes"], 1), "faster": other["seconds"] < one["seconds"],
+        }
+        for kernel, one in sorted(theirs.items()) if (other := ours.get(kernel)) is not None
+    }  # fmt: skip
+
+
+def apart(one: list[Any], other: list[Any]) -> float:
+    """The largest difference of results, relative to the largest value of each."""
+    pairs = [(a.float(), b.float()) for a, b in zip(one, other, strict=True) if a is not None]
+    return max(float((a - b).abs().max() / a.abs().max().clamp_min(1e-6)) for a, b in pairs)
+
+
+def compared(name: str, contenders: Mapping[str, Contender], left_s: Callable[[], float]) -> dict[str, Any]:
+    """One case with both tuners: seconds to tune, milliseconds afterwards, and how far the results are apart."""
+    first = {mode: each.ask("first", name, left_s()) for mode, each in contenders.items()}
+    if errors := {mode: answer["error"] for mode, answer in first.items() if "error" in answer}:
+        return {"errors": errors}
+    difference = apart(first["triton"]["results"], first["ours"]["results"])
+    row: dict[str, Any] = {
+        "first_s": {mode: answer["first_s"] for mode, answer in first.items()},
+        "apart": difference, "equal": difference <= TOLERANCE,
+    }  # fmt: skip
+    rounds: dict[str, list[float]] = {mode: [] for mode in contenders}
+    for turn in range(ROUNDS):
+        for mode in MODES[:: 1 if turn % 2 == 0 else -1]:
+            answer = contenders[mode].ask("time", name, left_s())
+            if "error" in answer:
+                return {**row, "errors": {mode: answer["error"]}}
+            rounds[mode].append(answer["ms"])
+    ratio = statistics.median(ours / theirs for theirs, ours in zip(*rounds.values(), strict=True))
+    return {**row, "ms": rounds, "ratio": ratio, "no_slower": ratio <= NO_SLOWER}
+
+
+def facts_of(contenders: Mapping[str, Contender], cases: dict[str, Any]) -> dict[str, Any]:
+    """What was measured, in a form that merges with that of other parts."""
+    return {
+        "cases": cases,
+        "tunes": {mode: tuned_seconds(each.told()) for mode, each in contenders.items()},
+        "tuned_by_triton": sorted(contenders["triton"].tuned),
+        "rows": [row for rows in contenders["ours"].rows for row in rows],
+        "wall_s": {mode: each.wall_s for mode, each in contenders.items()},
+        "processes": {mode: each.starts for mode, each in contenders.items()},
+    }
+
+
+def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of two parts, added up."""
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The facts of several parts as those of one run."""
+    document: dict[str, Any] = {"cases": {}, "tunes": {mode: {} for mode in MODES}, "tuned_by_triton": [], "rows": [],
+                             "wall_s": {}, "processes": {}}  # fmt: skip
+    for part in parts:
+        document["cases"].update(part["cases"])
+        document["rows"] += part["rows"]
+        document["tuned_by_triton"] = sorted({*document["tuned_by_triton"], *part["tuned_by_triton"]})
+        for name in ("wall_s", "processes"):
+            document[name] = added(document[name], part[name])
+        for mode in MODES:
+            for kernel, row in part["tunes"][mode].items():
+                document["tunes"][mode][kernel] = added(document["tunes"][mode].get(kernel, {}), row)
+    return document
+
+
+def summary(facts: dict[str, Any]) -> dict[str, Any]:
+    """What the facts say: how many cases are right and no slower, and how many kernels were tuned faster."""
+    cases, tuned = facts["cases"], side_by_side(facts["tunes"]["triton"], facts["tunes"]["ours"])
+    timed = [row for row in cases.values() if "ratio" in row]
+    return {
+        "cases": len(cases),
+        "failed": sorted(name for name, row in cases.items() if "errors" in row),
+        "unequal": sorted(name for name, row in cases.items() if row.get("equal") is False),
+        "slower": sorted(name for name, row in cases.items() if row.get("no_slower") is False),
+        "ratio": statistics.geometric_mean([row["ratio"] for row in timed]) if timed else None,
+        "kernels": len(tuned),
+        "tuned_faster": sum(row["faster"] for row in tuned.values()),
+        "tuned_s": {mode: sum(row[f"{mode}_s"] for row in tuned.values()) for mode in MODES},
+        "launched_by_us": len({row["kernel"] for row in facts["rows"]}),
+        "tuned": tuned,
+    }
+
+
+def tell(facts: dict[str, Any]) -> None:
+    """Print each kernel's seconds, and the sums."""
+    figures = summary(facts)
+    for name, row in figures.pop("tuned").items():
+        print(f"{name}: {row['configs']:g} configs, Triton {row['triton_s']:.2f} s, ours {row['ours_s']:.2f} s")
+    print(json.dumps(figures))
+
+
+def measured(names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Run the cases until the limit, writing the file after each; returns the facts."""
+    end, cases = time.perf_counter() + options.limit_s, {}
+
+    def left_s() -> float:
+        return max(1.0, min(options.case_s, end - time.perf_counter()))
+
+    words = [sys.executable, "-m", "benchmarks.tuning.third_party_cases", *(["--inline"] if options.inline else [])]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as closing:
+        contenders = {mode: Contender([*words, mode], Path(folder) / mode) for mode in MODES}
+        for each in contenders.values():
+            closing.callback(each.close)
+        for name in names:
+            if time.perf_counter() >= end:
+                print(f"{name} and what follows are left: {options.limit_s:.0f} s are over", flush=True)
+                break
+            cases[name] = compared(name, contenders, left_s)
+            print(f"{name}: {json.dumps(cases[name])}", flush=True)
+            written(facts_of(contenders, cases), options)
+        return facts_of(contenders, cases)
+
+
+def written(facts: dict[str, Any], options: argparse.Namespace, head: Mapping[str, Any] | None = None) -> None:
+    """Write the facts and what they say, where a file is asked for; `head` says of merged parts how they were made."""
+    if options.out is not None:
+        content = {"summary": summary(facts), **facts}
+        document = headed("python -m benchmarks.tuning.third_party", options.commit, **content)
+        save(options.out, {**document, **(head or {})})
+
+
+def chosen(cases: str, part: str) -> list[str]:
+    """The cases that are asked for: of part I/N every N-th, from the I-th on.
+
+    Raises:
+        ValueError: A case is unknown, or a part is not I/N with I between 1 and N.
+    """
+    names, (place, parts) = cases.split(","), map(int, part.split("/"))
+    if unknown := sorted({*names} - {*CASES}):
+        raise ValueError(f"no case is called {unknown[0]}; there are {', '.join(CASES)}")
+    if not 1 <= place <= parts:
+        raise ValueError(f"part {part}: the first number must be between 1 and the second")
+    return names[place - 1 :: parts]
+
+
+def main() -> None:
+    """Run both tuners and compare, or merge what parts have written."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="only every N-th case, from the I-th on")
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="end after so many seconds")
+    parser.add_argument("--case-s", type=float, default=240.0, help="end a process that takes longer for one call")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="make one file of those of the parts")
+    parser.add_argument("--inline", action="store_true", help="tune in the same process")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--commit")
+    options = parser.parse_args()
+    if options.merge:
+        parts = [json.loads(path.read_text(encoding="utf-8")) for path in options.merge]
+        facts = merged(parts)
+        written(facts, options, {name: parts[0][name] for name in ("date", "commit", "versions")})
+    else:
+        facts = measured(chosen(options.cases, options.part), options)
+    tell(facts)
+
+
+if __name__ == "__main__":
+    main()

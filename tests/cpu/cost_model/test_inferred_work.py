@@ -1,0 +1,389 @@
+"""The work of kernels, read from their TTIR, beside the work that is counted by hand."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from benchmarks.model.plain_kernels import column_sum_kernel  # noqa: E402
+
+from tests import inferred_kernels as kernels  # noqa: E402
+from triton_ops.backend import (  # noqa: E402
+    Arguments,
+    LauncherKernel,
+    TritonKernel,
+    described,
+)
+from triton_ops.backend.front_end import kernel_work  # noqa: E402
+from triton_ops.cost_model import (  # noqa: E402
+    least_bytes,
+    work_in_words,
+)
+from triton_ops.cost_model.inferred_rows import passes_of, walk_of  # noqa: E402
+from triton_ops.device import named_target  # noqa: E402
+from triton_ops.kernel_ir import KernelWork  # noqa: E402
+from triton_ops.kernels import load  # noqa: E402
+from triton_ops.space import Config  # noqa: E402
+from triton_ops.values import TensorSpec  # noqa: E402
+
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")]
+
+M, N, K = 1000, 768, 1024
+TILES = {"BM": 128, "BN": 64, "BK": 32}
+TILE_ROWS, TILE_COLUMNS, STEPS = math.ceil(M / 128), math.ceil(N / 64), K // 32
+FULL = 2.0 * TILE_ROWS * 128 * N * K  # of whole tiles, as the matrix units compute them
+LOADED = 2.0 * (TILE_COLUMNS * M * K + TILE_ROWS * K * N)  # each tile of A once per column of tiles, and so on
+PADDED = 2.0 * (TILE_COLUMNS * TILE_ROWS * 128 * K + TILE_ROWS * K * N)  # where rows past the end are loaded too
+C = 2.0 * M * N
+
+
+@pytest.fixture(autouse=True)
+def _fused(monkeypatch):
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+
+
+def spec(*shape, dtype="bfloat16"):
+    return TensorSpec(shape, dtype)
+
+
+def read(function, given, config, grid, contents=None, arch="sm_90"):
+    """The work of the only launch of a kernel."""
+    found = kernel_work(
+        TritonKernel(function, grid), Config(config), described(Arguments(tuple(given))), named_target(arch), contents
+    )
+    assert not found.silent
+    (launch,) = found.launches
+    return launch
+
+
+def tiles(meta):
+    return (triton.cdiv(M, meta["BM"]) * triton.cdiv(N, meta["BN"]),)
+
+
+A, B, OUT = spec(M, K), spec(K, N), spec(M, N)
+PLAIN = (A, B, OUT, M, N, K)
+
+
+def near(value):
+    return pytest.approx(value, rel=0.05)
+
+
+def test_a_grouped_matmul_wraps_its_rows_and_shares_its_tiles():
+    given = (*PLAIN, K, 1, N, 1, N, 1)
+    found = read(kernels.grouped_matmul, given, {**TILES, "GROUP": 8}, tiles)
+    assert found.flops == near(FULL)
+    assert found.moved_bytes("load") == near(PADDED)  # rows past the end wrap to the first ones
+    assert found.moved_bytes("store") == near(C)
+    left, right = found.accesses[:2]
+    assert (left.argument, right.argument) == (0, 1)
+    assert left.shared[-1] == TILE_ROWS
+    assert right.shared[-1] == TILE_COLUMNS
+    assert (left.shared[3], right.shared[3]) == (8, 1)  # eight programs walk down eight tiles of one column
+
+
+def test_a_persistent_matmul_walks_through_tiles_and_steps():
+    found = read(kernels.persistent_matmul, PLAIN, {**TILES, "PROGRAMS": 20}, lambda meta: (meta["PROGRAMS"],))
+    outer, inner = found.loops
+    assert outer.turns * 20 == near(TILE_ROWS * TILE_COLUMNS)
+    assert inner.turns * 20 == near(TILE_ROWS * TILE_COLUMNS * STEPS)
+    assert inner.parent == 0
+    assert outer.flags == ("flatten",)
+    assert found.flops == near(FULL)
+    assert found.moved_bytes("load") == near(PADDED)
+    assert found.moved_bytes("store") == near(2.0 * TILE_ROWS * 128 * N)
+
+
+def test_a_matmul_split_along_k_adds_up_by_atomics():
+    found = read(
+        kernels.split_matmul, (A, B, spec(M, N, dtype="float32"), M, N, K), {**TILES, "SPLIT": 4},
+        lambda meta: (*tiles(meta), meta["SPLIT"]),
+    )  # fmt: skip
+    assert found.loops[0].turns == STEPS / 4
+    assert found.flops == near(FULL)
+    assert found.moved_bytes("atomic") == near(4 * 4.0 * TILE_ROWS * 128 * N)
+    (added,) = (access for access in found.accesses if access.kind == "atomic")
+    assert added.shared[-1] == TILE_ROWS * TILE_COLUMNS  # four programs add to each tile
+
+
+def test_a_matmul_of_descriptors_made_on_the_device_loads_what_lies_inside():
+    given = (A, spec(N, K), OUT, M, N, K)
+    found = read(kernels.described_matmul, given, TILES, tiles)
+    assert found.flops == near(FULL)
+    assert found.moved_bytes("load") == near(LOADED)
+    assert found.moved_bytes("store") == near(C)
+    assert all(access.descriptor for access in found.accesses)
+    assert found.products[0].loads == (0, 1)  # the transposed operand too is known to be loaded
+
+
+@pytest.mark.skipif(triton.__version__ >= "3.8", reason="Triton has no block pointers from 3.8 on")
+def test_a_matmul_of_block_pointers_loads_what_lies_inside():
+    found = read(kernels.block_pointer_matmul, PLAIN, TILES, tiles)
+    assert found.flops == near(FULL)
+    assert found.moved_bytes("load") == near(LOADED)
+    assert found.moved_bytes("store") == near(C)
+
+
+def test_a_while_loop_over_all_programs_ends_where_its_condition_fails():
+    found = read(kernels.while_rows, (A, A, M, K), {"BLOCK": 1024}, lambda _: (96,))
+    assert found.loops[0].turns * 96 == near(M)
+    assert found.moved_bytes("load") == near(2.0 * M * K)
+    assert found.moved_bytes("store") == near(2.0 * M * K)
+
+
+STARTS = [0, 10, 300, 340, 1000]
+
+
+def test_bounds_that_are_data_are_exact_where_the_data_are_known():
+    given = (A, spec(5, dtype="int32"), spec(4, K), K)
+    found = read(kernels.varlen_sum, given, {"BLOCK": 16, "WIDTH": 1024}, lambda _: (4,), {"starts": STARTS})
+    assert found.loops[0].turns * 4 == sum(math.ceil((end - begin) / 16) for begin, end in pairwise(STARTS))
+    assert found.moved_bytes("load") == near(2.0 * M * K + 4 * 8)
+    assert not found.notes
+
+
+def test_bounds_that_are_data_are_one_guess_for_all_configs_where_they_are_not_known():
+    given = (A, spec(5, dtype="int32"), spec(4, K), K)
+    small, large = (
+        read(kernels.varlen_sum, given, {"BLOCK": block, "WIDTH": 1024}, lambda _: (4,)) for block in (16, 64)
+    )
+    assert small.loops[0].by_data
+    assert small.loops[0].turns == 4 * large.loops[0].turns
+    assert "the bounds of a loop are data" in small.notes[0]
+
+
+def test_a_gather_loads_whole_rows_from_places_that_it_shares_with_none():
+    given = (A, spec(500, dtype="int64"), spec(500, K), 500, K)
+    found = read(
+        kernels.gather_rows, given, {"ROWS": 16, "WIDTH": 1024}, lambda meta: (triton.cdiv(500, meta["ROWS"]),)
+    )
+    assert found.moved_bytes("load") == near(2.0 * 500 * K + 8 * 500)
+    gathered = found.accesses[1]
+    assert gathered.run_bytes == 2 * K
+    assert gathered.shared[-1] == 32
+
+
+def test_an_index_that_is_divided_reads_a_transpose_element_by_element():
+    found = read(
+        kernels.flat_transpose, (A, spec(K, M), M, K), {"BLOCK": 512}, lambda meta: (triton.cdiv(M * K, meta["BLOCK"]),)
+    )
+    loaded, stored = found.accesses
+    assert found.moved_bytes("load") == near(2.0 * M * K)
+    assert loaded.run_bytes == 2
+    assert loaded.lines == near(512)
+    assert stored.run_bytes == 1024
+
+
+def test_causal_attention_takes_half_of_the_steps_and_computes_one_operand():
+    length, heads, width = 2048, 4, 64
+    given = (*[spec(heads, length, width)] * 4, length, 0.125)
+    found = read(
+        kernels.causal_attention, given, {"HEADS": heads, "DIM": width, "BM": 128, "BN": 64},
+        lambda meta: (triton.cdiv(length, meta["BM"]), meta["HEADS"]),
+    )  # fmt: skip
+    steps = [2 * (tile + 1) for tile in range(16)]
+    assert found.loops[0].turns * 16 == sum(steps)
+    assert found.loops[0].most == 32
+    assert found.flops == near(2 * 2.0 * 128 * 64 * 64 * sum(steps) * heads)
+    assert found.moved_bytes("load") == near(2.0 * heads * (length * width + 2 * 64 * 64 * sum(steps)))
+    assert [product.loads for product in found.products] == [(0, 1), (-1, 2)]
+    assert found.loops[0].special == near((128 * 64 + 128) * sum(steps) / 16)
+
+
+def test_the_second_product_of_attention_waits_for_the_first_and_a_matmul_waits_for_nothing():
+    length, heads, width = 2048, 4, 64
+    x = spec(heads, length, width)
+    for function, given, config in (
+        (kernels.causal_attention, (x, x, x, x, length, 0.125), {"HEADS": heads}),
+        (kernels.two_loop_attention, (x, x, x, x, length), {"CAUSAL": False}),
+    ):
+        tile = {**config, "DIM": width, "BM": 128, "BN": 64}
+        scores, values = read(function, given, tile, lambda meta: (length // meta["BM"], heads)).products
+        assert (scores.after, scores.computed) == ((), False)
+        assert (values.after, values.computed) == ((0,), True)
+    (product,) = read(kernels.persistent_matmul, PLAIN, {**TILES, "PROGRAMS": 132}, lambda _: (132,)).products
+    assert (product.after, product.computed) == ((), False)
+
+
+def test_operands_that_are_computed_in_the_loop_are_told_from_those_that_were_scaled_before():
+    given = (spec(512, 256), spec(256, 512, dtype="int8"), spec(512, 512), 256, 512)
+    (product,) = read(kernels.dequantised_matmul, given, {"BM": 64, "BN": 64, "BK": 32}, lambda _: (8, 8)).products
+    assert (product.after, product.computed) == ((), True)
+    (product,) = read(kernels.scaled_before, (A, B, OUT, K, N), {"BM": 64, "BN": 64}, lambda _: (8, 12)).products
+    assert not product.computed
+
+
+def test_what_is_alive_at_a_reduction_is_counted_in_words():
+    norm = read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,))
+    assert norm.alive == 256  # the sum of squares
+    rows = read(
+        kernels.backward_rows, (A, A, spec(K), A, spec(K, dtype="float32"), M), {"WIDTH": 1024}, lambda _: (64,)
+    )
+    assert rows.alive == pytest.approx(1024 * (0.5 + 1 + 3 + 1), rel=0.1)  # weight, sum, and what the row still needs
+
+
+def test_reductions_are_counted_per_program():
+    assert read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,)).reductions == 1
+    assert read(kernels.persistent_matmul, PLAIN, {**TILES, "PROGRAMS": 132}, lambda _: (132,)).reductions == 0
+    x = spec(4, 2048, 64)
+    tile = {"CAUSAL": False, "DIM": 64, "BM": 128, "BN": 64}
+    found = read(kernels.two_loop_attention, (x, x, x, x, 2048), tile, lambda meta: (16, 4))
+    assert found.reductions == 2 * 2048 // 64  # the highest score and the sum of weights, in each turn
+
+
+def test_a_reduction_across_rows_and_a_loop_of_written_turns_are_told():
+    x, out = TensorSpec((512, 1024), "bfloat16"), TensorSpec((1024,), "float32")
+    tiles = {"BLOCK": 128, "ROWS": 4, "STEPS": 8}
+    found = read(column_sum_kernel, (x, out, 512, 1024), tiles, lambda _: (8, 16))
+    assert [(one.shape, one.axis, one.executions) for one in found.reduced] == [((4, 128), 0, 1)]
+    assert [(loop.turns, loop.written) for loop in found.loops] == [(8, True)]
+    rows = read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,))
+    assert [one.axis for one in rows.reduced] == [0]
+    assert not any(loop.written for loop in rows.loops)  # its end is an argument
+
+
+def test_a_tile_and_one_element_at_its_beginning_are_not_the_same_places():
+    found = read(
+        kernels.highest, (spec(64, 128, dtype="float32"), spec(128, dtype="float32")), {"WIDTH": 128}, lambda _: (9,)
+    )
+    assert [access.again for access in found.accesses] == [-1, -1, -1]
+    assert [(one.shape, one.axis) for one in found.reduced] == [((64, 128), 0), ((64, 128), 1), ((64,), 0)]
+
+
+def test_chains_repeats_and_reductions_are_put_into_words():
+    x = spec(4, 2048, 64)
+    tile = {"CAUSAL": False, "DIM": 64, "BM": 128, "BN": 64}
+    words = work_in_words(KernelWork((read(kernels.two_loop_attention, (x, x, x, x, 2048), tile, lambda _: (16, 4)),)))
+    assert words["product 2"].endswith("in each turn it waits for product")
+    assert words["reductions"] == "64 per program"
+    given = (spec(1000, 4096), spec(64), spec(1000, 4096), 1000, 4096)
+    rows = read(kernels.scaled_rows, given, {"GROUP": 64, "BLOCK": 512}, lambda _: (100,))
+    words = work_in_words(KernelWork((rows,)))
+    assert words["load 3"].endswith("the same places as load 2")
+    assert words["load 4"].endswith("the same places 10 times")
+
+
+def test_a_norm_that_reads_its_rows_twice_says_so():
+    found = read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,))
+    assert [loop.turns for loop in found.loops] == [4, 4]
+    assert found.moved_bytes("load") == near(2 * 2.0 * M * K)
+    assert found.moved_bytes("store") == near(2.0 * M * K)
+
+
+def test_programs_that_return_early_and_sides_of_a_condition_are_counted_apart():
+    given = (spec(600_000), spec(512_000), 512_000, 77)
+    found = read(kernels.early_return, given, {"BLOCK": 512}, lambda meta: (triton.cdiv(512_000, meta["BLOCK"]),))
+    assert found.moved_bytes("load") == near(2.0 * 512 * (39 + 2 * 38))
+    assert found.moved_bytes("store") == near(2.0 * 512 * 77)
+
+
+def test_what_a_program_reads_again_is_told_from_what_it_reads_anew():
+    given = (spec(1000, 4096), spec(64), spec(1000, 4096), 1000, 4096)
+    found = read(kernels.scaled_rows, given, {"GROUP": 64, "BLOCK": 512}, lambda _: (100,))
+    first, again, once_more, scale, stored = found.accesses
+    assert (first.again, again.again, once_more.again) == (1, -1, 1)  # a first chunk is a part of a pass
+    assert passes_of(found) == 2
+    assert again.repeats == 1
+    assert scale.repeats == near(10)  # each of a program's ten rows takes the same scales
+    assert scale.distinct == near(1 / 64)
+    assert least_bytes(found) == near(2.0 * (2 * 1000 * 4096 + 64))
+    assert stored.again == -1
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4, 8])
+def test_a_first_chunk_before_a_loop_adds_no_bytes_and_hides_none(chunks):
+    given = (spec(1000, 4096), spec(64), spec(1000, 4096), 1000, 4096)
+    found = read(kernels.scaled_rows, given, {"GROUP": 64, "BLOCK": 4096 // chunks}, lambda _: (1000,))
+    assert passes_of(found) == 2
+    assert least_bytes(found) == near(2.0 * (2 * 1000 * 4096 + 64))
+    assert walk_of(found).own_bytes == near(2.0 * 4096)
+
+
+def test_one_descriptor_of_both_weights_moves_the_bytes_of_both():
+    operation = load("gated_mlp")
+    problem = operation.problem((256, 512, 384), "bfloat16")
+    tile = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_SIZE_M": 8, "PROGRAMS": 0, "HALVES": False}
+    for joined in (False, True):
+        config = Config({**tile, "LOADS": "host", "JOINED": joined, "num_warps": 4, "num_stages": 3})
+        given = described(Arguments(keyword=dict(problem.arguments)))
+        found = kernel_work(operation.kernel, config, given, named_target("sm_90"))
+        assert not found.silent
+        assert sum(map(least_bytes, found.launches)) == near(operation.work(problem).bytes)
+
+
+def test_launch_options_change_nothing():
+    first, second = (
+        read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256, **options}, lambda _: (M,))
+        for options in ({"num_warps": 4, "num_stages": 2}, {"num_warps": 8, "num_stages": 4})
+    )
+    assert first == second
+
+
+def test_the_launches_of_a_function_are_read_one_by_one():
+    def launch(x, y, BLOCK):
+        middle = torch.empty_like(x)
+        kernels.chunked_norm[(x.shape[0],)](x, middle, x.shape[1], 1e-5, BLOCK=BLOCK)
+        kernels.while_rows[(96,)](middle, y, *x.shape, BLOCK=1024)
+
+    found = kernel_work(LauncherKernel(launch), Config(BLOCK=256), described(Arguments((A, A))), named_target("sm_90"))
+    norm, rows = found.launches
+    assert norm.grid == (M, 1, 1)
+    assert norm.moved_bytes("load", "store") == near(3 * 2.0 * M * K)
+    assert rows.moved_bytes("load", "store") == near(2 * 2.0 * M * K)
+
+
+def test_a_kernel_of_another_vendor_is_read_too():
+    found = read(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (M,), arch="gfx942")
+    assert found.moved_bytes("load") == near(2 * 2.0 * M * K)
+
+
+def silent(function, given, config, grid):
+    kernel = TritonKernel(function, grid)
+    return kernel_work(kernel, Config(config), described(Arguments(given)), named_target("sm_90")).silent
+
+
+def test_a_grid_that_raises_leaves_the_work_untold():
+    def grid(_):
+        raise ValueError("needs the data")
+
+    assert "its grid cannot be told: ValueError: needs the data" in silent(
+        kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, grid
+    )
+
+
+def test_a_kernel_that_does_not_compile_leaves_the_work_untold():
+    assert "Triton's front end refuses it" in silent(
+        kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 100}, lambda _: (M,)
+    )
+
+
+def test_a_grid_without_programs_leaves_the_work_untold():
+    assert "its grid has 0 programs" in silent(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 256}, lambda _: (0,))
+
+
+def test_a_function_that_launches_without_end_leaves_the_work_untold():
+    def launch(x, BLOCK):
+        while True:
+            kernels.chunked_norm[(x.shape[0],)](x, x, x.shape[1], 1e-5, BLOCK=BLOCK)
+
+    found = kernel_work(LauncherKernel(launch), Config(BLOCK=256), described(Arguments((A,))), named_target("sm_90"))
+    assert found.silent == "it launches more than 64 kernels"
+
+
+def test_a_function_that_needs_data_leaves_the_work_untold():
+    def launch(x, BLOCK):
+        kernels.chunked_norm[(int(x[0, 0]),)](x, x, x.shape[1], 1e-5, BLOCK=BLOCK)
+
+    found = kernel_work(LauncherKernel(launch), Config(BLOCK=256), described(Arguments((A,))), named_target("sm_90"))
+    assert "cannot be run without computing" in found.silent
+
+
+def test_nothing_of_the_front_end_stays_changed():
+    jit, source = triton.runtime.jit.JITFunction, triton.compiler.compiler.ASTSource
+    before = jit.run, source.make_ir
+    silent(kernels.chunked_norm, (A, A, K, 1e-5), {"BLOCK": 100}, lambda _: (M,))
+    assert (jit.run, source.make_ir) == before

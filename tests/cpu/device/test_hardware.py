@@ -1,0 +1,306 @@
+"""The table's rows for devices, and the description of the device of this machine."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from triton_ops.base import optional as _optional
+from triton_ops.device import (
+    A100_BANDWIDTH_GBPS,
+    LIMITS,
+    DeviceSpec,
+    Waves,
+    gpu_missing,
+    limits_of,
+    named_target,
+    probe,
+    spec_called,
+    spec_named,
+    target_of,
+)
+from triton_ops.device.datasheets import A100_TFLOPS, DATASHEETS, datasheet_of
+from triton_ops.exceptions import DeviceError
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA GeForce RTX 3090 Ti", "RTX 3090 Ti"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("AMD Instinct MI300X VF", "MI300X"),
+    ],
+)
+def test_a_device_in_the_table_has_its_datasheet_peaks(name, row):
+    assert datasheet_of(name) is DATASHEETS[row]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA GH200 480GB",
+        "NVIDIA GH200 144G HBM3e",
+        "NVIDIA H200 NVL",
+        "NVIDIA H100 NVL",
+        "NVIDIA H200 MIG 1g.18gb",
+        "NVIDIA A100-SXM4-80GB MIG 3g.40gb",
+        "NVIDIA A10G",
+        "NVIDIA L20",
+        "NVIDIA H20",
+        "NVIDIA H2000",
+        "NVIDIA GB200",
+        "NVIDIA GeForce RTX 4080 SUPER",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "Quadro RTX 6000",
+        "AMD Instinct MI300XL",
+        "AMD Instinct MI300A",
+        "",
+    ],
+)
+def test_a_device_outside_the_table_has_no_peaks(name):
+    assert datasheet_of(name) is None
+
+
+@pytest.mark.parametrize("model", DATASHEETS)
+def test_every_row_has_a_source_and_plausible_figures(model):
+    row = DATASHEETS[model]
+    assert re.search("datasheet|whitepaper", row.source)
+    assert 250 < row.bandwidth_gbps <= 8000
+    assert row.units >= 40
+    assert row.tflops["float16"] > 2 * row.tflops["float32"] or "RTX" in model or model in ("L40", "A40")
+    assert row.tflops.get("bfloat16", row.tflops["float16"]) == row.tflops["float16"]
+    assert row.tflops.get("float8_e4m3fn", 1e9) > 1.9 * row.tflops["float16"]
+    assert datasheet_of(row.name) is row
+    spec = spec_named(row.name)
+    assert (spec.arch, spec.units, spec.tflops) == (row.arch, row.units, dict(row.tflops))
+    assert spec.shared_bytes_per_block == target_of(spec).shared_bytes_per_block
+    assert limits_of(spec).registers == spec.registers_per_unit
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("a100", "NVIDIA A100-SXM4-80GB"),
+        ("A100 40GB", "NVIDIA A100-SXM4-40GB"),
+        ("rtx  4090", "NVIDIA GeForce RTX 4090"),
+        ("amd instinct mi300x", "AMD Instinct MI300X"),
+        ("NVIDIA B200", "NVIDIA B200"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"),
+    ],
+)
+def test_a_person_may_name_a_model_in_any_case(typed, name):
+    assert spec_called(typed).name == name
+    assert spec_called(typed + " NVL") is None
+
+
+def test_the_documented_default_is_the_a100():
+    assert datasheet_of("NVIDIA A100-SXM4-80GB").bandwidth_gbps == A100_BANDWIDTH_GBPS == 2039.0
+    assert A100_TFLOPS == 312.0
+
+
+@pytest.mark.parametrize(
+    ("arch", "registers", "shared_bytes", "warps", "blocks", "limited_by"),
+    [  # NVIDIA: as its occupancy calculator says; AMD: as LLVM's comment `Occupancy` says, four blocks' worth
+        ("sm_80", 128, 0, 4, 4, ["registers"]),
+        ("sm_80", 255, 98_304, 4, 1, ["shared memory"]),
+        ("sm_90", 168, 0, 8, 1, ["registers"]),
+        ("sm_90", 96, 0, 1, 20, ["registers"]),  # 21 warps' registers, handed out to four parts alike
+        ("sm_90", 32, 0, 1, 32, ["blocks"]),
+        ("sm_90", 32, 116_224, 4, 1, ["shared memory"]),  # 1 KiB of every block is the system's
+        ("sm_90", 32, 115_712, 4, 2, ["shared memory"]),
+        ("sm_89", 32, 0, 8, 6, ["warps"]),
+        ("sm_75", 64, 65_536, 4, 1, ["shared memory"]),
+        ("gfx942", 216, 0, 4, 2, ["registers"]),
+        ("gfx942", 64, 0, 1, 32, ["registers", "warps", "blocks"]),
+        ("gfx942", 8, 65_537, 4, 0, ["shared memory"]),
+    ],
+)
+def test_occupancy_follows_from_what_a_block_takes(arch, registers, shared_bytes, warps, blocks, limited_by):
+    limits = LIMITS[arch]
+    found = limits.residents(registers, shared_bytes, warps)
+    assert (found.blocks, list(found.limited_by)) == (blocks, limited_by)
+    assert found.blocks == limits.blocks_at_once(registers, shared_bytes, warps)
+    assert found.occupancy == blocks * warps / limits.warps
+
+
+def test_the_last_wave_leaves_places_empty():
+    tail = Waves(grid=1024, at_once=608)
+    assert (tail.full, tail.tail_blocks, round(tail.waves, 3), round(tail.used, 3)) == (1, 416, 1.684, 0.842)
+    assert (Waves(264, 132).used, Waves(264, 132).tail_blocks, Waves(1, 132).used) == (1.0, 0, 1 / 132)
+
+
+def test_the_cpu_is_known_without_figures_that_nobody_measured():
+    spec = probe("cpu")
+    assert spec.kind == "cpu"
+    assert spec.name
+    assert 1 <= spec.units <= os.cpu_count()
+    assert (spec.bandwidth_gbps, spec.tflops, spec.l2_bytes) == (None, {}, None)
+    assert probe("cpu") == spec
+    hash(spec)
+
+
+def test_a_gpu_that_is_not_there_is_a_typed_error_with_the_reason():
+    if (reason := gpu_missing()) is None:
+        pytest.skip("a GPU is here")
+    assert probe() == probe("cpu")
+    with pytest.raises(DeviceError) as caught:
+        probe("cuda:3")
+    assert reason in str(caught.value)
+    assert caught.value.expected_device == "cuda:3"
+
+
+@pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "CUDA"])
+def test_a_word_that_names_no_device_is_refused(name):
+    with pytest.raises(DeviceError, match="is not known"):
+        probe(name)
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_described_by_torch():
+    torch = pytest.importorskip("torch")
+    spec = probe()
+    assert spec == probe("cuda") == probe(f"cuda:{torch.cuda.current_device()}")
+    assert spec.name == torch.cuda.get_device_name()
+    assert spec.units > 0
+    assert spec.memory_bytes > 2**30
+    assert spec.shared_bytes_per_block is None or spec.shared_bytes_per_block >= 48 * 1024
+    with pytest.raises(DeviceError, match="no GPU 99"):
+        probe("cuda:99")
+
+
+PROBED = """
+import sys
+{first}
+from triton_ops.device import gpu_missing, probe
+assert gpu_missing() is None
+specs = [probe(name) for name in (None, "cuda", "cuda:0")]
+print(sys.modules.get("torch") is None or not sys.modules["torch"].cuda.is_initialized(), set(specs))
+"""
+
+
+@pytest.mark.gpu
+def test_the_driver_says_of_a_gpu_what_torch_says_without_a_context():
+    said = []
+    for first in ("", "import torch", "import torch; torch.ones(1, device='cuda')"):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", PROBED.format(first=first)], capture_output=True, text=True,
+            check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path])},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.partition(" "))
+    assert [untouched for untouched, _, _ in said] == ["True", "True", "False"]
+    assert len({specs for _, _, specs in said}) == 1
+
+
+HALF = """
+import sys, threading
+from triton_ops.device import gpu_missing
+
+threading.Thread(target=lambda: __import__("torch")).start()
+while "torch" not in sys.modules:
+    pass
+print(gpu_missing())
+"""
+
+
+def test_a_torch_that_another_thread_is_importing_is_no_error():
+    if gpu_missing() is None:
+        pytest.skip("a GPU is here")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", HALF], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, gpu_missing()), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("__version__ = '2.99.0+cpu'\n", "torch 2.99.0+cpu is a CPU build"),
+        ("from typing import Optional\n\n__version__ = '2.99.0+cpu'\ncuda = None\n", "torch 2.99.0+cpu is a CPU build"),
+        ("__version__ = '2.99.0+cu130'\n", "it was imported"),
+        ("__version__ = '2.99.0'\n", "it was imported"),
+        ("\0", "it was imported"),
+        (None, "it was imported"),
+    ],
+)
+def test_a_torch_for_cpus_alone_is_told_by_its_version_and_not_imported(version, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[probe.__module__], "_by_driver", tuple)
+    monkeypatch.setattr(_optional, "_failed", {})  # a process does not try torch again
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('it was imported')")
+    if version is not None:
+        (tmp_path / "torch" / "version.py").write_text(version)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert said in gpu_missing.__wrapped__()
+
+
+def test_an_older_torch_is_no_error(monkeypatch):
+    torch = pytest.importorskip("torch")
+    expected = gpu_missing.__wrapped__()
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(is_available=torch.cuda.is_available))
+    assert gpu_missing.__wrapped__() == expected
+
+
+BY_SHAPE = """
+import importlib, sys
+from triton_ops import TargetError, kernels, tune
+from triton_ops.device import DeviceSpec
+
+probe = importlib.import_module("triton_ops.device.probing")
+h200 = DeviceSpec(
+    "cuda", "NVIDIA H200", "sm_90", 132,
+    memory_bytes=150 << 30, l2_bytes=60 << 20, shared_bytes_per_block=232448, registers_per_unit=65536,
+)
+probe.gpus_without_torch = lambda: (h200,)
+try:
+    tile = dict(BM=16, BN=32, BK=32, GROUP_M=8, num_warps=4, num_stages=2)
+    tune(kernels.load("matmul"), shape=(512, 512, 512), space=[tile])
+except TargetError as error:  # the worker is the first to need torch, and finds no GPU
+    print("ended the process" in str(error), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.triton
+def test_a_problem_by_shape_needs_no_torch_but_where_it_runs(tmp_path):
+    if gpu_missing() is None:
+        pytest.skip("a GPU is here")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BY_SHAPE], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "TRITON_OPS_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "True False\n"), done.stderr
+
+
+def test_the_target_of_a_device_has_the_limits_that_the_device_reports():
+    h200 = DeviceSpec("cuda", "NVIDIA H200", "sm_90", 132, shared_bytes_per_block=232448)
+    assert target_of(h200) == replace(named_target("SM_90 "), units=132)
+    assert target_of(replace(h200, shared_bytes_per_block=1000)).shared_bytes_per_block == 1000
+    assert target_of(replace(h200, shared_bytes_per_block=None)) == target_of(h200)
+    newer = target_of(replace(h200, arch="sm_103"))
+    assert (newer.capability, newer.warp_size, newer.shared_bytes_per_block) == (103, 32, 232448)
+    mi300 = DeviceSpec("hip", "AMD Instinct MI300X", "gfx942", 304)
+    assert (target_of(mi300).warp_size, target_of(mi300).shared_bytes_per_block) == (64, 65536)
+    with pytest.raises(DeviceError, match="target 'sm_60' is not known; known are sm_70"):
+        target_of(replace(h200, arch="sm_60", shared_bytes_per_block=None))
+    with pytest.raises(DeviceError, match="is no target for Triton kernels"):
+        target_of(DeviceSpec("cpu", "AMD EPYC", "x86_64", 2))

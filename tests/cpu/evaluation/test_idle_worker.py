@@ -1,0 +1,329 @@
+"""A worker that one tune leaves serves the next, which finds nothing of the first in it."""
+
+from __future__ import annotations
+
+import decimal
+import gc
+import importlib
+import io
+import locale
+import logging
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from benchmarks.robustness.process_faults import nap, sums_space
+from benchmarks.robustness.workers import workers_of
+
+from triton_ops import release_processes, tune
+from triton_ops.base import proc as _proc
+from triton_ops.evaluation import assignment_of, idle_worker, needs_of, process_started_early
+from triton_ops.evaluation.isolated import Isolated
+from triton_ops.request import chosen_effort, make_task
+from triton_ops.space import Config
+from triton_ops.values import Status
+
+GOOD, DEADLY = Config(ms=1.0, fault="none"), Config(ms=1.0, fault="segmentation fault")
+
+
+@pytest.fixture(autouse=True)
+def _no_worker_is_left():
+    idle_worker.drop_idle_workers()  # one that an earlier test of another file has kept
+    yield
+    idle_worker.drop_idle_workers()
+    assert soon_without_workers()
+
+
+def soon_without_workers():
+    """Whether no worker is left; one that is not kept is ended by a thread of its own, which may need a moment."""
+    until = time.monotonic() + 20
+    while workers_of(os.getpid()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return workers_of(os.getpid()) == []
+
+
+def assignment(function=nap, **more):
+    task = make_task(function, space=more.pop("space", sums_space(["segmentation fault"])), device="cpu", **more)
+    return assignment_of(task, chosen_effort("quick"), True, None)
+
+
+def tried(work, config=GOOD, reuse=True):
+    """The trial of a config in a station, and the process that it ran in."""
+    early = process_started_early(work.kernel, work.device, work.device_name, True, reuse=reuse)
+    with early as process, closing(Isolated(work, process, reuse=reuse)) as station:
+        return station.attempt(config, None), process.pid
+
+
+def test_the_next_tune_gets_the_same_process_and_others_do_not():
+    first, one = tried(assignment())
+    second, two = tried(assignment())
+    third, three = tried(assignment(), reuse=False)
+    assert (first.status, second.status, third.status) == (Status.OK,) * 3
+    assert one == two
+    assert three != one
+    assert len(workers_of(os.getpid())) == 1
+
+
+def test_a_worker_with_other_needs_is_not_taken():
+    work = assignment()
+    tried(work)
+    packages, device = needs_of(work.kernel, work.device, work.device_name)
+    assert idle_worker.take((("torch", *packages), device)) is None
+    assert idle_worker.take((packages, "cuda:7")) is None
+    assert not idle_worker.waits((("torch", *packages), device))
+
+
+def test_a_worker_serves_tunes_that_need_less_and_has_what_it_had_afterwards():
+    """The tune of a kernel and that of a choice among kernels, which needs torch alone, take turns."""
+    idle_worker.start((("json", "csv"), "cpu"))
+    served = set()
+    for needed in (("csv",), (), ("csv", "json")):
+        assert idle_worker.waits((needed, "cpu"))  # so that tunes of many problems start none in its place
+        worker = idle_worker.take((needed, "cpu"))
+        served.add(worker.pid)
+        idle_worker.keep(worker)
+    assert served == set(workers_of(os.getpid()))
+
+
+def test_a_worker_in_which_something_died_is_not_kept():
+    trial, _ = tried(assignment(), DEADLY)
+    assert trial.status is Status.CRASH
+    assert workers_of(os.getpid()) == []
+
+
+def test_a_worker_that_was_killed_meanwhile_costs_nothing():
+    _, pid = tried(assignment())
+    os.kill(pid, 9)
+    trial, _ = tried(assignment())
+    assert trial.status is Status.OK
+
+
+def test_a_worker_whose_end_the_program_has_waited_for_itself_costs_nothing():
+    _, pid = tried(assignment())
+    os.kill(pid, 9)
+    assert os.waitpid(-1, 0)[0] == pid
+    trial, _ = tried(assignment())
+    assert trial.status is Status.OK
+
+
+def test_the_next_task_imports_the_users_modules_as_they_are_then(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = []
+    for value in (1, 22):  # of another length, so that no cached bytecode can pass for it
+        (tmp_path / "edited_meanwhile.py").write_text(
+            f"def work(n, block=1):\n    assert n == {value}, n\n    return n\n"
+        )
+        sys.modules.pop("edited_meanwhile", None)
+        importlib.invalidate_caches()
+        module = importlib.import_module("edited_meanwhile")
+        work = assignment(module.work, space={"block": [1, 2]}, args=(value,))
+        found.append(tried(work, Config(block=1)))
+    assert [trial.status for trial, _ in found] == [Status.OK, Status.OK], [trial.error for trial, _ in found]
+    assert found[0][1] == found[1][1]
+
+
+def test_a_forked_child_leaves_the_parents_worker_alone():
+    tried(assignment())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads that are left behind
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if not idle_worker._idle._places else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(workers_of(os.getpid())) == 1
+
+
+def test_a_worker_is_not_taken_in_another_environment_or_folder(tmp_path, monkeypatch):
+    work = assignment()
+    for change in (lambda: monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path)), lambda: monkeypatch.chdir(tmp_path)):
+        tried(work)
+        change()
+        assert idle_worker.take(needs_of(work.kernel, work.device, work.device_name)) is None
+
+
+def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
+    """The next tune waits for it, and one that does not give up is ended."""
+    rests, go_on = threading.Event(), threading.Event()
+
+    def late(worker):
+        rests.set()
+        return go_on.wait(20) and right
+
+    monkeypatch.setattr(idle_worker, "_rests", late)
+    work = assignment()
+    for right in (True, False):
+        rests.clear()
+        go_on.clear()
+        tried(work)
+        assert rests.wait(20)
+        threading.Timer(0.05, go_on.set).start()
+        taken = idle_worker.take(needs_of(work.kernel, work.device, work.device_name))
+        assert (taken is not None) is right
+        if taken is not None:
+            taken.kill()
+    assert workers_of(os.getpid()) == []
+
+
+def test_a_worker_is_started_early_where_a_driver_is_and_one_process_uses_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(idle_worker, "_DRIVER", str(tmp_path / "nvidiactl"))
+    assert not idle_worker.start_one_early()
+    (tmp_path / "nvidiactl").touch()
+    for name in ("LOCAL_RANK", "TRITON_OPS_FAMILY"):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, "0")
+            assert not idle_worker.start_one_early()
+    assert workers_of(os.getpid()) == []
+    monkeypatch.setattr(idle_worker, "TRITON_ON_THE_FIRST_GPU", ((), "cpu"))
+    assert idle_worker.start_one_early()
+    taken = idle_worker.take(((), "cpu"))
+    assert workers_of(os.getpid()) == [taken.pid]
+    taken.kill()
+
+
+def leaves_torch_set(block):
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    return block
+
+
+def leaves_a_thread(block):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    return block
+
+
+def leaves_a_low_priority(block):
+    os.nice(1)
+    return block
+
+
+def leaves_torch_with_one_thread_more(block):
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    return block
+
+
+def leaves_another_function(block):
+    random.random = lambda: 0.5
+    return block
+
+
+def leaves_the_environment(block):
+    os.environ["LEFT_BY_A_TASK"] = str(block)
+    os.chdir("/")
+    os.umask(0o777)
+    sys.setrecursionlimit(777)
+    sys.setswitchinterval(0.5)
+    decimal.getcontext().prec = 3
+    decimal.getcontext().traps[decimal.Inexact] = True
+    random.seed(7)
+    warnings.simplefilter("error")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 600)
+    logging.disable(logging.CRITICAL)
+    logging.getLogger().addHandler(logging.NullHandler())
+    locale.setlocale(locale.LC_NUMERIC, "C.UTF-8")
+    socket.setdefaulttimeout(0.001)
+    gc.disable()
+    sys.stdout = io.StringIO()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    return block
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        leaves_torch_set, leaves_torch_with_one_thread_more, leaves_a_thread, leaves_a_low_priority,
+        leaves_another_function,
+    ],
+)  # fmt: skip
+def test_a_worker_that_a_task_has_changed_for_all_that_follows_is_not_kept(function):
+    trial, _ = tried(assignment(function, space={"block": [1, 2]}), Config(block=1))
+    assert trial.status is Status.OK, trial.error
+    assert idle_worker.take(((), "cpu")) is None
+    assert soon_without_workers()
+
+
+LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def tells_the_environment(block):
+    assert "LEFT_BY_A_TASK" not in os.environ
+    assert Path.cwd() != Path("/")
+    assert sys.getrecursionlimit() != 777
+    assert os.umask(0o077) != 0o777
+    assert decimal.Decimal(1) / 3 == decimal.Decimal("0." + 28 * "3")
+    assert random.getstate() != random.Random(7).getstate()
+    warnings.warn("of no consequence", stacklevel=1)
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert logging.getLogger().isEnabledFor(logging.CRITICAL)
+    assert not any(isinstance(each, logging.NullHandler) for each in logging.getLogger().handlers)
+    assert socket.getdefaulttimeout() is None
+    assert not isinstance(sys.stdout, io.StringIO)
+    assert locale.setlocale(locale.LC_NUMERIC) == "C"
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == LIMIT
+    return block
+
+
+def test_a_worker_has_its_environment_and_folder_back_for_the_next_task():
+    _, one = tried(assignment(leaves_the_environment, space={"block": [1, 2]}), Config(block=1))
+    trial, two = tried(assignment(tells_the_environment, space={"block": [1, 2]}), Config(block=1))
+    assert trial.status is Status.OK, trial.error
+    assert one == two
+
+
+def test_a_tune_leaves_its_worker_to_the_next_also_from_a_thread_that_ends_until_it_is_released():
+    def tuned():
+        release = {"space": sums_space([]), "isolate": True, "device": "cpu", "keep": False}
+        assert tune(nap, **release).winner is not None
+
+    thread = threading.Thread(target=tuned)
+    thread.start()
+    thread.join()
+    (kept,) = workers_of(os.getpid())
+    tuned()
+    assert workers_of(os.getpid()) == [kept]
+    release_processes()
+    assert workers_of(os.getpid()) == []
+    tuned()
+
+
+ENDS = """
+import os, sys, threading
+from triton_ops import tune
+from benchmarks.robustness.process_faults import nap, sums_space
+from benchmarks.robustness.workers import workers_of
+
+tune(nap, space=sums_space([]), isolate=True, device="cpu", keep=False)
+print(*workers_of(os.getpid()), flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
+if sys.argv[1] == "raises":
+    raise RuntimeError("of the user's")
+"""
+
+
+@pytest.mark.parametrize("how", ["returns", "raises", "killed"])
+def test_a_process_that_ends_takes_its_idle_worker_along(how):
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, how], capture_output=True, text=True, timeout=60, check=False, env=os.environ
+    )
+    (worker,) = map(int, done.stdout.split())
+    until = time.monotonic() + 20
+    while not _proc.ended(worker) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert _proc.ended(worker)

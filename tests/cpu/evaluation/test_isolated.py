@@ -1,0 +1,300 @@
+"""Candidates in a process of their own: what they do to it ends one trial, and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from benchmarks.robustness.kills import CONFIGS, WINNER, Tune, gone, killed
+from benchmarks.robustness.planted import ON_CPU, fault_of, sums
+from benchmarks.robustness.process_faults import GOOD, PROCESS_FAULTS, nap, sums_space
+from benchmarks.robustness.workers import workers_of
+
+from tests.torchless import (
+    CalledWhenUnpacked,
+    aborts,
+    dies_in_the_race,
+    never_ends,
+    raises,
+    says_and_exits,
+    says_what_is_imported,
+)
+from triton_ops import (
+    FunctionKernel,
+    KernelTypeError,
+    Problem,
+    SettingsError,
+    Status,
+    TargetError,
+    release_processes,
+    tune,
+)
+from triton_ops.backend import Arguments, pack
+from triton_ops.device import probe
+from triton_ops.evaluation import Assignment, begin_station
+from triton_ops.evaluation.isolated import Isolated
+from triton_ops.evaluation.worker import Setup
+from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess, worker_process
+from triton_ops.request import CopiedArguments, Patience, chosen_effort
+from triton_ops.space import Config
+
+PATIENCE = Patience(launch_s=2.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_worker_is_left():
+    release_processes()  # a worker that an earlier test of another file has kept
+    yield
+    release_processes()
+    assert workers_of(os.getpid()) == []
+
+
+def test_every_fault_of_a_process_ends_one_trial_and_is_not_run_again(tmp_path):
+    def tuned(**more):
+        space = sums_space(list(PROCESS_FAULTS))
+        limits = {"trials": 99, "budget_s": 600.0}  # more seconds than the busiest machine needs for a few configs
+        return tune(
+            nap, space=space, device="cpu", isolate=True, patience=PATIENCE, cache_dir=tmp_path, **limits, **more
+        )
+
+    result = tuned()
+    found = {fault_of(trial.config): trial for trial in result.trials if fault_of(trial.config) != GOOD}
+    assert {fault: trial.status for fault, trial in found.items()} == PROCESS_FAULTS
+    assert all(trial.ok for trial in result.trials if fault_of(trial.config) == GOOD)
+    assert result.best_config == {"ms": 2.0, "fault": GOOD}
+    assert result.place.startswith("in a process of its own, ")
+    assert "SIGSEGV" in found["segmentation fault"].error
+    assert "2 s" in found["endless loop"].error
+
+    again = tuned(force=True)
+    held = {fault_of(trial.config) for trial in again.trials if trial.error.startswith("quarantined since 20")}
+    assert held == {fault for fault, status in ON_CPU.items() if status in (Status.CRASH, Status.TIMEOUT)}
+    assert {fault_of(t.config): t.status for t in again.trials if fault_of(t.config) in held} == {
+        fault: ON_CPU[fault] for fault in held
+    }
+    assert again.place == "in a process of its own"
+
+
+def test_every_wrong_result_in_a_worker_ends_one_trial_and_the_winner_stays():
+    wrong = {fault: status for fault, status in ON_CPU.items() if fault not in PROCESS_FAULTS}
+    result = tune(sums, space=sums_space(list(wrong)), isolate=True, trials=99, budget_s=600.0)
+    found = {fault_of(trial.config): trial.status for trial in result.trials if fault_of(trial.config) != GOOD}
+    assert found == wrong
+    assert all(trial.ok for trial in result.trials if fault_of(trial.config) == GOOD)
+    assert result.best_config == {"ms": 2.0, "fault": GOOD}
+    assert result.verified.startswith("the reference")
+
+
+def test_a_worker_killed_from_outside_costs_no_config(tmp_path):
+    stop = threading.Event()
+    kills = []
+
+    def kill():
+        while not stop.wait(0.01) and len(kills) < 1:
+            for pid in workers_of(os.getpid()):
+                if any('"type": "trial"' in path.read_text() for path in tmp_path.glob("runs/*/*.jsonl")):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        kills.append(pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        result = tune(nap, space=sums_space([]), device="cpu", isolate=True, cache_dir=tmp_path)
+    finally:
+        stop.set()
+        thread.join()
+    assert len(kills) == 1
+    assert {trial.status for trial in result.trials} == {Status.OK}
+    assert result.best_config == {"ms": 2.0, "fault": GOOD}
+    assert "1 ended by what ran in them" in result.place
+
+
+def test_a_finalist_that_dies_in_the_race_is_found_and_the_others_race_again(caplog):
+    space = [{"ms": 3.0, "deadly": False}, {"ms": 2.9, "deadly": True}, {"ms": 1.0, "deadly": False}]
+    result = tune(dies_in_the_race, space=space, device="cpu", isolate=True)
+    assert result.best_config == {"ms": 1.0, "deadly": False}
+    assert "the last comparison starts again" in caplog.text
+    assert result.noise > 0, "the living raced"
+    (dead,) = [trial for trial in result.trials if not trial.ok]
+    assert (dead.config["deadly"], dead.status) == (True, Status.CRASH)
+
+
+def test_a_function_that_no_module_holds_is_sent_by_value():
+    offset = 3
+
+    def shifted(x, *, n):
+        time.sleep(1e-3)
+        return x + offset
+
+    result = tune(shifted, (1.0,), space={"n": [1, 2]}, device="cpu", isolate=True)
+    assert result.place == "in a process of its own"
+    assert len(result.all_results) == 2
+
+
+def test_a_script_is_not_run_again_in_its_worker(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import time\nfrom triton_ops import tune\nprint('runs')\n"
+        "def work(*, n):\n    time.sleep(n * 1e-3)\n"
+        "found = tune(work, space={'n': [1, 3]}, device='cpu', isolate=True)\n"
+        "print(found.best_config, found.place)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "runs\n{'n': 1} in a process of its own\n", done.stderr
+
+
+@pytest.mark.usefixtures("steady_clock")
+def test_a_kernel_that_cannot_be_sent_is_refused_or_runs_inline_and_says_so(caplog):
+    held = threading.Lock()
+
+    def locked(*, n):
+        with held:
+            pass
+
+    with pytest.raises(KernelTypeError, match="cannot run in a process of its own: it cannot be sent"):
+        tune(locked, space={"n": [1, 2]}, device="cpu", isolate=True)
+    assert tune(locked, space={"n": [1, 2]}, device="cpu").place.startswith("inline")
+    assert tune(locked, space={"n": [1, 3]}, device="cpu", isolate=False).place == "inline, as asked"
+
+
+def assignment(reference=None, **changes) -> Assignment:
+    kernel = FunctionKernel(nap)
+    given = Arguments()
+    values = {
+        "kernel": kernel, "problem": Problem("nap"), "device": probe("cpu"), "device_name": "cpu",
+        "arguments": CopiedArguments(given), "reference": reference, "work": None, "shape": None, "dtype": None,
+        "effort": chosen_effort(),
+    }  # fmt: skip
+    return Assignment(**{**values, **changes})
+
+
+def test_a_reference_that_ends_the_process_is_an_error_of_its_own():
+    with pytest.raises(TargetError, match=r"or its reference, ended the process: .* SIGABRT"):
+        Isolated(assignment(aborts))
+    with pytest.raises(TargetError, match="the reference of nap raised ValueError: no"):
+        Isolated(assignment(raises))
+
+
+def test_a_worker_is_given_its_task_at_once_and_what_is_wrong_with_it_is_said_when_it_is_waited_for():
+    for given, wrong in ((assignment(), None), (assignment(raises), TargetError)):
+        process = WorkerProcess()
+        opened = begin_station(given, True, process)
+        if wrong is not None:
+            with pytest.raises(wrong, match="the reference of nap raised ValueError: no"):
+                opened()
+            continue
+        with closing(opened()) as station:
+            assert station.facts.place == "in a process of its own"
+            assert station.attempt(Config({"ms": 0.0, "fault": GOOD}), None).ok
+    for isolate in (None, False):
+        assert begin_station(assignment(), isolate)().facts.place.startswith("inline, as")
+
+
+def test_a_worker_that_ended_before_its_task_is_replaced_by_another():
+    process = WorkerProcess()
+    os.kill(process.pid, signal.SIGKILL)
+    with closing(begin_station(assignment(), True, process)()) as station:
+        assert station.attempt(Config({"ms": 0.0, "fault": GOOD}), None).ok
+
+
+@pytest.mark.parametrize("name", ["compile_s", "launch_s", "trial_s", "setup_s"])
+def test_patience_is_positive(name):
+    with pytest.raises(SettingsError, match=name):
+        Patience(**{name: 0})
+
+
+def test_a_worker_that_does_not_answer_is_killed_with_what_it_started():
+    worker = WorkerProcess()
+    try:
+        packed = _packed(never_ends)
+        with pytest.raises(WorkerHungError, match=r"its start did not end within 3 s"):
+            worker.ask(Setup(packed=packed, changes={}), 60.0, {"start": 3.0}, "start")
+        assert workers_of(os.getpid()) == []
+    finally:
+        worker.kill()
+
+
+def test_a_worker_that_does_not_take_its_task_is_ended(monkeypatch):
+    monkeypatch.setattr(worker_process, "file_in_memory", lambda: -1)  # the task has to go through the pipe
+    worker = WorkerProcess()
+    os.kill(worker.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    with pytest.raises(WorkerHungError, match=r"did not take its task within 0\.5 s"):
+        worker.ask(b"x" * (1 << 22), 0.5, {}, "start")
+    assert time.monotonic() - begun < 10
+    assert workers_of(os.getpid()) == []
+
+
+def test_a_worker_that_has_served_another_tune_imports_what_the_next_one_compiles_with():
+    worker = WorkerProcess()
+    try:
+        found = [
+            worker.ask(
+                Setup(packed=_packed(says_what_is_imported), changes={}, imports=imports), 60.0, {}, "start"
+            ).error.message
+            for imports in ((), ("colorsys",))
+        ]
+    finally:
+        worker.kill()
+    assert ["colorsys is imported" in said for said in found] == [False, True], found
+
+
+def test_an_error_says_how_a_worker_ended_and_its_last_line():
+    worker = WorkerProcess()
+    with pytest.raises(WorkerDiedError, match=r"exited with code 7 during its start: these are its last words"):
+        worker.ask(Setup(packed=_packed(says_and_exits), changes={}), 60.0, {}, "start")
+    worker.kill()  # once more does no harm
+
+
+def _packed(function) -> bytes:
+    return pack(CalledWhenUnpacked(function)).content
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_however_a_tune_ends_no_process_and_no_lock_is_left(tmp_path, number):
+    """Looked for in the process table, by their environment, whatever their parent is by then."""
+    tuning = Tune(tmp_path, isolate=True)
+    process = tuning.start()
+    deadline = time.monotonic() + 60
+    while len(tuning.begun()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(tuning.processes()) >= 2, "the command, and its worker"
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert gone(tuning)
+    assert process.returncode == {signal.SIGINT: 130}.get(number, -number), err
+    if number == signal.SIGINT:
+        assert json.loads(out)["stopped"] == "interrupted"
+    start = time.monotonic()
+    out, err = tuning.start().communicate(timeout=120)
+    assert b"waiting for it" not in err
+    assert json.loads(out)["best_config"] == {"n": WINNER}
+    assert time.monotonic() - start < 100
+
+
+def test_kill_at_random_moments_loses_at_most_one_trial_and_no_process(tmp_path):
+    tuning = Tune(tmp_path, isolate=True)
+    rng = random.Random(3)
+    for _ in range(5):
+        assert killed(tuning, rng) <= 1
+        assert gone(tuning)
+    out, err = tuning.start().communicate(timeout=120)
+    assert json.loads(out)["best_config"] == {"n": WINNER}, err
+    assert sorted(tuning.kept()) == list(range(CONFIGS))
+
+
+def test_the_number_of_trials_is_limited_in_a_worker_too():
+    result = tune(nap, space=sums_space([]), device="cpu", isolate=True, trials=2)
+    assert len(result.trials) == 2
+    assert result.stopped == "trials"
+    assert Config(result.best_config) in [trial.config for trial in result.trials]

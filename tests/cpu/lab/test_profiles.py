@@ -1,0 +1,454 @@
+"""Profiles of Nsight Compute: every form of the CSV, files that are cut or of something else, verdicts and commands.
+
+The texts written here follow the profiler's documentation; the files in tests/data are a live profiler's.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from triton_ops.device import LIMITS, Waves
+from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
+from triton_ops.lab import KernelProfile, NcuRequest, device_of, ncu_command, placed_below_roof, read_profile
+from triton_ops.lab import profile_command as command
+from triton_ops.lab.profile_reading import figures_of, has_decimal_comma, parse_ncu, quantity, read_ncu
+from triton_ops.lab.profile_report import COMPUTE, LATENCY, LAUNCH, MEMORY, UNDECIDED, judged, kernel_kind
+
+FACTS = {"ID": "0", "Process ID": "71", "Process Name": "python", "Host Name": "here"}
+PREAMBLE = '==PROF== Connected to process 71\n==PROF== Profiling "matmul": 0%....100% - 9 passes\nstep 1, loss 3.5\n'
+ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+RAW = {
+    "gpu__time_duration.sum": ("usecond", "1,763.36"),
+    f"sm__throughput.{ELAPSED}": ("%", "87.51"),
+    f"gpu__compute_memory_throughput.{ELAPSED}": ("%", "41.20"),
+    f"gpu__dram_throughput.{ELAPSED}": ("%", "12.30"),
+    "sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "12.45"),
+    "launch__registers_per_thread": ("register/thread", "216"),
+    "launch__waves_per_multiprocessor": ("", "15.52"),
+    "dram__bytes_read.sum": ("Mbyte", "402.65"),
+    "dram__bytes_write.sum": ("Mbyte", "134.22"),
+    "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio": ("inst", "3.10"),
+    "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio": ("inst", "n/a"),
+    "device__attribute_display_name": ("", "NVIDIA H200"),
+}
+
+
+def quoted(*rows):
+    out = io.StringIO()
+    csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def raw_page(*launches, facts=None):
+    """The page `raw`: a header, the units, and one row for each launch."""
+    shared = {**(facts or FACTS), "Block Size": "(256, 1, 1)", "Grid Size": "(2048, 1, 1)", "Device": "0", "CC": "9.0"}
+    header = [*shared, "Kernel Name", *launches[0][1]]
+    units = [""] * (len(shared) + 1) + [unit for unit, _ in launches[0][1].values()]
+    rows = [[*shared.values(), name, *(value for _, value in metrics.values())] for name, metrics in launches]
+    return quoted(header, units, *rows)
+
+
+def details_page(rows, *, old=False, average=False):
+    """The page `details`: one row for each metric; rows are kernel, section, metric, unit and value."""
+    extra = (
+        ["Kernel Time", "Context", "Stream"]
+        if old
+        else ["Context", "Stream", "Block Size", "Grid Size", "Device", "CC"]
+    )
+    value = ["Minimum", "Maximum", "Average"] if average else ["Metric Value"]
+    rules = [] if old or average else ["Rule Name", "Rule Type", "Rule Description"]
+    header = [*FACTS, "Kernel Name", *extra, "Section Name", "Metric Name", "Metric Unit", *value, *rules]
+    lines = [
+        [
+            *FACTS.values(),
+            kernel,
+            *["1"] * len(extra),
+            section,
+            metric,
+            unit,
+            *([said] * len(value)),
+            *[""] * len(rules),
+        ]
+        for kernel, section, metric, unit, said in rows
+    ]
+    return quoted(header, *lines)
+
+
+SPEED = "GPU Speed Of Light Throughput"
+DETAILS = [
+    ("copy", SPEED, "DRAM Frequency", "cycle/nsecond", "3.20"),
+    ("copy", SPEED, "Duration", "usecond", "493.15"),
+    ("copy", SPEED, "Memory Throughput", "%", "91.42"),
+    ("copy", SPEED, "DRAM Throughput", "%", "91.42"),
+    ("copy", SPEED, "Compute (SM) Throughput", "%", "11.05"),
+    ("copy", "Memory Workload Analysis", "Memory Throughput", "Tbyte/second", "4.35"),
+    ("copy", "Launch Statistics", "Registers Per Thread", "register/thread", "27"),
+    ("copy", "Occupancy", "Achieved Occupancy", "%", "88.13"),
+    ("copy", "", "", "", ""),
+]
+
+
+def profile_of(text):
+    return figures_of(parse_ncu(text).launches[0])
+
+
+def test_the_raw_page_is_read_with_its_units_and_what_a_program_printed_before_it():
+    seen = profile_of(PREAMBLE + raw_page(("matmul", RAW)))
+    assert seen.kernel == "matmul"
+    assert seen.duration_s == pytest.approx(1.76336e-3)
+    assert (seen.compute, seen.memory, seen.dram, seen.registers) == (87.51, 41.20, 12.30, 216)
+    assert (seen.blocks, seen.threads, seen.arch, seen.device) == (2048, 256, "sm_90", "NVIDIA H200")
+    assert seen.moved_bytes == pytest.approx(536.87e6)
+    assert seen.stall == ("barrier", 3.1)
+
+
+def test_the_details_page_tells_the_two_metrics_of_one_name_apart_by_their_units():
+    table = parse_ncu(details_page(DETAILS))
+    seen = figures_of(table.launches[0])
+    assert len(table.launches) == 1
+    assert (seen.memory, seen.dram, seen.compute) == (91.42, 91.42, 11.05)
+    assert seen.dram_bytes_per_s == pytest.approx(4.35e12)
+    assert seen.moved_bytes == pytest.approx(4.35e12 * 493.15e-6)
+
+
+def test_an_older_versions_names_and_columns_are_read():
+    rows = [
+        ("old", "GPU Speed Of Light", "SOL SM", "%", "81.20"),
+        ("old", "GPU Speed Of Light", "SOL Memory", "%", "20.00"),
+        ("old", "GPU Speed Of Light", "Duration", "nsecond", "12,345"),
+    ]  # fmt: skip
+    seen = profile_of(details_page(rows, old=True))
+    assert (seen.compute, seen.memory, seen.duration_s) == (81.2, 20.0, pytest.approx(12.345e-6))
+
+
+def test_a_summary_counts_by_its_average():
+    seen = profile_of(details_page(DETAILS[:5], average=True))
+    assert (seen.memory, seen.compute) == (91.42, 11.05)
+
+
+def test_launches_stay_apart_and_tables_may_follow_each_other():
+    both = raw_page(("one", RAW), ("two", RAW)) + PREAMBLE + details_page(DETAILS)
+    assert [launch.kernel for launch in parse_ncu(both).launches] == ["one", "two", "copy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value", "base"),
+    [
+        ("1,234.50", "usecond", 1.2345e-3, "s"), ("2.5", "ms", 2.5e-3, "s"), ("3.35", "Tbyte/s", 3.35e12, "byte/s"),
+        ("1.98", "cycle/nsecond", 1.98e9, "hz"), ("1.98", "Ghz", 1.98e9, "hz"),
+        ("147.46", "Kbyte/block", 147460, "byte/block"), ("1.5e3", "Kbyte", 1.5e6, "byte"),
+        ("12", "", 12, ""), ("n/a", "%", None, "%"), ("", "byte", None, "byte"), ("inf", "%", None, "%"),
+        ("3 (1; 2)", "inst", 3, "inst"), ("7Mixed", "", None, ""), ("-1", "", -1, ""),
+    ],
+)  # fmt: skip
+def test_numbers_become_base_units(text, unit, value, base):
+    seen = quantity(text, unit)
+    assert seen.unit == base
+    assert seen.value == (pytest.approx(value) if value is not None else None)
+
+
+def test_a_decimal_comma_is_seen_in_the_whole_file():
+    assert has_decimal_comma(["12", "1.234,50"])
+    assert has_decimal_comma(["9,00"])
+    assert not has_decimal_comma(["1,234", "1,234.50", "(128, 1, 1)", "12,345,678"])
+    german = {name: (unit, said.translate(str.maketrans(",.", ".,"))) for name, (unit, said) in RAW.items()}
+    seen = profile_of(raw_page(("matmul", german)))
+    assert (seen.compute, seen.duration_s) == (87.51, pytest.approx(1.76336e-3))
+
+
+@given(st.integers(0, 4000))
+@example(1350)  # before the quote of the last field
+def test_a_file_that_is_cut_anywhere_is_told_so_or_read_as_far_as_it_goes(cut):
+    whole = PREAMBLE + raw_page(("one", RAW), ("two", RAW), ("three", RAW))
+    try:
+        table = parse_ncu(whole[:cut])
+    except ProfileError:
+        return
+    complete = parse_ncu(whole).launches
+    assert table.launches == complete[: len(table.launches)]
+    if cut < len(whole) - 1 and whole[cut - 1] != "\n" and whole[cut] != "\n":
+        assert "the file is cut" in table.notes[0]
+
+
+@given(st.text())
+def test_any_other_text_is_a_typed_error(text):
+    with pytest.raises(ProfileError):
+        parse_ncu(text)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "it is empty"),
+        (b"\x89PNG\x0d\x0a\xff\xfe\xfa", "is no text"),
+        (b'"Time (%)","Total Time (ns)","Instances","Name"\n', "a table of Nsight Systems"),
+        (b"==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "no permission"),
+        (b"==PROF== Connected\n==WARNING== No kernels were profiled.\n", "no kernel was profiled"),
+        (b'"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n', "holds no profiled kernel"),
+        (b'"ID","Kernel Name","Something"\n"","","%"\n', "holds no profiled kernel"),
+    ],
+)
+def test_a_file_of_something_else_is_refused_with_what_it_is(cli, tmp_path, data, said):
+    (tmp_path / "given.csv").write_bytes(data)
+    ran = cli("profile", "read", str(tmp_path / "given.csv"))
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert "ncu --import" in ran.err
+    assert cli("profile", "read", str(tmp_path / "absent.csv")).code == 2
+
+
+def test_a_file_from_a_windows_shell_is_read(tmp_path):
+    (tmp_path / "given.csv").write_text(raw_page(("matmul", RAW)), encoding="utf-16")
+    assert read_ncu(tmp_path / "given.csv").launches[0].kernel == "matmul"
+
+
+def kernel(**figures):
+    return KernelProfile(kernel="kernel", **{"duration_s": 1e-3, "compute": 20.0, "memory": 20.0, **figures})
+
+
+@pytest.mark.parametrize(
+    ("profile", "verdict", "said"),
+    [
+        (kernel(compute=85.0), COMPUTE, "near the peak"),
+        (kernel(compute=65.0, memory=50.0), COMPUTE, "over 60%"),
+        (kernel(compute=85.0, memory=82.0), COMPUTE, "both limit it"),
+        (kernel(memory=91.0, dram=91.0, l2=40.0), MEMORY, "the part that limits is device memory, at 91%"),
+        (kernel(memory=75.0, dram=20.0, l1=75.0), MEMORY, "L1 and shared memory"),
+        (kernel(occupancy=1.5, waves=0.1), LATENCY, "its blocks fill 10% of the device"),
+        (kernel(stall=("long scoreboard", 90.0)), LATENCY, "long scoreboard"),
+        (kernel(duration_s=8e-6, compute=45.0), LATENCY, "both below 60%"),
+        (kernel(duration_s=2e-6, compute=1.0, memory=2.0), LAUNCH, "over in 2.0 us"),
+        (kernel(compute=None), UNDECIDED, "no throughput of compute"),
+    ],
+)
+def test_a_verdict_has_its_numbers(profile, verdict, said):
+    found = judged(profile)
+    assert found.verdict == verdict
+    assert said in "; ".join(found.reasons)
+    assert found.steps
+
+
+@pytest.mark.parametrize(
+    ("profile", "step"),
+    [
+        (kernel(compute=85.0, tensor=0.0), "let matrix units do the products"),
+        (kernel(compute=70.0, tensor=70.0), "tune tiles"),
+        (kernel(memory=91.0, dram=91.0), "move fewer bytes"),
+        (kernel(memory=75.0, l2=75.0), "larger tiles"),
+        (kernel(waves=0.1), "more blocks"),
+        (kernel(by_registers=2.0, by_shared=4.0, by_warps=16.0, by_blocks=32.0), "smaller tiles or more warps"),
+        (kernel(by_registers=4.0, by_shared=1.0, by_warps=16.0, by_blocks=32.0), "fewer stages"),
+        (kernel(stall=("barrier", 9.0)), "fewer warps"),
+        (kernel(duration_s=2e-6), "CUDA graph"),
+        (kernel(local=1e6, registers=255.0, occupancy=6.0), "triton-ops spills"),
+        (kernel(conflicts=45.0), "different banks"),
+    ],
+)
+def test_a_profile_leads_to_the_next_experiment(profile, step):
+    assert any(step in one.what for one in judged(profile).steps)
+
+
+def test_low_occupancy_alone_is_no_sign_of_spilling():
+    assert not any("spill" in one.what for one in judged(kernel(occupancy=6.0, registers=255.0)).steps)
+
+
+def test_the_whole_profile_has_shares_a_device_and_advice(cli, tmp_path):
+    slow = {**RAW, "gpu__time_duration.sum": ("usecond", "236.64")}
+    (tmp_path / "given.csv").write_text(raw_page(("matmul_kernel", RAW), ("vector_add", slow), ("matmul_kernel", RAW)))
+    file = [str(tmp_path / "given.csv")]
+    found = json.loads(cli("profile", "read", *file, "--json").out)
+    first, second = found["kernels"]
+    assert (first["kernel"], first["launches"], first["verdict"]) == ("matmul_kernel", 2, COMPUTE)
+    assert first["share"] == pytest.approx(1 - second["share"])
+    assert first["roofline"]["of_memory"] == pytest.approx(536.87e6 / 1.76336e-3 / 4.8e12, rel=1e-3)
+    assert found["advice"]["way"] == "library"
+    assert any("100% of the time is compute-bound" in reason for reason in found["advice"]["reasons"])
+    shown = cli("profile", "read", *file, "--kernel", "^vector", columns=160)
+    assert "vector_add" in shown.out
+    assert "matmul_kernel" not in shown.out
+    assert "GB/s of device memory (47%) of NVIDIA H200" in shown.out
+    work = ["--kernel", "matmul", "--flops", "1.1e12", "--dtype", "bf16"]
+    (place,) = (one["roofline"] for one in json.loads(cli("profile", "read", *file, *work, "--json").out)["kernels"])
+    assert place["limit"] == "bfloat16"
+    assert place["of_units"] == place["of_limit"] == pytest.approx(1.1e12 / 1.76336e-3 / 989.4e12, rel=1e-3)
+
+
+def test_a_kernel_that_uses_matrix_units_is_a_product_whatever_its_name(tmp_path):
+    own = {**RAW, "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": ("%", "85.0")}
+    for figures, way in ((own, "library"), (RAW, "torch.compile")):
+        (tmp_path / "given.csv").write_text(raw_page(("fused_experts", figures)))
+        assert read_profile(tmp_path / "given.csv").advice.way == way
+
+
+def test_short_launches_ask_for_fewer_of_them(tmp_path):
+    tiny = {**RAW, "gpu__time_duration.sum": ("usecond", "1.50")}
+    for name in (f"sm__throughput.{ELAPSED}", f"gpu__compute_memory_throughput.{ELAPSED}"):
+        tiny[name] = ("%", "1.20")
+    (tmp_path / "given.csv").write_text(raw_page(*[("add", tiny)] * 20))
+    report = read_profile(tmp_path / "given.csv")
+    assert report.kernels[0].judgement.verdict == LAUNCH
+    assert report.advice.way == "torch.compile"
+    assert "CUDA graphs" in report.advice.reasons[0]
+    assert read_profile(tmp_path / "given.csv", tried=["torch.compile"]).advice.way == "skip"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("nvjet_tst_128x256", "product"), ("sm90_xmma_gemm_bf16", "product"), ("_flash_fwd", "product"),
+        ("mm", "product"), ("triton_tem_fused_addmm_0", "product"), ("bmm_kernel", "product"), ("_attn_fwd", "product"),
+        ("DeviceRadixSortKernel", "scattered"), ("triton_poi_fused_add", "fusable"), ("comm_summary", "fusable"),
+    ],
+)  # fmt: skip
+def test_kernels_are_sorted_by_their_names(name, kind):
+    assert kernel_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--kernel", "["], "is no regular expression"),
+        (["--kernel", "absent"], "has no kernel with 'absent' in its name"),
+        (["--gpu", "Abacus"], "no device 'Abacus' is in the table"),
+    ],
+)
+def test_what_does_not_fit_a_profile_is_refused(cli, tmp_path, words, said):
+    (tmp_path / "given.csv").write_text(raw_page(("matmul", RAW)))
+    ran = cli("profile", "read", str(tmp_path / "given.csv"), *words, "--json")
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_the_command_leaves_clocks_alone_and_follows_child_processes(cli):
+    request = NcuRequest(program=["python", "my script.py"], kernel="matmul", skip=3, launches=2, out="p.csv")
+    words = ncu_command(request)
+    text = " ".join(words)
+    for part in (
+        "--clock-control none", "--target-processes all", "--set roofline", "--section SpeedOfLight",
+        "--kernel-name regex:matmul", "--launch-skip 3", "--launch-count 2", "--csv --page raw --log-file p.csv",
+    ):  # fmt: skip
+        assert part in text
+    assert words[-2:] == ["python", "my script.py"]
+    ran = cli("profile", "command", "--kernel", "matmul", "--", "python", "my script.py")
+    assert shlex.split(ran.out)[-2:] == ["python", "my script.py"]
+    assert json.loads(cli("profile", "command", "--json", "--", "python", "x.py").out)["command"][0] == "ncu"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"program": []}, {"metrics": "all"}, {"skip": -1}, {"launches": 0}], ids=lambda wrong: next(iter(wrong))
+)
+def test_a_request_that_makes_no_sense_is_refused(wrong):
+    good = NcuRequest(program=["python"])
+    with pytest.raises(SettingsError):
+        replace(good, **wrong)
+
+
+def test_where_there_is_no_profiler_that_is_said(cli, monkeypatch):
+    monkeypatch.setattr(command, "_PLACES", ())
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(MissingDependencyError, match="Nsight Compute is not here"):
+        command.find_ncu()
+    ran = cli("profile", "run", "--", "python", "x.py")
+    assert ran.code == 3
+    assert "triton-ops profile command" in ran.err
+
+
+STAND_IN = """#!/bin/sh
+out=profile.csv
+while [ $# -gt 0 ]; do [ "$1" = --log-file ] && out=$2; shift; done
+cat "$STAND_IN_SAYS" > "$out"
+echo printed by the program
+exit ${STAND_IN_CODE:-0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (raw_page(("matmul", RAW)), 0, ""),
+        ("==ERROR== ERR_NVGPUCTRPERM\n", 1, "no permission"),
+        ("==WARNING== No kernels were profiled.\n", 0, "no kernel was profiled"),
+        ("==ERROR== The application returned an error code (1).\n", 1, "ended with code 1: ==ERROR== The application"),
+    ],
+)
+def test_a_program_is_profiled_and_what_the_profiler_says_is_passed_on(cli, tmp_path, monkeypatch, text, code, said):
+    (tmp_path / "says.txt").write_text(text)
+    (tmp_path / "ncu").write_text(STAND_IN)
+    (tmp_path / "ncu").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("STAND_IN_SAYS", str(tmp_path / "says.txt"))
+    monkeypatch.setenv("STAND_IN_CODE", str(code))
+    ran = cli("profile", "run", "--json", "--", "python", "x.py")
+    if said:
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err
+    else:
+        assert json.loads(ran.out)["kernels"][0]["verdict"] == COMPUTE
+        assert "the profile is in profile.csv" in ran.err
+
+
+DATA = Path(__file__).parents[2] / "data"
+WORK = {"profiled_product": 2.0 * 8192**3, "profiled_spill": 2.0 * 8192**3}
+LIVE = {
+    "profiled_product": COMPUTE, "profiled_spill": MEMORY, "profiled_copy": MEMORY, "profiled_chase": LATENCY,
+    "profiled_tiny": LAUNCH,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", ["raw", "details", "summary"])
+def test_a_live_report_of_kernels_of_known_kind_is_judged_right(tmp_path, page):
+    """An H200's, of Nsight Compute 2025.3.1, by benchmarks/profiles/profile_on_gpu.sh; `raw` has fewer columns."""
+    given = tmp_path / "given.csv"
+    given.write_bytes(gzip.decompress((DATA / f"ncu_2025_3_{page}.csv.gz").read_bytes()))
+    report = read_profile(given)
+    found = {one.judgement.profile.kernel: one.judgement for one in report.kernels}
+    assert {name: one.verdict for name, one in found.items()} == LIVE
+    assert report.notes == ()
+    assert "triton-ops spills" in found["profiled_spill"].steps[0].what
+    assert not any("spill" in step.what for step in found["profiled_product"].steps)
+    assert found["profiled_spill"].profile.registers == 255
+    assert "device memory" in "; ".join(found["profiled_copy"].reasons)
+
+
+def test_occupancy_and_waves_are_those_of_the_profiler(tmp_path):
+    given = tmp_path / "given.csv"
+    given.write_bytes(gzip.decompress((DATA / "ncu_2025_3_raw.csv.gz").read_bytes()))
+    for launch in read_ncu(given).launches:
+        seen = figures_of(launch)
+        shared = launch.metrics["launch__shared_mem_per_block_dynamic"].value
+        at_once = LIMITS["sm_90"].residents(int(seen.registers), int(shared), int(seen.threads) // 32)
+        assert (at_once.by["registers"], at_once.by["warps"], at_once.by["blocks"]) == (
+            seen.by_registers, seen.by_warps, seen.by_blocks,
+        )  # fmt: skip
+        if shared:  # without any, the profiler counts by the share of L1 that was set aside
+            assert at_once.by["shared memory"] == seen.by_shared
+        assert 100 * at_once.occupancy == seen.most_occupancy
+        assert Waves(int(seen.blocks), at_once.blocks * 132).waves == pytest.approx(seen.waves, abs=0.006)
+
+
+def test_the_roofline_places_live_kernels_as_the_profiler_does(tmp_path):
+    given = tmp_path / "given.csv"
+    given.write_bytes(gzip.decompress((DATA / "ncu_2025_3_raw.csv.gz").read_bytes()))
+    found = {one.judgement.profile.kernel: one.judgement.profile for one in read_profile(given).kernels}
+    spec = device_of(found["profiled_copy"])
+    assert spec.name == "NVIDIA H200"
+    _, copy = placed_below_roof(found["profiled_copy"], spec)
+    assert copy.of_limit == pytest.approx(found["profiled_copy"].dram / 100, rel=0.1)
+    product = found["profiled_product"]
+    roof, placed = placed_below_roof(product, spec)
+    assert (product.flops, product.dtype, placed.limit) == (WORK["profiled_product"], "bfloat16", "bfloat16")
+    assert product.tensor == pytest.approx(92, abs=1)
+    assert product.flops / product.duration_s / product.products_peak == pytest.approx(product.tensor / 100, rel=0.1)
+    assert placed.tflops == pytest.approx(780, rel=0.01)
+    assert roof.intensity > roof.ridge

@@ -1,0 +1,95 @@
+"""How well work that was read ranks spaces that were recorded on an H200, without Triton and without a GPU."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.model.inferred_quality import table
+from benchmarks.model.model_quality import figures, read, time_ms
+
+from triton_ops.base import unsealed
+from triton_ops.cost_model import inferred_model, readings_of
+from triton_ops.device import machine_of, spec_named
+from triton_ops.lab import read_recording, write_recording
+
+RECORDINGS = Path(__file__).parents[3] / "benchmarks" / "recordings"
+LEAST = {  # Spearman's correlation, and the share of the optimum that the first five reach
+    "attention_causal_d128": (0.92, 0.95),
+    "column_sum_atomic": (0.85, 0.97),
+    "flash_causal_d128": (0.90, 0.95),
+    "flash_d64": (0.92, 0.95),
+    "gated_mlp": (0.90, 0.95),
+    "layer_norm": (0.85, 0.95),
+    "layer_norm_backward": (0.90, 0.95),
+    "layer_norm_gradient": (0.85, 0.95),
+    "matmul_bf16": (0.95, 0.95),
+    "matmul_fp8": (0.95, 0.95),
+    "persistent_matmul": (0.92, 0.95),
+    "rmsnorm_narrow": (0.88, 0.95),
+    "softmax_wide": (0.92, 0.95),
+    "split_k_atomic": (0.92, 0.95),
+    "split_k_two_launches": (0.84, 0.95),
+}
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_work_that_was_read_ranks_a_recorded_space(name):
+    recording = read(RECORDINGS / f"{name}.json.gz")
+    ran = [row for row in recording["rows"] if row["status"] == "ok"]
+    model = inferred_model(readings_of(recording["inferred"]), machine_of(spec_named(recording["gpu"])))
+    found = figures(model.score([row["config"] for row in ran]), [time_ms(row) for row in ran])
+    correlation, of_five = LEAST[name]
+    assert found["spearman"] >= correlation
+    assert found["best_of_5"] >= of_five
+    assert 0.7 < found["level"] < 1.4
+
+
+def test_a_recording_that_was_read_and_written_again_has_the_checksum_of_its_content(tmp_path):
+    path = tmp_path / "again.json.gz"
+    whole = json.loads(gzip.decompress((RECORDINGS / "split_k_atomic.json.gz").read_bytes()))
+    assert whole["checksum"]
+    write_recording(path, {**whole, "note": "read again"})
+    found = unsealed(json.loads(gzip.decompress(path.read_bytes())))
+    assert found == {**{name: value for name, value in whole.items() if name != "checksum"}, "note": "read again"}
+    assert read_recording(path).trials
+
+
+def test_recordings_have_the_checksum_of_their_content():
+    for path in RECORDINGS.glob("*.json.gz"):
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        if "checksum" in content:
+            assert unsealed(content)["rows"], path.name
+
+
+def test_the_table_writes_a_cross_between_numbers_only():
+    figures = {"spearman": 0.9454, "best_of_1": 1.0, "best_of_5": 1.0, "best_of_10": 1.0, "level": 1.049}
+    lines = table({"softmax_bf16-8192x4096.json.gz": {"inferred": figures}, "other": {"declared": figures}})
+    assert lines[2:] == [
+        "| softmax bf16 8192×4096 | 0.945 | 1.000 | 1.000 | 1.000 | 1.05 |",
+        "| mean | 0.945 | 1.000 | 1.000 | 1.000 | |",
+    ]
+
+
+def test_a_recording_tells_whether_products_are_serialised(tmp_path):
+    head = {"family": "matmul_bf16", "shape": [8], "gpu": "NVIDIA H200", "space": {"BM": [64, 128, 256]}}
+    known = {64: {}, 128: {"serialised": True}, 256: {"serialised": False}}
+    rows = [{"config": {"BM": size}, "status": "ok", "ms": [[1.0, 1.0, 1.0]], **more} for size, more in known.items()]
+    path = tmp_path / "recording.json"
+    path.write_text(json.dumps({**head, "rows": rows}))
+    found = {trial.config["BM"]: trial.resources.serialised for trial in read_recording(path).trials.values()}
+    assert found == {64: None, 128: True, 256: False}
+
+
+def test_spills_of_recordings_that_do_not_name_python_are_words(tmp_path):
+    head = {"family": "norm_bf16", "shape": [8], "gpu": "NVIDIA H200", "space": {"BLOCK": [64]}}
+    row = {"config": {"BLOCK": 64}, "status": "ok", "regs": 255, "spills": 10, "shared": 0, "ms": [[1.0, 1.0, 1.0]]}
+    found = []
+    for name, more in (("first", {}), ("later", {"python": "3.12.3"})):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({**head, **more, "rows": [row]}))
+        (trial,) = read_recording(path).trials.values()
+        found.append(trial.resources.spill_bytes)
+    assert found == [40, 10]

@@ -1,0 +1,408 @@
+"""The lint on kernels with planted pitfalls, each beside one without; every finding has its "
+"line, and there are no others."""
+
+import importlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from triton_ops import kernels
+from triton_ops.cli.app import main
+from triton_ops.exceptions import DeviceError, TargetError
+from triton_ops.lint import LintReport, apart, as_sarif, lint
+from triton_ops.lint.engine import readings_of
+from triton_ops.lint.rules.catalogue import RULES
+
+pytest_plugins = ["triton_ops.lint.pytest_plugin"]
+pytestmark = pytest.mark.triton
+FOLDER = Path(__file__).parent / "lint_kernels"
+PROJECT = Path(__file__).parents[3]
+FILES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+TRITON = tuple(map(int, version("triton").split(".")[:2]))
+if TRITON >= (3, 9):
+    FILES.remove("block_pointers")  # this Triton has none
+_MARK = re.compile(r"# finds(?: before 3\.(\d+))?: ([\w, -]+)")
+
+
+@lru_cache
+def linted(name: str) -> LintReport:
+    return lint(FOLDER / f"{name}.py")
+
+
+def planted(name: str) -> Iterator[tuple[int, str]]:
+    for line, text in enumerate((FOLDER / f"{name}.py").read_text().splitlines(), start=1):
+        if (found := _MARK.search(text)) is not None and (found[1] is None or (3, int(found[1])) > TRITON):
+            yield from ((line, rule.strip()) for rule in found[2].split(","))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_planted_pitfall_is_found_in_its_line_and_nothing_else_is(name):
+    found = {(one.line, one.rule) for one in linted(name).findings}
+    assert sorted(found) == sorted(set(planted(name)))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kernel_is_read(name):
+    unread = [one for one in linted(name).undecided if "front end refuses" in one.why or "cannot be read" in one.why]
+    refused = {"not_constant_bad", "not_constant_through_a_helper_bad", "not_constant_turns_bad"}
+    assert {one.kernel for one in unread} <= refused
+
+
+def test_every_rule_is_documented_and_planted():
+    page = (PROJECT / "docs" / "reference" / "lint.md").read_text()
+    assert [rule.id for rule in RULES if f"[`{rule.id}`](#" not in page] == []
+    marked = {rule for name in FILES for _, rule in planted(name)}
+    assert [rule.id for rule in RULES if rule.id not in marked and rule.level != "run"] == []
+
+
+def test_evidence_has_the_digits_of_the_type_and_what_a_parameter_decides():
+    said = {(one.kernel, one.rule): one.evidence for name in ("rows", "sharing") for one in linted(name).findings}
+    assert "as bf16, so that every turn loses what is below 1/256 of it" in said["half_sum_bad", "low-precision-sum"]
+    assert "loses what is below 1/2048 of it" in said["rounded_each_turn_bad", "low-precision-sum"]
+    assert "WIDTH decides a block's extent" in said["not_constant_bad", "missing-constexpr"]
+    turns = said["not_constant_turns_bad", "missing-constexpr"]
+    assert "TURNS decides the turns of a loop that is unrolled" in turns
+
+
+def test_a_key_without_the_only_extent_is_undecided():
+    found = [one for one in linted("sharing").undecided if one.rule == "narrow-key"]
+    assert [(one.kernel, one.why) for one in found] == [
+        ("tuned_for_one_size", "n ends a tuned axis of the tile, and the key [] leaves it out; it may vary little")
+    ]
+
+
+def test_sixty_kernels_are_tried_and_half_of_them_have_no_pitfall():
+    kernels = [kernel for name in FILES for kernel in linted(name).kernels]
+    assert len(kernels) >= 60
+    assert sum(kernel.endswith("_good") for kernel in kernels) >= 30
+
+
+def test_every_finding_says_what_users_see_what_decided_and_what_to_change():
+    for name in FILES:
+        for one in linted(name).findings:
+            assert all((one.symptom, one.evidence, one.fix, one.kernel))
+            assert Path(one.file).is_file()
+            assert one.level in ("source", "ttir", "binary", "run")
+
+
+KERNEL = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + at, mask=at < n){comment}
+    tl.store(y + at, v)
+{rest}
+"""
+
+
+def written(folder: Path, comment: str = "", rest: str = "") -> Path:
+    path = folder / "copies.py"
+    path.write_text(KERNEL.format(comment=comment, rest=rest))
+    return path
+
+
+def test_a_file_is_not_run_only_what_its_kernels_need(tmp_path):
+    path = written(tmp_path, rest="raise SystemExit('this script launches kernels when it is imported')")
+    assert [one.rule for one in lint(path).findings] == ["missing-mask"]
+
+
+def test_what_a_kernel_needs_and_cannot_have_leaves_it_undecided_with_the_reason(tmp_path):
+    path = tmp_path / "needs.py"
+    kernel = KERNEL.format(comment="", rest="").replace("y + at, v)", "y + at, v * WIDTH, mask=at < n)")
+    path.write_text(kernel.replace("@triton.jit", "from absent_package import WIDTH\n\n@triton.jit"))
+    report = lint(path)
+    assert not report.findings
+    assert {one.kernel for one in report.undecided} == {"copy"}
+
+
+def needing(folder: Path, name: str, constant: str) -> Path:
+    """A file whose kernel has a pitfall, beside one that needs a constant."""
+    path = folder / f"{name}.py"
+    pitfall = KERNEL.format(comment="", rest="").replace("def copy", f"def copy_{name}")
+    needs = pitfall.partition("@triton.jit")[2].replace("(0, B)", "(0, B) + C").replace("def copy", "def needs")
+    path.write_text(f"{constant}\n{pitfall}\n\n@triton.jit{needs}")
+    return path
+
+
+ENDING = {
+    "exits": ("import sys\nC = sys.exit(3)", "line 2 fails: SystemExit: 3"),
+    "ends": ("import os\nC = os._exit(9)", "exited with code 9"),
+    "kills": ("import os\nC = os.kill(os.getpid(), 9)", "was killed by SIGKILL"),
+    "interrupts": ("def f(): raise KeyboardInterrupt\nC = f()", "line 2 fails: its process"),
+    "forks": ("import os\nC = os.fork()", "front end refuses"),
+    "closes": ("import os\nC = os.closerange(3, 99)", "during its line 2"),
+    "counts": ("C = 10 ** 10 ** 10", "did not end within"),
+    "fills": ("C = 'a' * (5 << 30)", "line 1 fails: MemoryError"),
+    "import": ("from leaves import C", "line 1 fails"),
+}
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_a_constant_of_a_file_ends_and_hangs_no_lint(tmp_path, monkeypatch, name):
+    constant, why = ENDING[name]
+    monkeypatch.setattr(apart, "LIMIT_S", 8.0)
+    (tmp_path / "leaves.py").write_text("import os\n\ndef __getattr__(name):\n    os._exit(5)\n\nC = os._exit(4)\n")
+    report = lint(needing(tmp_path, "one", constant), rules=["missing-mask"])
+    assert [(one.rule, one.kernel) for one in report.findings] == [("missing-mask", "copy_one")]
+    assert [one.kernel for one in report.undecided] == ["needs_one"]
+    assert why in report.undecided[0].why
+
+
+DEEP = {
+    "sum": "C = 1" + " + 1" * 5000,
+    "nots": "C = " + "not " * 20_000 + "1",
+    "brackets": f"C = {'(' * 5000}{')' * 5000}",
+}
+
+
+def test_a_folder_is_read_past_every_file_that_cannot_be(cli, tmp_path):
+    needing(tmp_path, "first", "C = 0")
+    needing(tmp_path, "zlast", "C = 0")
+    for name, text in {**DEEP, "syntax": "def f(:", "nul": "\0", "unknown": "# coding: nonsense"}.items():
+        (tmp_path / f"{name}.py").write_text(f"{text}\nimport triton\n")
+    (tmp_path / "utf16.py").write_text("import triton\n", "utf-16")
+    (tmp_path / "dangling.py").symlink_to("nowhere.py")
+    os.mkfifo(tmp_path / "fifo.py")
+    (tmp_path / "folder.py").mkdir()
+    unread = {*DEEP, "syntax", "nul", "unknown", "utf16", "dangling", "fifo"}
+    for targets in ([tmp_path], sorted(tmp_path.glob("*.py"))):
+        ran = cli("lint", *targets, "--rule", "missing-mask", "--json")
+        said = json.loads(ran.out)
+        assert ran.code == 5
+        assert [one["kernel"] for one in said["findings"]] == ["copy_first", "copy_zlast"]
+        assert {Path(file).stem for file in said["unread"]} == unread
+    ran = cli("lint", tmp_path, "--rule", "missing-mask")
+    assert ran.code == 5
+    assert f"{len(unread)} files not read" in ran.out
+    assert all(f"{name}.py is not read" in ran.err for name in unread)
+
+
+def test_the_exit_code_says_that_a_file_was_not_read(cli, tmp_path):
+    (tmp_path / "good.py").write_text("import triton\n")
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    assert cli("lint", tmp_path).code == 2
+    assert cli("lint", tmp_path / "good.py", tmp_path / "bad.py").code == 2
+    assert cli("lint", tmp_path / "good.py").code == 0
+
+
+@pytest.mark.parametrize(
+    ("encoding", "head"),
+    [
+        ("utf-8-sig", ""),
+        ("latin-1", "# -*- coding: latin-1 -*-\n"),
+        ("shift-jis", "# vim: set fileencoding=shift-jis :\n"),
+    ],
+)
+def test_a_file_is_read_in_the_encoding_that_it_names(tmp_path, encoding, head):
+    comment = "  # triton-ops: ignore[missing-mask] " + {"latin-1": "größer", "shift-jis": "漢字"}.get(encoding, "é漢")
+    path = written(tmp_path)
+    text = f"{head}{path.read_text()}"
+    path.write_text(text, encoding)
+    assert [one.rule for one in lint(path).findings] == ["missing-mask"]
+    path.write_text(text.replace("y + at, v)", f"y + at, v){comment}"), encoding)
+    report = lint(path)
+    assert report.findings == ()
+    assert [reason for _, reason in report.suppressed] == [comment.rpartition(" ")[2]]
+
+
+def test_a_comment_with_a_reason_answers_a_finding(tmp_path):
+    path = written(tmp_path)
+    path.write_text(
+        path.read_text().replace("    tl.store", "    # triton-ops: ignore[missing-mask] callers pad\n    tl.store")
+    )
+    report = lint(path)
+    assert not report.findings
+    assert [reason for _, reason in report.suppressed] == ["callers pad"]
+
+
+@pytest.mark.parametrize(
+    ("comment", "what"),
+    [
+        ("  # triton-ops: ignore[missing-mask]", "no reason"),
+        ("  # triton-ops: ignore[missing-masks] callers pad", "no rule"),
+        ("  # triton-ops: ignore callers pad", "no rule"),
+    ],
+)
+def test_a_comment_without_a_rule_or_a_reason_is_a_finding_and_answers_none(tmp_path, comment, what):
+    found = lint(written(tmp_path, comment)).findings
+    assert [one.rule for one in found] == ["bad-suppression", "missing-mask"]
+    assert what in found[0].evidence
+
+
+def test_a_comment_inside_of_a_text_is_none(tmp_path):
+    assert len(lint(written(tmp_path, rest='TEXT = "# triton-ops: ignore[missing-mask]"')).findings) == 1
+
+
+def test_json_has_the_documented_fields_and_findings_make_the_exit_code(tmp_path, capsys):
+    refused = "@triton.jit\ndef refused(x, n):\n    tl.store(x, tl.nothing(n))\n"
+    assert main(["lint", str(written(tmp_path, rest=refused)), "--json"]) == 5
+    said = json.loads(capsys.readouterr().out)
+    assert list(said) == ["findings", "undecided", "unread"]
+    fields = ["rule", "kernel", "file", "line", "symptom", "evidence", "fix", "level"]
+    assert [list(one) for one in said["findings"]] == [fields]
+    assert {tuple(one) for one in said["undecided"]} == {("rule", "kernel", "why")}
+    assert {one["kernel"] for one in said["undecided"]} == {"refused"}
+    assert said["findings"][0]["line"] == 10
+
+
+def test_a_file_without_findings_ends_with_0_and_says_how_many_kernels_it_has(tmp_path, capsys):
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace("y + at, v)", "y + at, v, mask=at < n)"))
+    assert main(["lint", f"{path}:copy"]) == 0
+    assert "0 findings in 1 kernel, 0 undecided" in capsys.readouterr().out
+
+
+def test_sarif_has_what_its_schema_requires(tmp_path):
+    path = written(tmp_path)
+    out = tmp_path / "out.sarif"
+    assert main(["lint", str(path), "--sarif", str(out)]) == 5
+    log = json.loads(out.read_text())
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    assert run["tool"]["driver"]["name"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert len(set(rules)) == len(rules)
+    for result in run["results"]:
+        assert result["message"]["text"]
+        assert result["ruleId"] in rules
+        assert result["level"] in ("none", "note", "warning", "error")
+        place = result["locations"][0]["physicalLocation"]
+        assert place["region"]["startLine"] >= 1
+        assert place["artifactLocation"]["uri"]
+    assert all(isinstance(one["executionSuccessful"], bool) for one in run["invocations"])
+
+
+def test_what_a_comment_answers_is_in_sarif_as_suppressed(tmp_path):
+    path = written(tmp_path)
+    path.write_text(
+        path.read_text().replace("y + at, v)", "y + at, v)  # triton-ops: ignore[missing-mask] callers pad")
+    )
+    (result,) = as_sarif(lint(path), "0")["runs"][0]["results"]
+    assert result["suppressions"] == [{"kind": "inSource", "justification": "callers pad"}]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nowhere.py", "there is no file nowhere.py"),
+        ("no_such_module_at_all:kernel", "there is no module no_such_module_at_all"),
+        ("{folder}/copies.py:other", "defines no other"),
+        ("{folder}/broken.py", "broken.py, line 1 does not parse"),
+        ("{folder}/binary.py", "cannot be read"),
+    ],
+)
+def test_a_target_that_is_not_there_or_does_not_parse_is_an_error_that_says_so(tmp_path, target, said):
+    written(tmp_path)
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe triton")
+    with pytest.raises(TargetError, match=said):
+        lint(target.format(folder=tmp_path))
+
+
+def found_where_kernels_are_interpreted(path: str) -> tuple[object, ...]:
+    """The rules of findings in a file and in a shipped kernel, and the error of a rule that there is not."""
+    try:
+        lint(path, rules=["spelling"])
+    except TargetError as error:
+        said = error.message
+    own = lint(kernels.load("softmax"), rules=["missing-mask", "no-tensor-core"])
+    return [one.rule for one in lint(path).findings], (own.findings, list(own.kernels)), said
+
+
+def test_kernels_are_read_where_triton_interprets_them_too(tmp_path, interpreted):
+    rules, (own, names), said = interpreted(found_where_kernels_are_interpreted, str(written(tmp_path)))
+    assert (rules, own, names) == (["missing-mask"], (), ["softmax_kernel"])
+    assert "no rule spelling" in said
+
+
+def test_a_kernel_whose_module_asks_for_the_interpreter_is_read_from_its_file(tmp_path, monkeypatch):
+    path = written(tmp_path)
+    path.write_text("import os\nos.environ['TRITON_INTERPRET'] = '1'\n" + path.read_text())
+    monkeypatch.setenv("TRITON_INTERPRET", "0")  # is put back after the module has set it
+    monkeypatch.syspath_prepend(str(tmp_path))
+    kernel = importlib.import_module("copies").copy
+    assert type(kernel).__name__ == "InterpretedFunction"
+    assert [(one.rule, one.line) for one in lint(kernel).findings] == [("missing-mask", 12)]
+
+
+def test_an_unknown_rule_is_an_error_that_lists_the_known_ones(tmp_path):
+    with pytest.raises(TargetError, match=r"no rule spelling.*missing-mask"):
+        lint(written(tmp_path), rules=["spelling"])
+
+
+def test_an_object_is_linted_as_its_file_is():
+    assert lint("triton_ops.kernels.softmax.kernel").findings == ()
+    with pytest.raises(TargetError, match="no Triton kernel"):
+        lint(42)
+
+
+def test_a_kernel_that_does_not_compile_is_undecided_and_says_what_the_compiler_said(tmp_path):
+    path = tmp_path / "fails.py"
+    path.write_text(
+        KERNEL.format(comment="", rest="").replace("tl.store(y + at, v)", "tl.store(y + at, tl.nothing(v))")
+    )
+    report = lint(path)
+    assert not report.findings
+    assert any("refuses it" in one.why for one in report.undecided)
+
+
+def test_the_fixture_passes_without_findings_and_fails_with_each_of_them_in_words(tmp_path, lint_kernels):
+    path = written(tmp_path)
+    with pytest.raises(pytest.fail.Exception, match=r"copies.py:10: missing-mask in copy"):
+        lint_kernels(path)
+    assert lint_kernels(path, rules=["wrong-mask"]).kernels == {"copy": str(path)}
+
+
+HELPER = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(left, right, total):
+    left, right = tl.trans(left.to(tl.float32)), right.to(tl.float32)
+    return tl.dot(left, right, total, input_precision="tf32")
+"""
+
+
+def test_a_conflict_of_banks_is_told_in_the_file_of_the_helper_that_has_it(tmp_path):
+    bad = (FOLDER / "banks.py").read_text()
+    lines = bad[bad.index("@triton.jit\ndef gram_bad") : bad.index("@triton.jit\ndef gram_good")].splitlines()
+    (first,) = (at for at, line in enumerate(lines) if "tl.trans" in line)
+    lines[first : first + 2] = ["        total = product(left, right, total)"]
+    path = tmp_path / "grams.py"
+    path.write_text("\n".join(["import triton, triton.language as tl", "from pairs import product", *lines]))
+    (tmp_path / "pairs.py").write_text(HELPER)
+    (one,) = lint(path, rules=["bank-conflict"]).findings
+    assert (one.file, one.line, one.kernel) == (str(tmp_path / "pairs.py"), 8, "gram_bad")
+    assert "16 bits" in one.fix
+
+
+def test_the_same_kernel_spills_on_one_gpu_and_not_on_another():
+    large = FOLDER / "products.py"
+    found = lint(f"{large}:large_tile_bad", rules=["register-spill"], gpu="NVIDIA B200")
+    assert not found.findings  # its products are added up in tensor memory
+    with pytest.raises(DeviceError, match="not known"):
+        lint(large, gpu="NVIDIA Z9000")
+
+
+def test_an_operation_is_read_as_it_launches_its_kernel_with_every_way_through_it():
+    (reading,), _, _ = readings_of(kernels.load("matmul"))
+    assert {one.constants["LOADS"] for one in reading.given} == {"pointers", "device", "host"}
+    assert {one.constants["ALGORITHM"] for one in reading.given} >= {"tiles", "persistent", "split_k"}
+    assert reading.given[0].types["a"] == "*bf16"
+    assert "stride_ak" in reading.given[0].ones
+    assert any(one.types["a_tiles"].startswith("tensordesc") for one in reading.given)
+    report = lint(kernels.load("matmul"))
+    assert not report.findings
+    assert {one.rule for one in report.undecided} <= {"missing-mask", "stride-order"}

@@ -1,0 +1,65 @@
+"""What the lint sees when Triton's interpreter runs kernels in a process of its own."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cpu.lint import watched_kernels
+from triton_ops import kernels
+from triton_ops.cli.app import main
+from triton_ops.lint import lint
+from triton_ops.lint.run.child import odd_problem
+from triton_ops.lint.run.record import CONFLICT
+from triton_ops.lint.run.trial import run_watched
+
+pytestmark = pytest.mark.triton
+SOURCE = Path(watched_kernels.__file__)
+
+
+def test_a_run_shows_each_planted_fault_in_its_line_and_nothing_else():
+    record = run_watched(watched_kernels.together)
+    assert record.whole == ""
+    lines = enumerate(SOURCE.read_text().splitlines(), start=1)
+    marked = [(at, found[1]) for at, text in lines if (found := re.search(r"# shows: ([\w, ]+)", text))]
+    planted = sorted((at, kind.strip()) for at, kinds in marked for kind in kinds.split(","))
+    assert sorted((one.line, one.kind) for one in record.seen) == planted
+    assert {one.file for one in record.seen} == {str(SOURCE)}
+    said = {one.kind: one.evidence for one in record.seen if one.kernel in ("gather_bad", "fill_rows_bad")}
+    assert "outside of table" in record.seen[0].evidence
+    assert "of the 185 elements" in said["unwritten"]
+    assert "may wait for each other" in record.why_open(CONFLICT, "take_turns")
+    assert record.why_open(CONFLICT, "gather_good") == ""
+    assert record.why_open(CONFLICT, "endless") == "the run does not launch it"
+
+
+def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding(capsys):
+    code = main(["lint", f"{SOURCE}:half", "--run", "--rule", "never-written", "--rule", "outside-tensor", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    (one,) = found["findings"]
+    assert (code, one["rule"], one["kernel"], one["level"]) == (5, "never-written", "gather_good", "run")
+    assert one["evidence"] == ("run on half 131: 66 of the 131 elements of out are never written, the first at (65,)")
+    assert found["undecided"] == []
+
+
+def test_a_run_that_does_not_end_leaves_its_rules_undecided():
+    record = run_watched(watched_kernels.never_ends, limit_s=0.3)
+    assert record.seen == ()
+    limits = ("0.3 s of a CPU", "1.8 s of the clock")  # the second where other programs have the CPUs
+    assert record.whole in [f"the interpreter did not end within {limit}" for limit in limits]
+
+
+def test_a_kernel_whose_arguments_are_not_known_is_not_run():
+    report = lint(watched_kernels.gather_bad, rules=["outside-tensor"], run=True)
+    assert [one.why for one in report.undecided] == [
+        "its arguments are not known: to run it, name an Operation, or a function without parameters"
+    ]
+    assert lint(watched_kernels.gather_bad, rules=["outside-tensor"]).undecided == ()
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_shipped_operations_have_a_small_problem_with_odd_extents(name):
+    found = kernels.load(name)
+    problem = odd_problem(getattr(found, "operation", found))
+    assert sum(spec.numel for spec in problem.specs.values()) < 200_000

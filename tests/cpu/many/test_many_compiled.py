@@ -1,0 +1,146 @@
+"""Problems of a Triton kernel as one run, really compiled for a GPU that is not here; only the launches are planned."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("triton")
+
+from benchmarks.robustness.planted import product
+
+from tests.beside import Beside
+from tests.planted_station import Planned
+from triton_ops import TuneProblem, release_processes, tune, tune_many
+from triton_ops.compilation import OtherHosts, SharedCpus, pool
+from triton_ops.compilation.fork_server import ForkServer
+from triton_ops.device import probing as chosen
+from triton_ops.device import spec_named
+from triton_ops.evaluation import StationFacts
+from triton_ops.many import Options, jobs_of, run_jobs
+from triton_ops.many.executor import LocalExecutor
+from triton_ops.records import read_run
+from triton_ops.request import effort_of, request
+from triton_ops.tuner import stations as stations_of_a_tune
+
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_fork_server")]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU that compiles, and whose times are planned; gives the stations, in the order in which they were opened."""
+    stations = []
+
+    def begun(assignment, *_, **__):
+        def opened():
+            stations.append(Planned(assignment))
+            return stations[-1]
+
+        return opened
+
+    monkeypatch.setattr(request, "probe", lambda _: spec_named("NVIDIA H200"))
+    monkeypatch.setattr(request, "gpu_missing", lambda: "")
+    monkeypatch.setattr(stations_of_a_tune, "begin_station", begun)
+    yield stations
+    release_processes()
+
+
+def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_server(gpu, tmp_path, monkeypatch):
+    servers, compiled, ahead = [], pool.CompilePool._compiled, threading.Event()
+
+    def counted(*needs):
+        servers.append(ForkServer(*needs))
+        return servers[-1]
+
+    def noted(self, config):
+        found = compiled(self, config)
+        if not self.first:
+            ahead.set()
+        return found
+
+    def waits(self, config, best):
+        if self is gpu[0]:
+            assert ahead.wait(60), "nothing of the next problem was compiled while the first is measured"
+        return attempt(self, config, best)
+
+    attempt = Planned.attempt
+    monkeypatch.setattr(pool, "ForkServer", counted)
+    monkeypatch.setattr(pool.CompilePool, "_compiled", noted)
+    monkeypatch.setattr(Planned, "attempt", waits)
+    problems = [TuneProblem(target=product, shape=(n,)) for n in (64, 128, 64)]
+    found = tune_many(problems, cache_dir=tmp_path, isolate=False, told=lambda _: None)
+    assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
+    assert found.outcomes[0].result is found.outcomes[2].result, "the same problem is measured once"
+    assert len(servers) == 1
+    assert all(one.closed_s <= other.opened_s for one, other in pairwise(gpu)), "one at a time has the device"
+    logs = [read_run(path) for path in sorted(tmp_path.glob("runs/*/*.jsonl"))]
+    assert [log.end is not None and log.end.record is not None for log in logs] == [True, True]
+    assert [len(log.trials) for log in logs] == [4, 4]
+    again = tune_many(problems, cache_dir=tmp_path, isolate=False, told=lambda _: None)
+    assert again.totals == {"known": 3}
+    assert len(gpu) == 2, "nothing was measured again"
+    assert servers[0].alive
+    release_processes()
+    assert not servers[0].alive
+
+
+def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, monkeypatch):
+    options = Options(plan=effort_of("quick"), cache_dir=tmp_path, isolate=False, devices=("cuda:0", "cuda:1"))
+    attempt, both = Planned.attempt, threading.Event()
+
+    def waits(self, config, best):
+        if len({station.assignment.device_name for station in gpu}) == 2:
+            both.set()
+        assert both.wait(60), "one device waited for the other"
+        return attempt(self, config, best)
+
+    monkeypatch.setattr(Planned, "attempt", waits)
+    jobs = jobs_of([TuneProblem(target=product, shape=(n,)) for n in (64, 128, 192)], options)
+    found = run_jobs(
+        jobs, options, told=lambda _: None,
+        executors_of=lambda cpus, view: {name: LocalExecutor(cpus, name, view.listener) for name in options.devices},
+    )  # fmt: skip
+    assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
+    assert {each.device for each in found.outcomes} == {"cuda:0", "cuda:1"}
+
+
+def test_one_space_is_compiled_once_and_screened_by_the_stations_of_two_gpus(gpu, tmp_path, monkeypatch):
+    both = threading.Barrier(2, timeout=60)
+
+    def attempt(self, config, best):
+        self.facts = StationFacts(mode="planned", baseline=self.facts.baseline or config)
+        if len(self.tried) == 1:
+            both.wait()  # the second config of each
+        return tried(self, config, best)
+
+    tried = Planned.attempt
+    monkeypatch.setattr(Planned, "attempt", attempt)
+    monkeypatch.setattr(chosen, "gpus_here", lambda: (spec_named("NVIDIA H200"),) * 2)
+    monkeypatch.setattr(stations_of_a_tune, "process_started_early", lambda *_, **__: nullcontext())
+    found = tune(product, shape=(64,), gpus="all", cache_dir=tmp_path, search="exhaustive")
+    assert [trial.ok and trial.compile_s is not None for trial in found.trials] == [True] * 4
+    assert {each.assignment.device_name for each in gpu} == {"cuda:0", "cuda:1"}
+    assert sum(len(each.tried) for each in gpu) == 5  # the default on both
+    assert dict(found.best_config) == min((dict(t.config) for t in found.trials), key=lambda c: c["BM"] * c["BN"])
+    assert any("the finalists raced on cuda:0" in note for note in found.notes)
+    assert tune(product, shape=(64,), device="cuda", cache_dir=tmp_path).from_cache
+
+
+def test_what_other_hosts_have_compiled_is_tried_as_what_is_compiled_here_and_counted(gpu, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    beside = Beside()
+    beside.goes_first(monkeypatch)
+
+    options = Options(plan=effort_of("quick"), cache_dir=tmp_path / "records", isolate=False)
+    cpus = SharedCpus(1, elsewhere=OtherHosts([beside.handle]))
+    found = run_jobs(
+        jobs_of([TuneProblem(target=product, shape=(64,))], options), options, told=lambda _: None,
+        executors_of=lambda _, view: {"cuda:0": LocalExecutor(cpus, "cuda:0", view.listener)},
+    )  # fmt: skip
+    beside.end()
+    (outcome,) = found.outcomes
+    assert len([trial for trial in outcome.result.trials if trial.ok]) == 4, outcome.error
+    assert any("compiled by other hosts" in note for note in outcome.result.notes), outcome.result.notes

@@ -1,0 +1,290 @@
+"""Lockfiles that are being written when they are read, and by several writers at once."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import triton_ops
+from tests.cpu.records.test_lockfile import H200, entry, lock
+from triton_ops import operation
+from triton_ops.dispatch import ledger, sources
+from triton_ops.exceptions import LockfileError, UntunedError
+from triton_ops.records import (
+    Lockfile,
+    dumps,
+    editing,
+    lock_of,
+    merged,
+    read_lockfile,
+    share_lockfile,
+    shared_lockfiles,
+    write_lockfile,
+)
+from triton_ops.records.lockfile import state_of
+
+MOST_S = 30
+
+
+@operation(space={"step": [1, 2, 3]}, arguments=lambda n=8: {"n": n})
+def add_steps(n, step):
+    return step
+
+
+@pytest.fixture(autouse=True)
+def _own_sources(monkeypatch):
+    monkeypatch.setattr(sources._sources, "in_use", None)
+    monkeypatch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_shared", {})
+    ledger.forget_decisions()
+    yield
+    sources._sources.ladders.clear()
+    ledger.forget_decisions()
+
+
+@pytest.fixture
+def pinned(steady_clock):
+    """The text of a lockfile that pins another config than the default."""
+    triton_ops.tune(add_steps, device="cpu")
+    (made, _) = lock_of([triton_ops.recall(add_steps, device="cpu")])
+    (one,) = made.entries
+    return dumps(Lockfile(made.devices, (replace(one, config=triton_ops.Config(step=3)),)))
+
+
+def becomes(wanted, ask):
+    """Ask until the answer is the wanted one."""
+    until = time.monotonic() + MOST_S
+    while (answer := ask()) != wanted:
+        assert time.monotonic() < until, answer
+        time.sleep(0.01)
+
+
+def torn(path, text):
+    path.write_text(text[: len(text) // 2])
+
+
+@pytest.mark.parametrize("beginning", [torn, lambda path, text: None, lambda path, text: path.write_text("")])
+@pytest.mark.parametrize("name", ["TRITON_OPS_LOCKFILE", "TRITON_OPS_REPLAY"])
+def test_known_launches_take_a_lockfile_that_was_torn_or_missing_at_first_once_it_is_whole(
+    name, beginning, pinned, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "no records"))
+    monkeypatch.setenv(name, str(tmp_path / "lock.json"))
+    beginning(tmp_path / "lock.json", pinned)
+    assert [add_steps(n=8), add_steps(n=8)] == [1, 1]
+    assert f"{name} names is not used" in caplog.text
+    (tmp_path / "new").write_text(pinned)
+    (tmp_path / "new").replace(tmp_path / "lock.json")
+    becomes(3, lambda: add_steps(n=8))
+    assert f"{name} names is used now" in caplog.text
+
+
+def test_a_file_that_stays_refused_is_one_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "no records"))
+    monkeypatch.setenv("TRITON_OPS_LOCKFILE", str(tmp_path / "lock.json"))
+    (tmp_path / "lock.json").write_text("{")
+    for n in range(5):
+        add_steps(n=n)
+    assert caplog.text.count("names is not used") == 1
+
+
+def test_a_strict_replay_of_a_torn_lockfile_raises_says_why_and_goes_on_when_it_is_whole(pinned, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_REPLAY", str(tmp_path / "lock.json"))
+    torn(tmp_path / "lock.json", pinned)
+    with triton_ops.on_miss("error"):
+        with pytest.raises(UntunedError, match=r"lock\.json: it is no lockfile"):
+            add_steps(n=8)
+        (tmp_path / "lock.json").write_text(pinned)
+
+        def launched():
+            try:
+                return add_steps(n=8)
+            except UntunedError:
+                return None
+
+        becomes(3, launched)
+
+
+def test_a_forked_child_follows_a_torn_lockfile_by_itself(pinned, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_LOCKFILE", str(tmp_path / "lock.json"))
+    torn(tmp_path / "lock.json", pinned)
+    with triton_ops.on_miss("default"):
+        add_steps(n=7)
+    child = forked(lambda: becomes(3, lambda: add_steps(n=8)), begins=lambda: add_steps(n=8))
+    (tmp_path / "lock.json").write_text(pinned)
+    assert child() == 0
+
+
+def forked(work, begins):
+    """Forks a child that begins, and then works; gives what waits for its exit code, when it has begun."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # the thread that follows the lockfile is what this is about
+        pid = os.fork()
+    if not pid:
+        try:
+            begins()
+            os.write(writing, b"begun")
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.read(reading, 5) == b"begun"
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+    return lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_after_a_replay_within_it_a_torn_lockfile_is_still_followed(pinned, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_OPS_REPLAY", str(tmp_path / "lock.json"))
+    torn(tmp_path / "lock.json", pinned)
+    add_steps(n=8)
+    with triton_ops.replaying(Lockfile()):
+        assert add_steps(n=8) == 1
+        (tmp_path / "lock.json").write_text(pinned)
+        assert add_steps(n=8) == 1
+    becomes(3, lambda: add_steps(n=8))
+
+
+def test_a_lockfile_of_a_package_that_was_torn_is_read_when_it_is_whole(tmp_path, caplog):
+    path = tmp_path / "lock.json"
+    torn(path, dumps(lock(entry())))
+    share_lockfile(path)
+    assert [shared_lockfiles(), shared_lockfiles()] == [(), ()]
+    assert caplog.text.count("a package's lockfile is not used") == 1
+    write_lockfile(lock(entry()), path)
+    (found,) = shared_lockfiles()
+    assert found == lock(entry())
+    path.unlink()
+    assert shared_lockfiles() == (found,)
+
+
+# Rewrites the file in place without end, slowly enough that most readers meet a part.
+WRITER = """
+import sys, time
+path, text = sys.argv[1], open(sys.argv[2]).read()
+while True:
+    with open(path, "w") as file:
+        for at in range(0, len(text), len(text) // 4 + 1):
+            file.write(text[at : at + len(text) // 4 + 1])
+            file.flush()
+            time.sleep(0.002)
+    time.sleep(0.004)
+"""
+REMOVER = """
+import os, sys, time
+path, text = sys.argv[1], open(sys.argv[2]).read()
+while True:
+    os.unlink(path)
+    time.sleep(0.004)
+    open(path + "~", "w").write(text)
+    os.rename(path + "~", path)
+    time.sleep(0.004)
+"""
+
+
+@pytest.mark.parametrize("program", [WRITER, REMOVER])
+def test_a_lockfile_that_is_rewritten_again_and_again_is_read_whole(program, tmp_path):
+    whole, path = tmp_path / "whole.json", tmp_path / "lock.json"
+    for each in (whole, path):
+        write_lockfile(lock(entry(32), entry(64)), each)
+    with subprocess.Popen([sys.executable, "-S", "-c", program, path, whole]) as writer:
+        try:
+            begun = state_of(path)
+            becomes(True, lambda: state_of(path) != begun)
+            for _ in range(20):
+                time.sleep(0.003)
+                assert triton_ops.use_lockfile(path) == lock(entry(32), entry(64))
+        finally:
+            writer.kill()
+            triton_ops.use_lockfile(None)
+
+
+def test_a_missing_file_is_empty_only_where_that_is_asked_for(tmp_path):
+    assert read_lockfile(tmp_path / "none.json", or_empty=True) == Lockfile()
+    with pytest.raises(LockfileError, match="cannot be read"):
+        read_lockfile(tmp_path / "none.json")
+    (tmp_path / "torn.json").write_text("{")
+    with pytest.raises(LockfileError, match="is no lockfile"):
+        read_lockfile(tmp_path / "torn.json", or_empty=True)
+
+
+def test_a_pipe_is_read_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that it may be written, and keeps the text
+    (tmp_path / "pipe").write_text(dumps(lock(entry())))
+    assert read_lockfile(tmp_path / "pipe") == lock(entry())
+    os.close(reader)
+
+
+def test_threads_and_processes_that_edit_one_lockfile_lose_no_entry(tmp_path):
+    path = tmp_path / "lock.json"
+    program = (
+        f"import sys\nsys.path[:0] = {[*map(str, sys.path)]!r}\n"
+        "from tests.cpu.records.test_torn_lockfile import added\n"
+        "for turn in range(6):\n    added(sys.argv[1], int(sys.argv[2]), turn)\n"
+    )
+    others = [subprocess.Popen([sys.executable, "-c", program, path, str(who)]) for who in range(2)]
+    threads = [threading.Thread(target=lambda who=who: [added(path, who, turn) for turn in range(6)]) for who in (2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [process.wait() for process in others] == [0, 0]
+    assert len(read_lockfile(path).entries) == 24
+    assert [each.name for each in tmp_path.iterdir()] == ["lock.json"]
+
+
+def added(path, who, turn):
+    """Add an entry to the lockfile, whose folder others may write meanwhile."""
+    with editing(path):
+        before = read_lockfile(path, or_empty=True)
+        write_lockfile(merged([before, lock(entry(1000 * who + turn + 1))]), path)
+
+
+def test_a_link_to_a_lockfile_and_the_file_have_one_lock(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.json").symlink_to(tmp_path / "there" / "lock.json")
+    order = []
+    with editing(tmp_path / "link.json"):
+        other = threading.Thread(target=lambda: edited(tmp_path / "there" / "lock.json", order))
+        other.start()
+        other.join(0.2)
+        order.append("first")
+    other.join()
+    assert order == ["first", "second"]
+
+
+def edited(path, order):
+    with editing(path):
+        order.append("second")
+
+
+def test_where_the_folder_cannot_be_locked_editing_goes_on_with_a_warning(tmp_path, monkeypatch, caplog):
+    from triton_ops.base import locks
+
+    def refuses(_descriptor):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(locks, "_try", refuses)
+    with caplog.at_level(logging.WARNING), editing(tmp_path / "lock.json"):
+        write_lockfile(lock(entry()), tmp_path / "lock.json")
+    assert "going on without the lock" in caplog.text
+    assert read_lockfile(tmp_path / "lock.json") == lock(entry(), devices=(H200,))
+
+
+def test_a_folder_that_stands_where_a_locks_file_belongs_is_no_lock(tmp_path, caplog):
+    from triton_ops.base import locked
+
+    Path(tmp_path / ".lock").mkdir()
+    with locked(tmp_path) as held:
+        assert not held
+    assert "cannot be locked" in caplog.text
