@@ -52,8 +52,9 @@ def test_many_threads_that_take_turns_have_one_process_and_one_alone_at_a_time()
 
 def test_the_process_that_was_used_last_is_used_next_and_one_that_cannot_be_made_is_nobodys():
     at_hand, make = AtHand(), Made()
-    at_hand.have_one(make)
-    at_hand.have_one(make)
+    for _ in range(2):
+        at_hand.process(make)
+        at_hand.leave()
     assert len(make.made) == 1
     with ThreadPoolExecutor(1) as other:
         other.submit(at_hand.process, make).result()

@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.containers import mapped as mapped
     from triton_ops.backend.containers import tensors_in as tensors_in
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
-    from triton_ops.backend.disk_entries import Entry as Entry
-    from triton_ops.backend.disk_entries import disk_cache as disk_cache
-    from triton_ops.backend.disk_entries import entry_binary as entry_binary
-    from triton_ops.backend.disk_entries import has_entry as has_entry
-    from triton_ops.backend.disk_entries import read_entry as read_entry
-    from triton_ops.backend.disk_entries import remove_entry as remove_entry
-    from triton_ops.backend.disk_entries import write_entry as write_entry
     from triton_ops.backend.errors import CandidateError as CandidateError
     from triton_ops.backend.errors import candidate_error as candidate_error
     from triton_ops.backend.errors import one_line as one_line

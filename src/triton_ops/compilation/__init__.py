@@ -4,12 +4,8 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.compilation.compile_host import CompileHost as CompileHost
     from triton_ops.compilation.compiler import PackedKernel as PackedKernel
     from triton_ops.compilation.idle_server import drop_idle_servers as drop_idle_servers
-    from triton_ops.compilation.made import versions_here as versions_here
-    from triton_ops.compilation.other_hosts import OtherHost as OtherHost
-    from triton_ops.compilation.other_hosts import OtherHosts as OtherHosts
     from triton_ops.compilation.pipeline import LEGEND as LEGEND
     from triton_ops.compilation.pipeline import STAGES as STAGES
     from triton_ops.compilation.pipeline import Timeline as Timeline
@@ -19,7 +15,6 @@ if TYPE_CHECKING:
     from triton_ops.compilation.pool import CompilePool as CompilePool
     from triton_ops.compilation.pool import Compiles as Compiles
     from triton_ops.compilation.pool import SharedCpus as SharedCpus
-    from triton_ops.compilation.queue import CompileJob as CompileJob
     from triton_ops.compilation.queue import Queue as Queue
     from triton_ops.compilation.rules import PRODUCTS as PRODUCTS
     from triton_ops.compilation.rules import ROWS as ROWS

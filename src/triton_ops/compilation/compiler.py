@@ -24,8 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from triton_ops import settings
-from triton_ops.backend import AheadOfTime, Compilable, Packed, described, one_line, pack, rehearse, unpack, warm_up
+from triton_ops.backend import AheadOfTime, Compilable, Packed, described, pack, rehearse, unpack, warm_up
 from triton_ops.compilation.fork_server import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import Target, named_target
@@ -127,12 +126,10 @@ class Start:
         packed: The kernel, its arguments and its target.
         surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the process imports its own
             modules before it takes them over.
-        disk_cache: The folder of Triton's disk cache; None keeps that of the fork server.
     """
 
     packed: PackedKernel
     surroundings: Surroundings
-    disk_cache: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,13 +138,6 @@ class LauncherRequest:
 
     All configs of a kernel have the same launcher; `config` is one that was compiled.
     """
-
-    config: Config
-
-
-@dataclass(frozen=True)
-class KeysRequest:
-    """The question for Triton's names of what its disk cache holds of a config that was compiled."""
 
     config: Config
 
@@ -229,8 +219,6 @@ def serve(connection: ChildsEnd) -> None:
     """
     start: Start = connection.receive()
     start.surroundings.take()
-    if start.disk_cache is not None:
-        settings.set_folder("TRITON_CACHE_DIR", start.disk_cache)
     try:
         ahead = start.packed.load()
     except TritonKernelError as error:
@@ -245,7 +233,7 @@ def serve(connection: ChildsEnd) -> None:
         connection.send(_answer(question, ahead))
 
 
-def _answer(question: Config | LauncherRequest | KeysRequest | WorkRequest, ahead: AheadOfTime) -> Any:
+def _answer(question: Config | LauncherRequest | WorkRequest, ahead: AheadOfTime) -> Any:
     if isinstance(question, WorkRequest):
         reader = importlib.import_module(_READER)  # takes NumPy along, which compiling does not need
         config = question.config.with_members(ahead.members)
@@ -254,11 +242,6 @@ def _answer(question: Config | LauncherRequest | KeysRequest | WorkRequest, ahea
         with contextlib.suppress(Exception):  # the process that launches meets the same error, and reports it
             ahead.build_launcher(question.config)
         return None
-    if isinstance(question, KeysRequest):
-        try:
-            return tuple(built.key for built in ahead.built(question.config))
-        except Exception as error:  # noqa: BLE001 - whoever asks has the config compiled, which reports it
-            return one_line(error)
     try:
         seen = examine(ahead, question)
         return replace(seen, launch=ahead.program_key(seen.config, seen.resources if seen.launchable else None))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from triton_ops.compilation.compiler import KeysRequest, LauncherRequest, Start, WorkRequest
+from triton_ops.compilation.compiler import LauncherRequest, Start, WorkRequest
 from triton_ops.compilation.fork_server import ForkServer, last_line
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import KernelWork
@@ -21,7 +21,6 @@ from triton_ops.values import Compiled
 _ANSWERS: dict[type, tuple[type, ...]] = {
     Start: (type(None), TargetError),
     LauncherRequest: (type(None),),
-    KeysRequest: (tuple, str),
     WorkRequest: (KernelWork, str),
 }  # to any other question, a config, what became of it
 _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
@@ -108,11 +107,6 @@ class AtHand:
                 own = make()
             self._own.process = own
         return own
-
-    def have_one(self, make: Callable[[], CompilingProcess]) -> None:
-        """Make a process if none waits, as `process` does."""
-        self.process(make)
-        self.leave()
 
     def leave(self) -> None:
         """This thread uses its process no more, if it has one."""

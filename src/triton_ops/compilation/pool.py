@@ -25,11 +25,9 @@ from typing import Any, Protocol
 from triton_ops.backend import AheadOfTime
 from triton_ops.base import usable_cpus
 from triton_ops.compilation import idle_server
-from triton_ops.compilation.compiler import KeysRequest, LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
+from triton_ops.compilation.compiler import LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
 from triton_ops.compilation.compiling_process import AtHand, CompilingProcess
-from triton_ops.compilation.elsewhere import Elsewhere, Waiting
 from triton_ops.compilation.fork_server import ForkServer
-from triton_ops.compilation.other_hosts import OtherHosts
 from triton_ops.compilation.queue import CompileJob, Queue
 from triton_ops.compilation.rules import Objection, foresee
 from triton_ops.exceptions import CacheError, TargetError
@@ -90,7 +88,6 @@ class SharedCpus:
         most: How many compilations run at a time.
         spared: How many of these are left to pools that are first.
         devices: How many devices measure at a time, each with a pool that is first.
-        elsewhere: Other hosts whose CPUs compile too; None has none.
 
     Attributes:
         share: The CPUs for each device.
@@ -98,8 +95,8 @@ class SharedCpus:
             server forks the processes of all pools, one after another, and would else be what the devices wait for.
     """
 
-    def __init__(self, most: int, spared: int = 0, devices: int = 1, *, elsewhere: OtherHosts | None = None) -> None:
-        self.most, self.elsewhere = max(1, most), elsewhere
+    def __init__(self, most: int, spared: int = 0, devices: int = 1) -> None:
+        self.most = max(1, most)
         self.share = max(1, self.most // max(1, devices))
         self.of_one = min(self.most, -(-2 * self.most // max(1, devices)))
         self._later = max(1, self.most - spared)
@@ -180,9 +177,7 @@ class CompilePool:
         timeout_s: Seconds for one config, after which its compiler is killed.
         launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
         reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
-        shared_cpus: The CPUs that this pool shares with others, on this host and elsewhere; None shares none.
-        packed: The kernel as another host has sent it; None packs it.
-        disk_cache: A folder in place of Triton's disk cache; None takes that one.
+        shared_cpus: The CPUs that this pool shares with others; None shares none.
 
     Attributes:
         workers: How many configs are compiled at a time.
@@ -206,19 +201,16 @@ class CompilePool:
         launches: bool = False,
         reuse: bool = False,
         shared_cpus: SharedCpus | None = None,
-        packed: PackedKernel | None = None,
-        disk_cache: str | None = None,
     ) -> None:
         if compiles_for:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
         self._ahead = ahead
         self._timeout_s = timeout_s
-        sent = packed or PackedKernel.of(ahead)
-        self._start = Start(packed=sent, surroundings=Surroundings.here(), disk_cache=disk_cache)
-        here = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
-        self._threads = Threads(here, thread_name_prefix="triton-ops compile")
-        share = here if shared_cpus is None else min(here, shared_cpus.share)
-        self._queue = Queue(max(1, share // _SPARE_PART), here)
+        self._start = Start(packed=PackedKernel.of(ahead), surroundings=Surroundings.here())
+        self.workers = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
+        self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")
+        share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
+        self._queue = Queue(max(1, share // _SPARE_PART))
         self._at_hand = AtHand()
         self._processes: set[CompilingProcess] = set()
         self._fork_server: ForkServer | None = None
@@ -229,10 +221,6 @@ class CompilePool:
         self._shared_cpus = shared_cpus
         self._ending: threading.Thread | None = None
         self.first, self.hurried = shared_cpus is None, self._queue.hurried
-        again = partial(self._threads.submit, self._work)
-        waiting = Waiting(sent, self._queue, timeout_s, disk_cache, again, self._keys)
-        self._elsewhere = Elsewhere(waiting, None if shared_cpus is None else shared_cpus.elsewhere)
-        self.workers = here + self._elsewhere.cpus
 
     def foresee(self, config: Config) -> Objection | None:
         """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
@@ -255,7 +243,6 @@ class CompilePool:
         if objection is None or (objection.deferred and anyway):
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
-            self._elsewhere.wake()
             return future
         done: Future[Compiled] = Future()
         done.set_result(Compiled(config, objection.status, objection.reason))
@@ -274,22 +261,6 @@ class CompilePool:
         """
         return self._threads.submit(self._read, WorkRequest(config, contents or {}))
 
-    def load(self) -> Future[object]:
-        """Have a process load the kernel; the future raises `TargetError` if none can."""
-        return self._threads.submit(self._at_hand.have_one, self._loaded)
-
-    def keys(self, config: Config) -> Future[tuple[str, ...] | None]:
-        """Triton's names of what its disk cache holds of a config, one for each launch; None if they cannot be told.
-
-        Cost: some milliseconds of a process, or a compilation if the disk cache has no such config.
-        """
-        return self._threads.submit(self._keys, config)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """How configs were compiled, in words, where that is not as usual."""
-        return self._elsewhere.notes
-
     def stop(self) -> None:
         """Kill all processes without waiting for their end.
 
@@ -297,7 +268,6 @@ class CompilePool:
         """
         self._queue.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._elsewhere.stop()
         with self._lock:
             self.closed = True
             for process in self._processes:
@@ -326,7 +296,6 @@ class CompilePool:
 
     def _end(self) -> None:
         self._threads.shutdown(wait=True)
-        self._elsewhere.close()
         while self._processes:
             self._processes.pop().close()
         server, self._fork_server = self._fork_server, None
@@ -385,10 +354,6 @@ class CompilePool:
         if isinstance(found, TimeoutError):
             return KernelWork(silent=f"reading its TTIR took over {_READ_S:g} s")
         return KernelWork(silent=found) if isinstance(found, str) else found
-
-    def _keys(self, config: Config) -> tuple[str, ...] | None:
-        found = self._told(KeysRequest(config), self._timeout_s)
-        return found if isinstance(found, tuple) else None
 
     def _told(self, question: Any, limit_s: float) -> Any:
         """The answer of a process; a `TimeoutError`, or why there is none."""
