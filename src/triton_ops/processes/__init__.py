@@ -5,7 +5,6 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.processes.awake_clock import AwakeClock as AwakeClock
-    from triton_ops.processes.bytecode import being_filled as being_filled
     from triton_ops.processes.channel import Channel as Channel
     from triton_ops.processes.channel import ChildsEnd as ChildsEnd
     from triton_ops.processes.channel import GarbledError as GarbledError
