@@ -39,6 +39,13 @@ _BESIDE = {"triton_ops.base.optional": "triton_ops._optional", "triton_ops.excep
 Shipped kernels refer to them, and their winners must outlive a changed hint, and a module that moves: each counts under
 a name that stays.
 """
+_FORMER_MODULES = {
+    "dtype_name": "triton_ops.tensors",
+    **dict.fromkeys(("matrix_descriptor", "_made", "_laid_out"), "triton_ops.backend.descriptors"),
+}
+"""The helpers of shipped kernels that lie outside of them, by name: each counts as of the module that it was in when
+the first winners were shipped, wherever it lies now.
+"""
 
 
 def label(value: Any) -> str:
@@ -46,8 +53,10 @@ def label(value: Any) -> str:
     name = getattr(value, "__qualname__", None)
     if not isinstance(name, str):
         value, name = type(value), type(value).__qualname__
-    module = getattr(value, "__module__", "")
-    return f"{_BESIDE.get(module, module)}.{name}"
+    module = str(getattr(value, "__module__", ""))
+    if module.startswith("triton_ops.") and not module.startswith("triton_ops.kernels."):
+        module = _FORMER_MODULES.get(name, _BESIDE.get(module, module))
+    return f"{module}.{name}"
 
 
 def is_users(module: str, path: str | None, home: str) -> bool:
