@@ -43,19 +43,19 @@ def disassembled(cubin: bytes) -> str | None:
 
     Cost: a third of a second for a matrix product.
     """
-    named = triton_program(_PROGRAM)
-    for path in [*([Path(named)] if named else []), *own_program(_PROGRAM)]:
+    override = triton_program(_PROGRAM)
+    for path in [*([Path(override)] if override else []), *own_program(_PROGRAM)]:
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(cubin)
             file.flush()
             try:
-                done = subprocess.run(
+                process = subprocess.run(
                     [str(path), "-c", file.name], capture_output=True, text=True, check=False, timeout=_LIMIT_S
                 )
             except (OSError, subprocess.TimeoutExpired):
                 continue
-        if done.returncode == 0:
-            return done.stdout
+        if process.returncode == 0:
+            return process.stdout
     return None
 
 
@@ -125,9 +125,9 @@ def assembler_in_use(arch: int = HOPPER) -> Assembler | None:
         return None
     path = str(tool.path)
     version = version_told(Path(path))
-    named = {settings.triton_program(name): "named by the environment" for name in ("ptxas", "ptxas-blackwell")}
-    named |= {settings.torchs_ptxas(): "named by torch's compiler, and in no record's key"}
-    origin = named.get(path, "Triton's own")
+    origins = {settings.triton_program(name): "named by the environment" for name in ("ptxas", "ptxas-blackwell")}
+    origins |= {settings.torchs_ptxas(): "named by torch's compiler, and in no record's key"}
+    origin = origins.get(path, "Triton's own")
     return None if version is None else Assembler(path, version, origin)
 
 
@@ -136,12 +136,12 @@ def installed_assemblers() -> list[Assembler]:
 
     Cost: some ms for each, to ask its version.
     """
-    found: dict[Path, Assembler] = {}
+    assemblers: dict[Path, Assembler] = {}
     for path, origin in _candidates():
         version = version_told(path)
         if version is not None:
-            found.setdefault(path.resolve(), Assembler(str(path), version, origin))
-    return sorted(found.values(), key=lambda one: one.numbers, reverse=True)
+            assemblers.setdefault(path.resolve(), Assembler(str(path), version, origin))
+    return sorted(assemblers.values(), key=lambda one: one.numbers, reverse=True)
 
 
 def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
@@ -158,45 +158,45 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
         SettingsError: There is none, or the program does not tell its version.
     """
     if path is None:
-        found = next(iter(installed_assemblers()), None)
-        if found is None:
+        assembler = next(iter(installed_assemblers()), None)
+        if assembler is None:
             raise SettingsError("no ptxas is installed beside Triton's", hint="pip install nvidia-cuda-nvcc")
     else:
         version = version_told(expanded(path))
         if version is None:
             raise SettingsError(f"{path} does not tell the version of a ptxas", hint="name the program itself")
-        found = Assembler(str(expanded(path).absolute()), version, "named by the caller")
-    settings.name_triton_programs(found.path)
-    return found
+        assembler = Assembler(str(expanded(path).absolute()), version, "named by the caller")
+    settings.name_triton_programs(assembler.path)
+    return assembler
 
 
-def suspicion(made: Sequence[Any]) -> str:
+def suspicion(kernels: Sequence[Any]) -> str:
     """The fault of the ptxas in use that compiled kernels may show, in words; empty if they do not.
 
     Args:
-        made: What Triton has compiled.
+        kernels: What Triton has compiled.
 
     Cost: reads the PTX; asks a program its version.
     """
-    texts = [compiled.asm.get("ptx") for compiled in made if _arch(compiled) == HOPPER]
+    texts = [kernel.asm.get("ptx") for kernel in kernels if _arch(kernel) == HOPPER]
     code = [text for text in texts if isinstance(text, str)]
-    shown = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
-    used = assembler_in_use() if shown else None
-    found = [fault for fault in shown if used is not None and used.numbers < fault.whole]
-    return _told(used, found) if used is not None and found else ""
+    suspects = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
+    assembler = assembler_in_use() if suspects else None
+    faults = [fault for fault in suspects if assembler is not None and assembler.numbers < fault.whole]
+    return _told(assembler, faults) if assembler is not None and faults else ""
 
 
-def _told(used: Assembler, faults: Sequence[_Fault]) -> str:
+def _told(assembler: Assembler, faults: Sequence[_Fault]) -> str:
     """What an assembler may have done and what to do about it, in words."""
     whole = ".".join(map(str, max(fault.whole for fault in faults)))
     return (
-        f"it may be the assembler's fault: ptxas {used.version} {' and '.join(fault.what for fault in faults)}, "
+        f"it may be the assembler's fault: ptxas {assembler.version} {' and '.join(fault.what for fault in faults)}, "
         f"as here; ptxas {whole} does not: triton_ops.use_ptxas(), or TRITON_PTXAS_PATH"
     )
 
 
-def _arch(compiled: Any) -> Any:
-    return getattr(getattr(compiled.metadata, "target", None), "arch", None)
+def _arch(kernel: Any) -> Any:
+    return getattr(getattr(kernel.metadata, "target", None), "arch", None)
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

@@ -104,8 +104,8 @@ class StagedKernel(ComposedKernel):
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        known = {*self.first.parameter_names, *self.options, _PROGRAMS}
-        strange = [name for name in self.second.parameter_names if name not in known]
+        names = {*self.first.parameter_names, *self.options, _PROGRAMS}
+        strange = [name for name in self.second.parameter_names if name not in names]
         if strange or any(self.scratch not in each.parameter_names for each in (self.first, self.second)):
             raise KernelTypeError(
                 f"{self.second.name} cannot follow {self.first.name}: no value for "
@@ -181,9 +181,9 @@ class StagedKernel(ComposedKernel):
         if self.interpreted:
             return self.executable(config)
         start = time.perf_counter()
-        made = loaded(lambda: self.lowered(config, arguments))
+        kernels = loaded(lambda: self.lowered(config, arguments))
         took_s = time.perf_counter() - start
-        return replace(self.executable(config), resources=resources_of(made), compile_s=took_s, **traits_of(made))
+        return replace(self.executable(config), resources=resources_of(kernels), compile_s=took_s, **traits_of(kernels))
 
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind.
@@ -191,13 +191,13 @@ class StagedKernel(ComposedKernel):
         The scratch is made when arguments are bound, and is theirs for all launches.
         """
 
-        def bind(given: Arguments) -> Callable[[], Any]:
-            if not self._is_staged(config, given):
-                return self.first.executable(config).bind(given)
-            meta = self._meta(config, given)
+        def bind(arguments: Arguments) -> Callable[[], Any]:
+            if not self._is_staged(config, arguments):
+                return self.first.executable(config).bind(arguments)
+            meta = self._meta(config, arguments)
             programs = math.prod(self.first.grid(meta))
             scratch = self._memory(meta[self.outputs[0]].device, self.elements(meta, programs))
-            first, second, own = self._parts(config, given, scratch, programs)
+            first, second, own = self._parts(config, arguments, scratch, programs)
             launches = [self.first.executable(config).bind(first), self.second.executable(own).bind(second)]
 
             def launched() -> None:
@@ -208,31 +208,31 @@ class StagedKernel(ComposedKernel):
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """Names all that a launch of a compiled config is; None for two launches, of which none is known alone."""
-        return None if self._is_staged(config, arguments) else self.first.program_key(config, arguments, made)
+        return None if self._is_staged(config, arguments) else self.first.program_key(config, arguments, resources)
 
-    def _meta(self, config: Config, given: Arguments) -> dict[str, Any]:
+    def _meta(self, config: Config, arguments: Arguments) -> dict[str, Any]:
         """Arguments and config by name, with the defaults of the first kernel's parameters, as grids are given them."""
-        return {**self.first.defaults, **self.first.by_name(given), **config}
+        return {**self.first.defaults, **self.first.by_name(arguments), **config}
 
-    def _is_staged(self, config: Config, given: Arguments) -> bool:
-        return self.when(self._meta(config, given))
+    def _is_staged(self, config: Config, arguments: Arguments) -> bool:
+        return self.when(self._meta(config, arguments))
 
     def _memory(self, device: Any, elements: int) -> Any:
         torch = require("torch", "memory between two launches")
         return torch.empty(elements, dtype=torch.float32, device=device)
 
     def _parts(
-        self, config: Config, given: Arguments, scratch: Any, programs: int
+        self, config: Config, arguments: Arguments, scratch: Any, programs: int
     ) -> tuple[Arguments, Arguments, Config]:
         """What both launches are given: the arguments of the first, those of the second, and its own config."""
-        taken = set(self.second.parameter_names)
-        meta = {**self._meta(config, given), self.scratch: scratch, _PROGRAMS: programs}
-        own = {name: meta[name] for name in config if name in taken} | dict(self.options)
+        parameters = set(self.second.parameter_names)
+        meta = {**self._meta(config, arguments), self.scratch: scratch, _PROGRAMS: programs}
+        own = {name: meta[name] for name in config if name in parameters} | dict(self.options)
         second = {name: meta[name] for name in self.second.parameter_names if name not in own}
         return (
-            Arguments(given.positional, {**given.keyword, self.scratch: scratch}),
+            Arguments(arguments.positional, {**arguments.keyword, self.scratch: scratch}),
             Arguments(keyword=second),
             Config(own),
         )
@@ -316,25 +316,25 @@ class FormsKernel(ComposedKernel):
             KernelTypeError, ConfigCollisionError, ShapeMismatchError, DeviceError: As `TritonKernel.check`.
         """
         names = list(tunables)
-        known = {*self.others, *LAUNCH_OPTIONS, *(each for form in self.forms.values() for each in _names(form))}
+        known_names = {*self.others, *LAUNCH_OPTIONS, *(each for form in self.forms.values() for each in _names(form))}
         if self.tunable not in names and self.default is None:
             raise UnknownTunableError(
                 f"{self.name} has several forms, and the space has no {self.tunable} to choose one",
                 hint=f"add {self.tunable}, one of {', '.join(self.forms)}",
             )
-        if strange := [name for name in names if name not in known and name != self.tunable]:
+        if strange := [name for name in names if name not in known_names and name != self.tunable]:
             raise UnknownTunableError(
                 f"no form of {self.name} has a parameter {', '.join(strange)}", hint="correct the tunable's name"
             )
         if self.tunable not in names:
-            looked_at = [self.forms[str(self.default)]]
+            forms = [self.forms[str(self.default)]]
         elif isinstance(tunables, Mapping) and str(tunables[self.tunable]) in self.forms:
-            looked_at = [self.forms[str(tunables[self.tunable])]]
+            forms = [self.forms[str(tunables[self.tunable])]]
         else:
-            looked_at = list(self.forms.values())
-        for form in looked_at:
-            taken = _taken(form, names)
-            own = {name: tunables[name] for name in taken} if isinstance(tunables, Mapping) else taken
+            forms = list(self.forms.values())
+        for form in forms:
+            own_names = _taken(form, names)
+            own = {name: tunables[name] for name in own_names} if isinstance(tunables, Mapping) else own_names
             form.check(own, _given(form, self._named(arguments)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
@@ -371,10 +371,10 @@ class FormsKernel(ComposedKernel):
         form, own = self._form(config)
         return self._whole(config, form, form.executable(own))
 
-    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """Names all that a launch of a compiled config is; None where its form cannot tell."""
         form, own = self._form(config)
-        return form.program_key(own, _given(form, self._named(arguments)), made)
+        return form.program_key(own, _given(form, self._named(arguments)), resources)
 
     def _form(self, config: Config) -> tuple[Form, Config]:
         """The form that a config names, and the part of the config that it takes."""
@@ -387,28 +387,28 @@ class FormsKernel(ComposedKernel):
             raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
         return form, _part(_names(form), config)
 
-    def _named(self, given: Arguments) -> dict[str, Any]:
-        return dict(by_name(self, given).keyword)
+    def _named(self, arguments: Arguments) -> dict[str, Any]:
+        return dict(by_name(self, arguments).keyword)
 
-    def _whole(self, config: Config, form: Form, found: Executable) -> Executable:
+    def _whole(self, config: Config, form: Form, executable: Executable) -> Executable:
         """A form's executable, which is given all arguments, under the whole config."""
 
-        def bind(given: Arguments) -> Callable[[], Any]:
-            return found.bind(_given(form, self._named(given)))
+        def bind(arguments: Arguments) -> Callable[[], Any]:
+            return executable.bind(_given(form, self._named(arguments)))
 
-        return replace(found, config=config, bind=bind)
+        return replace(executable, config=config, bind=bind)
 
 
 def _taken(form: Form, names: Iterable[str]) -> list[str]:
     """Those tunables that a form takes, as a parameter or as a launch option."""
-    known = _names(form)
-    return [name for name in names if name in known or name in LAUNCH_OPTIONS]
+    parameters = _names(form)
+    return [name for name in names if name in parameters or name in LAUNCH_OPTIONS]
 
 
-def _given(form: Form, named: Mapping[str, Any]) -> Arguments:
+def _given(form: Form, values: Mapping[str, Any]) -> Arguments:
     """Those arguments that a form has parameters for."""
-    known = _names(form)
-    return Arguments(keyword={name: value for name, value in named.items() if name in known})
+    parameters = _names(form)
+    return Arguments(keyword={name: value for name, value in values.items() if name in parameters})
 
 
 def _names(form: Form) -> frozenset[str]:
@@ -423,5 +423,5 @@ def _as_set(names: tuple[str, ...]) -> frozenset[str]:
 @lru_cache(maxsize=1024)
 def _part(parameters: frozenset[str], config: Config) -> Config:
     """The part of a config that a form with these parameters takes; kept, since every call of a kernel asks for it."""
-    known = parameters | LAUNCH_OPTIONS
-    return Config({name: value for name, value in config.items() if name in known})
+    names = parameters | LAUNCH_OPTIONS
+    return Config({name: value for name, value in config.items() if name in names})

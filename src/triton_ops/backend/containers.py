@@ -61,8 +61,8 @@ def mapped(value: Any, change: Callable[[Any], Any], leaf: Callable[[Any], bool]
 
 def _with_base(descriptor: Any, base: Any) -> Any:
     """A descriptor of its own over `base`: hooks change descriptors, and one must not see what another has changed."""
-    made = copy.copy(descriptor)
-    made.base = base
+    duplicate = copy.copy(descriptor)
+    duplicate.base = base
     for name in _DESCRIPTOR_PARTS[1:]:
-        setattr(made, name, list(getattr(descriptor, name)))
-    return made
+        setattr(duplicate, name, list(getattr(descriptor, name)))
+    return duplicate

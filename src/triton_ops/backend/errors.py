@@ -81,14 +81,14 @@ def trace_of(error: BaseException) -> str:
     """
     if isinstance(error, CandidateError) and error.__cause__ is not None:
         error = error.__cause__
-    found = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = found
+    trace = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = trace
     frames = 0
     while part is not None:
         part.stack = traceback.StackSummary.from_list(_from_the_callable_on(list(part.stack)))
         frames += len(part.stack)
         part = part.__cause__ or part.__context__
-    return "".join(found.format())[-_LONGEST_TRACE:] if frames else ""
+    return "".join(trace.format())[-_LONGEST_TRACE:] if frames else ""
 
 
 def _from_the_callable_on(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:

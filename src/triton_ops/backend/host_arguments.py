@@ -69,28 +69,28 @@ def copies_of(arrays: Iterable[Any]) -> dict[int, Any]:
 
     Subclasses of `ndarray` and arrays of objects are copied one by one, as they copy themselves.
     """
-    plain, found = [], {}
+    plain, copies = [], {}
     for array in arrays:
         if type(array).__name__ == "ndarray" and not array.dtype.hasobject:
             plain.append(array)
         else:
-            found[id(array)] = copy.deepcopy(array)
+            copies[id(array)] = copy.deepcopy(array)
     for block in _blocks(plain):
-        found.update(_copied_block(block))
-    return found
+        copies.update(_copied_block(block))
+    return copies
 
 
 def _blocks(arrays: Iterable[Any]) -> list[list[Any]]:
     """The arrays in groups whose memory overlaps."""
-    found: list[list[Any]] = []
+    blocks: list[list[Any]] = []
     end = -1
     for array in sorted(arrays, key=_bounds):
         low, high = _bounds(array)
-        if low >= end or not found:
-            found.append([])
-        found[-1].append(array)
+        if low >= end or not blocks:
+            blocks.append([])
+        blocks[-1].append(array)
         end = max(end, high)
-    return found
+    return blocks
 
 
 def _bounds(array: Any) -> tuple[int, int]:
@@ -108,14 +108,14 @@ def _copied_block(arrays: Sequence[Any]) -> dict[int, Any]:
     low, high = min(_bounds(array)[0] for array in arrays), max(_bounds(array)[1] for array in arrays)
     room = numpy.zeros(high - low + _ALIGNMENT_BYTES, dtype=numpy.uint8)
     pad = (low - _bounds(room)[0]) % _ALIGNMENT_BYTES
-    found = {}
+    copies = {}
     for array in arrays:
         offset = pad + array.__array_interface__["data"][0] - low
-        made = numpy.ndarray(array.shape, array.dtype, room, offset, array.strides)
-        made[...] = array
-        made.flags.writeable = array.flags.writeable
-        found[id(array)] = made
-    return found
+        duplicate = numpy.ndarray(array.shape, array.dtype, room, offset, array.strides)
+        duplicate[...] = array
+        duplicate.flags.writeable = array.flags.writeable
+        copies[id(array)] = duplicate
+    return copies
 
 
 @dataclass(frozen=True)

@@ -93,13 +93,13 @@ def _like(torch: Any, _name: str, tensor: Any, args: Sequence[Any], kwargs: dict
 
 
 def _reduced(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    given = dict(zip(("dim", "keepdim"), args, strict=False))
-    if len(args) > len(given) or given.keys() & kwargs.keys():
+    options = dict(zip(("dim", "keepdim"), args, strict=False))
+    if len(args) > len(options) or options.keys() & kwargs.keys():
         return NotImplemented
-    given |= kwargs
-    axis, keep, dtype = given.pop("dim", None), given.pop("keepdim", False), given.pop("dtype", None)
-    named = dtype is not None and name != "sum"
-    if given or named or type(axis) is not int or type(keep) is not bool or not -tensor.ndim <= axis < tensor.ndim:
+    options |= kwargs
+    axis, keep, dtype = options.pop("dim", None), options.pop("keepdim", False), options.pop("dtype", None)
+    is_typed = dtype is not None and name != "sum"
+    if options or is_typed or type(axis) is not int or type(keep) is not bool or not -tensor.ndim <= axis < tensor.ndim:
         return NotImplemented
     at, extents = axis % tensor.ndim, list(tensor.shape)
     if name == "amax" and extents[at] == 0:
@@ -133,15 +133,15 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
         TargetError: The function itself cannot be run without computing, with its error.
         Exception: Whatever Triton raises while it compiles.
     """
-    made: list[Any] = []
+    kernels: list[Any] = []
 
     def compiled(run: Take, *args: Any, **kwargs: Any) -> Any:
         try:
             settled(args[0])
-            made.append(run(*args, **{**kwargs, "warmup": True}))
+            kernels.append(run(*args, **{**kwargs, "warmup": True}))
         except Exception as error:
             raise NotCompiledError(error) from error
-        return made[-1]
+        return kernels[-1]
 
     with launches_taken(compiled), _on_meta(), _device_facts():
         try:
@@ -153,7 +153,7 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
                 f"it cannot be run without computing: {one_line(error)}",
                 hint="take sizes from shapes, and pass what must be read from a tensor as an argument",
             ) from error
-    return [one.result() if hasattr(one, "result") else one for one in made]
+    return [one.result() if hasattr(one, "result") else one for one in kernels]
 
 
 @contextlib.contextmanager
@@ -370,12 +370,12 @@ class LauncherKernel:
             Exception: Whatever Triton raises.
         """
         call = functools.partial(self.launch, **config)
-        made = dry_run(call, described(arguments))
-        if not made:
+        kernels = dry_run(call, described(arguments))
+        if not kernels:
             raise self._nothing_launched()
-        return made
+        return kernels
 
-    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> None:  # noqa: ARG002
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> None:  # noqa: ARG002
         """None: what the function does beside its launches is not known."""
         return
 
@@ -390,42 +390,44 @@ class LauncherKernel:
             CacheError: The compiler cannot write its files, as on a full disk.
         """
         if self.interpreted:
-            return self._executable(config, known=True)
+            return self._executable(config, launches=True)
         start = time.perf_counter()
         try:
-            made = self.lowered(config, arguments)
+            kernels = self.lowered(config, arguments)
         except TargetError as error:
             _log.warning("%s is compiled when it is launched: %s", self.name, error.message)
-            return self._executable(config, known=False)
+            return self._executable(config, launches=False)
         except Exception as error:
             raise compile_error(error) from error
-        loaded(lambda: made)
+        loaded(lambda: kernels)
         took_s = time.perf_counter() - start
-        traits = {**traits_of(made), "atomics": None}  # torch may use some too
-        return replace(self._executable(config, known=True), resources=resources_of(made), compile_s=took_s, **traits)
+        traits = {**traits_of(kernels), "atomics": None}  # torch may use some too
+        return replace(
+            self._executable(config, launches=True), resources=resources_of(kernels), compile_s=took_s, **traits
+        )
 
-    def _executable(self, config: Config, known: bool) -> Executable:
+    def _executable(self, config: Config, launches: bool) -> Executable:
         """The config; where it is not known that it launches a kernel, its first call looks."""
 
-        def bind(given: Arguments) -> Callable[[], Any]:
-            call = functools.partial(self.launch, *given.positional, **{**given.keyword, **config})
-            return with_scratch(call if known else functools.partial(self._watched, call))
+        def bind(arguments: Arguments) -> Callable[[], Any]:
+            call = functools.partial(self.launch, *arguments.positional, **{**arguments.keyword, **config})
+            return with_scratch(call if launches else functools.partial(self._watched, call))
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
     def _watched(self, call: Callable[[], Any]) -> Any:
-        launched = 0
+        launches = 0
 
         def counted(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            nonlocal launched
-            launched += 1
+            nonlocal launches
+            launches += 1
             return run(*args, **kwargs)
 
         with launches_taken(counted):
-            found = call()
-        if not launched:
+            output = call()
+        if not launches:
             raise self._nothing_launched()
-        return found
+        return output
 
     def _nothing_launched(self) -> CandidateError:
         return CandidateError(
@@ -463,15 +465,15 @@ def _names_in(code: CodeType) -> set[str]:
 def _referred(function: Callable[..., Any]) -> Iterator[Any]:
     """A function of the user's, and what it and its helpers refer to, each once; kernels are not looked into."""
     home = _home(function)
-    seen: set[int] = set()
-    left: deque[Any] = deque([unwrap(function)])
-    while left:
-        value = left.popleft()
+    ids: set[int] = set()
+    queue: deque[Any] = deque([unwrap(function)])
+    while queue:
+        value = queue.popleft()
         if isinstance(value, functools.partial):
             value = unwrap(value.func)
-        if id(value) in seen:
+        if id(value) in ids:
             continue
-        seen.add(id(value))
+        ids.add(id(value))
         yield value
         if _is_own(value, home):
-            left.extend(found.value for found in used_values(value, lambda module: is_users(module, None, home)))
+            queue.extend(use.value for use in used_values(value, lambda module: is_users(module, None, home)))

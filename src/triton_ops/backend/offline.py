@@ -58,8 +58,8 @@ def rehearse(target: Target) -> None:
         sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
     try:
         nothing = TritonKernel(triton.jit(_nothing), lambda _: (1,))
-        given = Arguments((StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64),))
-        AheadOfTime(nothing, given, target).lowered(Config())
+        arguments = Arguments((StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64),))
+        AheadOfTime(nothing, arguments, target).lowered(Config())
     finally:
         if absent:
             del sys.modules["torch"]
@@ -165,8 +165,8 @@ class AheadOfTime:
 
     def build(self, config: Config) -> Built:
         """As `built`, of a kernel that is launched once."""
-        (found,) = self.built(config)
-        return found
+        (result,) = self.built(config)
+        return result
 
     def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
         """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
@@ -183,9 +183,9 @@ class AheadOfTime:
             Exception: Whatever Triton raises, and what `judge` raises.
         """
         with pretending(self.target), _judged(self.target, judge):
-            made = self._lowered(config)
+            kernels = self._lowered(config)
         binary, assembly = ("cubin", "ptx") if self.target.kind == "cuda" else ("hsaco", "amdgcn")
-        return tuple(Built(one.asm[binary], one.asm[assembly], one.metadata._asdict(), one.hash) for one in made)
+        return tuple(Built(one.asm[binary], one.asm[assembly], one.metadata._asdict(), one.hash) for one in kernels)
 
     def lowered(self, config: Config) -> tuple[int, str]:
         """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
@@ -221,14 +221,14 @@ class AheadOfTime:
         if vendor is None:
             return
         with pretending(self.target):
-            made = self._lowered(config)
+            kernels = self._lowered(config)
         driver = vendor.triton_driver
-        for compiled in made:
-            getattr(importlib.import_module(driver.module), driver.launcher)(compiled.src, compiled.metadata)
+        for kernel in kernels:
+            getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
 
-    def program_key(self, config: Config, made: Resources | None) -> str | None:
+    def program_key(self, config: Config, resources: Resources | None) -> str | None:
         """The kernel's name for the program of a compiled config with these arguments; None where it is not known."""
-        return self.kernel.program_key(config.with_members(self.members), self.arguments, made)
+        return self.kernel.program_key(config.with_members(self.members), self.arguments, resources)
 
     def _lowered(self, config: Config) -> Sequence[Any]:
         return self.kernel.lowered(config.with_members(self.members), self.arguments)
@@ -320,10 +320,10 @@ def compiler_environment() -> dict[str, str]:
     To be set before it imports torch or Triton.
     """
     hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    found = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
+    variables = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
     if "triton" in sys.modules:  # which may have been told of another folder than the environment names
-        found["TRITON_CACHE_DIR"] = str(code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton"))
-    return found
+        variables["TRITON_CACHE_DIR"] = str(code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton"))
+    return variables
 
 
 CONSTANT = "constexpr"
@@ -382,9 +382,9 @@ def binary_of(
     whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
     source = compiler.ASTSource(function, dict(types), dict(constants), whole)
     with _quiet():
-        made = compiler.compile(source, target=goal, options=dict(options))
+        kernel = compiler.compile(source, target=goal, options=dict(options))
     binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
-    return Built(made.asm[binary], made.asm[assembly], made.metadata._asdict(), made.hash)
+    return Built(kernel.asm[binary], kernel.asm[assembly], kernel.metadata._asdict(), kernel.hash)
 
 
 @contextlib.contextmanager

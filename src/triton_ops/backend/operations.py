@@ -120,8 +120,8 @@ class Operation:
         extents = self._checked_shape(shape)
         keywords = self._checked_dtype(dtype)
         specs = self.arguments(*extents, **keywords)
-        said = "x".join(map(str, extents)) or _described(specs)
-        return Problem(self.name, tuple(specs.items()), " ".join([said, *keywords.values()]).strip())
+        label = "x".join(map(str, extents)) or _described(specs)
+        return Problem(self.name, tuple(specs.items()), " ".join([label, *keywords.values()]).strip())
 
     def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         """`shape` with the defaults for what it leaves out.
@@ -138,17 +138,17 @@ class Operation:
     def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
         """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""
         values = {
-            name: given.create_tensor(device, seed + position) if isinstance(given, TensorSpec) else given
-            for position, (name, given) in enumerate(problem.arguments)
+            name: value.create_tensor(device, seed + position) if isinstance(value, TensorSpec) else value
+            for position, (name, value) in enumerate(problem.arguments)
         }
         return Arguments(keyword=values)
 
     def _checked_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         names = self.extents
         parameters = parameters_of(self.arguments)
-        needed = sum(parameters[name].default is inspect.Parameter.empty for name in names)
+        minimum = sum(parameters[name].default is inspect.Parameter.empty for name in names)
         if shape is None:
-            if needed:
+            if minimum:
                 raise ShapeMismatchError(
                     f"{self.name} needs a shape: {'x'.join(names)}",
                     names,
@@ -156,17 +156,17 @@ class Operation:
                     hint=f"add --shape {'x'.join(names)}",
                 )
             return tuple(parameters[name].default for name in names)
-        said = "x".join(map(str, shape))
-        if not needed <= len(shape) <= len(names):
-            count = str(len(names)) if needed == len(names) else f"{needed} to {len(names)}"
+        text = "x".join(map(str, shape))
+        if not minimum <= len(shape) <= len(names):
+            count = str(len(names)) if minimum == len(names) else f"{minimum} to {len(names)}"
             raise ShapeMismatchError(
-                f"{self.name} takes {count} extents, {'x'.join(names) or 'none'}; {said} has {len(shape)}",
+                f"{self.name} takes {count} extents, {'x'.join(names) or 'none'}; {text} has {len(shape)}",
                 names,
                 shape,
                 hint=f"write --shape as {'x'.join(names)}",
             )
         if any(extent < 1 for extent in shape):
-            raise ShapeMismatchError(f"shape {said} of {self.name} has an extent below 1", "1 or more", shape)
+            raise ShapeMismatchError(f"shape {text} of {self.name} has an extent below 1", "1 or more", shape)
         rest = tuple(parameters[name].default for name in names[len(shape) :])
         return (*shape, *rest)
 

@@ -93,12 +93,12 @@ def is_installed(module: str) -> bool:
     """Whether a module belongs to Python, to this package or what it needs, or to an installed package."""
     if module.partition(".")[0] in _NAMED:
         return True
-    loaded = sys.modules.get(module)
-    if loaded is None or module == "__main__":
+    package = sys.modules.get(module)
+    if package is None or module == "__main__":
         return False
-    file = getattr(loaded, "__file__", None)
+    file = getattr(package, "__file__", None)
     if file is None:
-        return getattr(getattr(loaded, "__spec__", None), "origin", None) in ("built-in", "frozen")
+        return getattr(getattr(package, "__spec__", None), "origin", None) in ("built-in", "frozen")
     return not is_users_path(file)
 
 
@@ -124,14 +124,14 @@ def is_found_again(module: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_users_path(path: str) -> bool:
     """Whether a file belongs neither to Python nor to an installed package."""
-    told = (*_STDLIB, "<frozen", *_places_of_needs())
-    return not (path.startswith(told) or _SITE_FOLDERS.intersection(PurePath(path).parts) or is_listed(path))
+    places = (*_STDLIB, "<frozen", *_places_of_needs())
+    return not (path.startswith(places) or _SITE_FOLDERS.intersection(PurePath(path).parts) or is_listed(path))
 
 
 def _places_of_needs() -> list[str]:
     """The folders or files of what this package needs, which may be a checkout of their source or any other place."""
-    loaded = [getattr(sys.modules.get(name), "__file__", None) for name in NEEDS]
-    files = [PurePath(file) for file in loaded if file]
+    origins = [getattr(sys.modules.get(name), "__file__", None) for name in NEEDS]
+    files = [PurePath(file) for file in origins if file]
     return [f"{file.parent}/" if file.stem == "__init__" else str(file) for file in files]
 
 
@@ -162,8 +162,8 @@ def _records(entry: str) -> Iterator[str]:
 def version_of(module: str) -> str | None:
     """The version that an installed package tells of itself; None of Python's, the user's and our own modules."""
     top = module.partition(".")[0]
-    found = None if module in _BESIDE else sys.modules.get(top)
-    if found is None or top in sys.stdlib_module_names or is_users(top, None, ""):
+    package = None if module in _BESIDE else sys.modules.get(top)
+    if package is None or top in sys.stdlib_module_names or is_users(top, None, ""):
         return None
-    version = vars(found).get("__version__")
+    version = vars(package).get("__version__")
     return str(version) if isinstance(version, str) else None

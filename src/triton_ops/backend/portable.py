@@ -54,7 +54,7 @@ from triton_ops.exceptions import KernelTypeError, TargetError
 
 _KINDS = {"JITFunction", INTERPRETED}
 _MOST_SETTLED = 4096
-_settled: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
+_settled_keys: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
 
 
 def is_jit_function(value: Any) -> bool:
@@ -80,23 +80,23 @@ def settled(kernel: Any) -> Any:
     return kernel
 
 
-def _settle(kernel: Any, begun: set[int]) -> None:
+def _settle(kernel: Any, path_ids: set[int]) -> None:
     before = getattr(kernel, "hash", None)
-    if id(kernel) in begun or not hasattr(kernel, "hash") or (before and _settled.get(id(kernel)) == before):
+    if id(kernel) in path_ids or not hasattr(kernel, "hash") or (before and _settled_keys.get(id(kernel)) == before):
         return
-    begun.add(id(kernel))
-    for used in used_values(kernel.fn, lambda _: False):
-        if is_jit_or_constexpr_function(used.value):
-            _settle(used.value, begun)
+    path_ids.add(id(kernel))
+    for use in used_values(kernel.fn, lambda _: False):
+        if is_jit_or_constexpr_function(use.value):
+            _settle(use.value, path_ids)
     kernel.hash = None
     try:
-        found = str(kernel.cache_key)
+        key = str(kernel.cache_key)
     except BaseException:
         kernel.hash = before
         raise
-    if len(_settled) >= _MOST_SETTLED:
-        _settled.clear()
-    _settled[id(kernel)] = found
+    if len(_settled_keys) >= _MOST_SETTLED:
+        _settled_keys.clear()
+    _settled_keys[id(kernel)] = key
 
 
 def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
@@ -150,7 +150,9 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.imports: set[str] = set()  # top-level packages that the other process imports
         self._kernels: dict[int, Any] = {}  # JIT functions by the identity of their Python functions
         self._modules: dict[str, _EmptyModule] = {}
-        self._named: dict[str, bool] = {}  # by the name of a module: whether it is an installed one, and found there
+        self._importable: dict[
+            str, bool
+        ] = {}  # by the name of a module: whether it is an installed one, and found there
 
     def sending(self) -> contextlib.AbstractContextManager[None]:
         """Nothing need be known beforehand, or forgotten afterwards."""
@@ -160,12 +162,12 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         """JIT functions, tensors, and what belongs to modules of the user's differ from what cloudpickle does."""
         module = module_of(obj)
         if is_jit_or_constexpr_function(obj):
-            home, named = obj.fn.__module__, reduced_by_name(obj)
-            if named is None or not self._goes_by_name(home):
+            home, reduction = obj.fn.__module__, reduced_by_name(obj)
+            if reduction is None or not self._goes_by_name(home):
                 self._kernels[id(obj.fn)] = obj
                 return reduced_by_value(obj)
             self.imports.add(home.partition(".")[0])
-            return named
+            return reduction
         if is_tensor(obj):
             return _stand_in, (asdict(StandIn.of(obj)),)
         if isinstance(obj, FunctionType) and not self._goes_by_name(module):
@@ -176,34 +178,34 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def _goes_by_name(self, module: str) -> bool:
-        if module not in self._named:
-            self._named[module] = is_installed(module) and is_found_again(module)
-        return self._named[module]
+        if module not in self._importable:
+            self._importable[module] = is_installed(module) and is_found_again(module)
+        return self._importable[module]
 
     def _dynamic_function_reduce(self, func: FunctionType) -> Any:
         """Cloudpickle's reduction, with parts of the user's modules and the names that Triton's compiler looks up."""
-        made, arguments, (plain, slots), *others = super()._dynamic_function_reduce(func)
-        known = dict(slots["__globals__"])
+        maker, arguments, (plain, slots), *others = super()._dynamic_function_reduce(func)
+        scope = dict(slots["__globals__"])
         names = set(names_in(func.__code__))
         if (kernel := self._kernels.get(id(func))) is not None:
             variables, attributes = _names_for_triton(kernel.src)
             names |= variables | attributes
-            known |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
+            scope |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
         slots["__globals__"] = {
-            name: self._part(value, names) if isinstance(value, ModuleType) else value for name, value in known.items()
+            name: self._part(value, names) if isinstance(value, ModuleType) else value for name, value in scope.items()
         }
         slots["_cloudpickle_submodules"] = []
-        return (made, arguments, (plain, slots), *others)
+        return (maker, arguments, (plain, slots), *others)
 
     def _part(self, module: ModuleType, names: set[str]) -> Any:
         """A module; if it is the user's, those of its attributes that have one of these names."""
         if self._goes_by_name(module.__name__):
             return module
         empty = self._modules.setdefault(module.__name__, _EmptyModule(module.__name__))
-        found = {name: value for name, value in vars(module).items() if name in names and value is not module}
+        attributes = {name: value for name, value in vars(module).items() if name in names and value is not module}
         return _Part(empty, {
             name: self._part(value, names - {name}) if isinstance(value, ModuleType) else value
-            for name, value in found.items()
+            for name, value in attributes.items()
         })  # fmt: skip
 
 
@@ -240,8 +242,8 @@ def module_of(value: Any) -> str:
     """The name of the module that an object belongs to: of a module its own, of another object that of its type."""
     if isinstance(value, ModuleType):
         return value.__name__
-    named = value if isinstance(value, (FunctionType, type)) else type(value)
-    return str(getattr(value, "__module__", None) or named.__module__)
+    owner = value if isinstance(value, (FunctionType, type)) else type(value)
+    return str(getattr(value, "__module__", None) or owner.__module__)
 
 
 def _names_for_triton(text: str) -> tuple[set[str], set[str]]:
@@ -323,7 +325,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(target, protocol=5)
         self.drawn: list[str] = []  # tensors whose values are not sent, described
         self.imports: frozenset[str] = frozenset()  # not known: objects that go by name import their modules
-        self._left = most_bytes
+        self._bytes_left = most_bytes
         self._storages: dict[tuple[str, int, int], _Storage] = {}
         self._homes: dict[str, bool] = {}  # by the name of a module: whether another process finds it
 
@@ -333,7 +335,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         try:
             yield
         finally:
-            for name in [name for name, found in self._homes.items() if not found]:
+            for name in [name for name, importable in self._homes.items() if not importable]:
                 cloudpickle.unregister_pickle_by_value(sys.modules[name])
 
     def reducer_override(self, obj: Any) -> Any:
@@ -344,8 +346,8 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
             if not self._homes[home]:
                 cloudpickle.register_pickle_by_value(sys.modules[home])
         if is_jit_or_constexpr_function(obj):
-            named = reduced_by_name(obj) if self._homes[home] else None
-            return named or reduced_by_value(obj)
+            reduction = reduced_by_name(obj) if self._homes[home] else None
+            return reduction or reduced_by_value(obj)
         if is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
             if holds_addresses(obj):
                 raise not_for_another_process(f"a tensor of shape {tuple(obj.shape)}")
@@ -359,8 +361,8 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         place = (str(tensor.device), storage.data_ptr(), storage.nbytes())
         if place not in self._storages:
             drawable = tensor.dtype.is_floating_point  # an index must stay in range
-            fits = not drawable or storage.nbytes() <= self._left
-            self._left -= storage.nbytes() if fits and drawable else 0
+            fits = not drawable or storage.nbytes() <= self._bytes_left
+            self._bytes_left -= storage.nbytes() if fits and drawable else 0
             if not fits:
                 self.drawn.append(f"{tuple(tensor.shape)} {tensor.dtype} of {storage.nbytes() / 1e9:.1f} GB")
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -377,24 +379,24 @@ class _Storage:
     dtype: str
     content: bytes | None
     _: KW_ONLY
-    made: dict[str, Any] = field(default_factory=dict, compare=False)
+    cache: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Storage, (self.device, self.size, self.dtype, self.content)
 
     def get(self) -> Any:
         """The storage; it is made once in this process."""
-        if "storage" not in self.made:
-            self.made["storage"] = self._make()
-        return self.made["storage"]
+        if "storage" not in self.cache:
+            self.cache["storage"] = self._make()
+        return self.cache["storage"]
 
     def _make(self) -> Any:
         torch = require("torch", "making tensors")
         if self.size == 0:
             return torch.empty(0, dtype=torch.uint8, device=self.device).untyped_storage()
         if self.content is not None:
-            found = torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
-            return found.to(self.device).clone().untyped_storage()
+            content = torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
+            return content.to(self.device).clone().untyped_storage()
         room = torch.empty(self.size, dtype=torch.uint8, device=self.device)
         values = room[: self.size // 8 * 8].view(getattr(torch, self.dtype))
         generator = torch.Generator(device=self.device).manual_seed(0)
@@ -413,6 +415,6 @@ def _tensor(
     storage: _Storage, dtype: str, offset: int, shape: Sequence[int], stride: Sequence[int], requires_grad: bool
 ) -> Any:
     torch = require("torch", "making tensors")
-    made = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
-    made.set_(storage.get(), offset, tuple(shape), tuple(stride))
-    return made.requires_grad_(requires_grad)
+    tensor = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
+    tensor.set_(storage.get(), offset, tuple(shape), tuple(stride))
+    return tensor.requires_grad_(requires_grad)

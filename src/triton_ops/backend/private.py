@@ -59,8 +59,8 @@ class Protection:
             now.copy_(before)
 
     def _differences(self) -> Iterator[int]:
-        written = {place for place, (now, before) in self._saved.items() if not _same(now, before)}
-        yield from (id(form.tensor) for form in self._forms if form.place in written or form.changed())
+        places = {place for place, (now, before) in self._saved.items() if not _same(now, before)}
+        yield from (id(form.tensor) for form in self._forms if form.place in places or form.changed())
         yield from (id(snapshot.value) for snapshot in self._host if snapshot.changed())
 
 
@@ -136,14 +136,14 @@ def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
     Raises:
         KernelTypeError: A tensor has none, as a sparse one.
     """
-    found: dict[tuple[str, int], Any] = {}
+    storages: dict[tuple[str, int], Any] = {}
     for tensor in tensors:
         check_layout(tensor, "an argument")
         storage = tensor.untyped_storage()
-        held = found.setdefault(_place(storage), storage)
-        if storage.nbytes() > held.nbytes():
-            found[_place(storage)] = storage
-    return found
+        longest = storages.setdefault(_place(storage), storage)
+        if storage.nbytes() > longest.nbytes():
+            storages[_place(storage)] = storage
+    return storages
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -208,12 +208,12 @@ class Canaries:
 
     def stray_writes(self) -> str | None:
         """How many bytes were written outside which output, or None; the pattern of the canaries is restored."""
-        said = None
+        message = None
         for (name, zone, outside), count in zip(self.zones, self._counts(), strict=True):
             if count:
                 zone[_strays(zone, outside)] = _PATTERN
-                said = said or f"writes {count} bytes outside {name}"
-        return said
+                message = message or f"writes {count} bytes outside {name}"
+        return message
 
     def _counts(self) -> list[int]:
         """How many bytes were written in each zone; the device is waited for once."""
@@ -260,9 +260,9 @@ def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Argumen
         if place_of(tensor) not in fresh:
             return tensor
         room, zone_bytes = fresh[place_of(tensor)]
-        made = tensor.new_empty(0)
+        output = tensor.new_empty(0)
         offset = tensor.storage_offset() + zone_bytes // tensor.element_size()
-        return made.set_(room.untyped_storage(), offset, tensor.shape, tensor.stride())
+        return output.set_(room.untyped_storage(), offset, tensor.shape, tensor.stride())
 
     return arguments.map(moved), Canaries(tuple(zones))
 
@@ -286,8 +286,8 @@ def _room(tensor: Any) -> tuple[Any, int]:
     """The tensor's storage with a zone at each end, as bytes; and how long a zone is."""
     torch = require("torch", "watching the memory around outputs")
     storage = tensor.untyped_storage()
-    wanted = min(max(storage.nbytes() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
-    zone_bytes = -(-wanted // _STEP_BYTES) * _STEP_BYTES
+    size = min(max(storage.nbytes() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
+    zone_bytes = -(-size // _STEP_BYTES) * _STEP_BYTES
     room = torch.full((storage.nbytes() + 2 * zone_bytes,), _PATTERN, dtype=torch.uint8, device=tensor.device)
     old = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
     room[zone_bytes : zone_bytes + storage.nbytes()] = old

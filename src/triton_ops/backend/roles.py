@@ -68,10 +68,10 @@ def by_name(kernel: Kernel, arguments: Arguments) -> Arguments:
     """`arguments` with those that came by position under their names, as far as they can be passed by name."""
     names = positional_names(kernel, len(arguments.positional))
     first = next((place for place, name in enumerate(names) if name is not None), len(names))
-    named = {name: value for name, value in zip(names, arguments.positional, strict=True) if name is not None}
-    if len(named) < len(names) - first:  # a starred parameter: what stands before it must stay before it
+    values = {name: value for name, value in zip(names, arguments.positional, strict=True) if name is not None}
+    if len(values) < len(names) - first:  # a starred parameter: what stands before it must stay before it
         return arguments
-    return Arguments(arguments.positional[:first], {**named, **arguments.keyword})
+    return Arguments(arguments.positional[:first], {**values, **arguments.keyword})
 
 
 def positional_names(kernel: Kernel, count: int) -> list[str | None]:
@@ -242,5 +242,5 @@ class Compilable(Protocol):
             Exception: Whatever Triton raises.
         """
 
-    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """Names all that a launch of a compiled config is; None where it is not known."""

@@ -42,23 +42,23 @@ def written_only(function: Any) -> tuple[str, ...]:
         return ()
     names = [each.arg for each in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)]
     flow = _Flow(tree, names)
-    return tuple(name for name in names if name in flow.stored and name not in flow.used)
+    return tuple(name for name in names if name in flow.targets and name not in flow.uses)
 
 
 class _Flow:
     """Where the pointers of a kernel's arguments go.
 
     Attributes:
-        stored: Arguments to which something is stored.
-        used: Arguments whose pointers are loaded from, or go where that is not known.
+        targets: Arguments to which something is stored.
+        uses: Arguments whose pointers are loaded from, or go where that is not known.
     """
 
     def __init__(self, tree: ast.FunctionDef, names: Collection[str]) -> None:
         self._origins: dict[str, set[str]] = {name: {name} for name in names}
-        self.stored: set[str] = set()
-        self.used: set[str] = set()
+        self.targets: set[str] = set()
+        self.uses: set[str] = set()
         for _ in range(_MOST_ROUNDS):  # loops carry pointers around: until nothing is added
-            before = {name: set(found) for name, found in self._origins.items()}
+            before = {name: set(origins) for name, origins in self._origins.items()}
             for node in ast.walk(tree):
                 self._assign(node)
             if before == self._origins:
@@ -77,10 +77,10 @@ class _Flow:
         value = node.value
         if value is None:
             return
-        found = self._of(value)
+        origins = self._of(value)
         for target in targets:
             for name in _names(target):
-                self._origins.setdefault(name, set()).update(found)
+                self._origins.setdefault(name, set()).update(origins)
 
     def _of(self, node: ast.AST) -> set[str]:
         """The arguments whose pointers an expression may hold."""
@@ -92,19 +92,19 @@ class _Flow:
         return set().union(*map(self._of, children))
 
     def _call(self, node: ast.Call) -> None:
-        name, given = _called(node), [*node.args, *(keyword.value for keyword in node.keywords)]
+        name, arguments = _called(node), [*node.args, *(keyword.value for keyword in node.keywords)]
         on = self._of(node.func.value) if isinstance(node.func, ast.Attribute) else set()
         if name == _STORE:
-            target = on or (self._of(given[0]) if given else set())
-            self.stored |= target
-            others = given if on else given[1:]
-            self.used |= self._read(others)
+            target = on or (self._of(arguments[0]) if arguments else set())
+            self.targets |= target
+            others = arguments if on else arguments[1:]
+            self.uses |= self._read(others)
         elif name not in _PASS_ON:
-            self.used |= set() if name in _VALUES else on.union(*map(self._of, given))
+            self.uses |= set() if name in _VALUES else on.union(*map(self._of, arguments))
 
-    def _read(self, given: list[ast.expr]) -> set[str]:
+    def _read(self, arguments: list[ast.expr]) -> set[str]:
         """What of a store's other arguments is itself a pointer: numbers that are added to one are not."""
-        return {name for each in given if isinstance(each, ast.Name) for name in self._origins.get(each.id, set())}
+        return {name for each in arguments if isinstance(each, ast.Name) for name in self._origins.get(each.id, set())}
 
 
 def _called(node: ast.Call) -> str:
@@ -118,7 +118,7 @@ def _names(target: ast.expr) -> Iterator[str]:
 
 
 _Parameters = Mapping[str, inspect.Parameter]
-_kept: WeakKeyDictionary[FunctionType, tuple[Any, Any, Any, _Parameters]] = WeakKeyDictionary()
+_signatures: WeakKeyDictionary[FunctionType, tuple[Any, Any, Any, _Parameters]] = WeakKeyDictionary()
 
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -130,11 +130,11 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
     if not isinstance(function, FunctionType) or vars(function):  # a wrapper's attributes say what it wraps
         return inspect.signature(function).parameters
     code, defaults, keyword_defaults = function.__code__, function.__defaults__, function.__kwdefaults__
-    kept = _kept.get(function)
-    if kept is not None and kept[0] is code and kept[1] is defaults and kept[2] is keyword_defaults:
-        return kept[3]
+    entry = _signatures.get(function)
+    if entry is not None and entry[0] is code and entry[1] is defaults and entry[2] is keyword_defaults:
+        return entry[3]
     parameters = inspect.signature(function).parameters
-    _kept[function] = (code, defaults, keyword_defaults, parameters)
+    _signatures[function] = (code, defaults, keyword_defaults, parameters)
     return parameters
 
 
@@ -153,9 +153,9 @@ def without_autotune(function: Any) -> Any:
     inner = getattr(function, "fn", None)
     if not hasattr(inner, "run") or (below := without_autotune(inner)) is inner:
         return function
-    made = copy.copy(function)
-    made.fn = below
-    return made
+    duplicate = copy.copy(function)
+    duplicate.fn = below
+    return duplicate
 
 
 def heuristics(function: Any) -> set[str]:
@@ -185,35 +185,35 @@ def defaults_of(function: Any) -> dict[str, Any]:
     return {param.name: param.default for param in parameters if param.default is not param.empty}
 
 
-def placed(function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def placed(function: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments by place and by name as Triton's `run` of a kernel takes them.
 
     What is called like a parameter of `run` itself is given by its place, with all that stands before it.
     """
-    names, left, given = function.arg_names, dict(named), list(args)
-    while _OF_RUN & left.keys() & {*names[len(given) :]}:
-        name = names[len(given)]
-        given.append(left.pop(name) if name in left else defaults_of(function)[name])
-    return given, left
+    names, rest, positional = function.arg_names, dict(keywords), list(args)
+    while _OF_RUN & rest.keys() & {*names[len(positional) :]}:
+        name = names[len(positional)]
+        positional.append(rest.pop(name) if name in rest else defaults_of(function)[name])
+    return positional, rest
 
 
-def unfilled(function: Any, tunables: Iterable[str], values: Mapping[str, Any], made: Made | None) -> list[str]:
+def unfilled(function: Any, tunables: Iterable[str], values: Mapping[str, Any], maker: Made | None) -> list[str]:
     """The parameters that get a value from nowhere.
 
     Args:
         function: The kernel.
         tunables: A config, the tunables of a space by name, or names alone.
         values: The arguments by name: tensors, specs, or anything else.
-        made: Makes further arguments from arguments and config. It is asked only if something is missing, about
+        maker: Makes further arguments from arguments and config. It is asked only if something is missing, about
             tensors without memory, and the first value of each tunable. Where it cannot answer, every parameter may
             be its own but the constexpr ones.
     """
     filled = {*values, *tunables, *heuristics(function)}
     missing = [name for name in required(function) if name not in filled]
-    if not missing or made is None:
+    if not missing or maker is None:
         return missing
     try:
-        own = set(made({**defaults_of(function), **_without_memory(values), **_first_config(tunables)}))
+        own = set(maker({**defaults_of(function), **_without_memory(values), **_first_config(tunables)}))
     except Exception as error:  # noqa: BLE001 - the user's own function; a launch will say why
         if isinstance(error, KeyError) and error.args[:1] and error.args[0] in missing:
             return [error.args[0]]

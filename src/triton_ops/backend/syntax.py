@@ -29,14 +29,14 @@ class Text:
 
     Attributes:
         syntax: Its syntax as text, or its bytecode where there is no source.
-        changed: Names of variables from outside that it gives other values, or whose containers it changes.
+        mutations: Names of variables from outside that it gives other values, or whose containers it changes.
     """
 
     syntax: str
-    changed: frozenset[str] = frozenset()
+    mutations: frozenset[str] = frozenset()
 
 
-_kept: dict[int, tuple[CodeType, Text]] = {}  # by identity: equal code may stand below different annotations
+_texts: dict[int, tuple[CodeType, Text]] = {}  # by identity: equal code may stand below different annotations
 
 
 def text_of(code: CodeType) -> Text:
@@ -44,12 +44,12 @@ def text_of(code: CodeType) -> Text:
 
     Cost: parses the source once in a process, about a millisecond for 50 lines.
     """
-    found = _kept.get(id(code))
-    if found is None:
-        if len(_kept) >= _MOST_KEPT:
-            _kept.clear()
-        found = _kept[id(code)] = (code, _parsed(code))
-    return found[1]
+    entry = _texts.get(id(code))
+    if entry is None:
+        if len(_texts) >= _MOST_KEPT:
+            _texts.clear()
+        entry = _texts[id(code)] = (code, _parsed(code))
+    return entry[1]
 
 
 def _parsed(code: CodeType) -> Text:
@@ -97,13 +97,13 @@ def _tree(node: Any) -> str:
     if isinstance(node, ast.JoinedStr):  # Python 3.12 adds empty pieces to f-strings
         node.values = [v for v in node.values if not (isinstance(v, ast.Constant) and v.value == "")]
     fields = [(name, value) for name, value in ast.iter_fields(node) if name not in _SILENT_FIELDS]
-    given = ", ".join(f"{name}={_tree(value)}" for name, value in fields if value is not None and value != [])
-    return f"{type(node).__name__}({given})"
+    content = ", ".join(f"{name}={_tree(value)}" for name, value in fields if value is not None and value != [])
+    return f"{type(node).__name__}({content})"
 
 
 def _name_of(decorator: ast.expr) -> str:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _bytecode(code: CodeType) -> str:

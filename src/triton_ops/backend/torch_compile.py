@@ -41,8 +41,13 @@ def compilation_of(value: Any) -> Mapping[str, Any] | None:
 def _asked(context: Any) -> dict[str, Any]:
     if not hasattr(context, "callback"):
         raise LookupError("this version of torch does not tell how `torch.compile` was asked to compile it")
-    found = {name.strip("_"): getattr(context, name, None) for name in _ASKED}
-    return {"context": type(context).__name__, **found, **_backend(context.callback), "changed": _changed_settings()}
+    attributes = {name.strip("_"): getattr(context, name, None) for name in _ASKED}
+    return {
+        "context": type(context).__name__,
+        **attributes,
+        **_backend(context.callback),
+        "changed": _changed_settings(),
+    }
 
 
 def _changed_settings() -> dict[str, Any]:
@@ -54,10 +59,10 @@ def _changed_settings() -> dict[str, Any]:
     settings = sys.modules.get(_INDUCTOR_SETTINGS)
     if settings is None:
         return {}
-    entries, copied = getattr(settings, "_config", {}), getattr(settings, "get_config_copy", None)
-    if copied is None:
+    entries, snapshot = getattr(settings, "_config", {}), getattr(settings, "get_config_copy", None)
+    if snapshot is None:
         raise LookupError("this version of torch does not tell which settings of Inductor were changed")
-    return {name: value for name, value in sorted(copied().items()) if value != entries[name].default}
+    return {name: value for name, value in sorted(snapshot().items()) if value != entries[name].default}
 
 
 def _backend(callback: Any) -> dict[str, Any]:

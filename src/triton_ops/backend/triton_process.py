@@ -70,13 +70,13 @@ def state_of(package: Path) -> str:
     Raises:
         OSError: A file is gone meanwhile.
     """
-    found = []
+    files = []
     for folder, _, names in os.walk(package, followlinks=True):
         for name in names:
             if name.endswith(_READ):
-                seen = Path(folder, name).stat()
-                found.append([str(Path(folder, name)), seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns])
-    return fingerprint(sorted(found))
+                status = Path(folder, name).stat()
+                files.append([str(Path(folder, name)), status.st_size, status.st_mtime_ns, status.st_ctime_ns])
+    return fingerprint(sorted(files))
 
 
 def keep(path: Path, files: str, key: str) -> None:

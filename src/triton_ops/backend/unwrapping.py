@@ -19,18 +19,18 @@ def unwrap(function: Any) -> Any:
 
 def layers(function: Any) -> Iterator[Any]:
     """A function with the functions inside it, the innermost last."""
-    seen = function
-    yield seen
+    layer = function
+    yield layer
     for _ in range(_MOST_LAYERS):
-        if isinstance(seen, (FunctionType, type)) and "__wrapped__" not in vars(seen):
+        if isinstance(layer, (FunctionType, type)) and "__wrapped__" not in vars(layer):
             return
-        inner = getattr(seen, "__wrapped__", None) or getattr(seen, "__func__", None)
-        if inner is None and is_triton(seen):
-            inner = seen.fn
+        inner = getattr(layer, "__wrapped__", None) or getattr(layer, "__func__", None)
+        if inner is None and is_triton(layer):
+            inner = layer.fn
         if inner is None:
             return
-        seen = inner
-        yield seen
+        layer = inner
+        yield layer
 
 
 def is_triton(value: Any) -> bool:

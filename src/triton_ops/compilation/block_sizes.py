@@ -142,17 +142,17 @@ def _parsed(function: Any) -> ast.FunctionDef | None:
 
 def _assigned(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
     """The values that the function assigns to each name; None for a value that is not assigned plainly."""
-    found: dict[str, list[ast.expr | None]] = {}
+    values: dict[str, list[ast.expr | None]] = {}
     stores: list[str] = []
     for node in ast.walk(body):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
                 if isinstance(target, ast.Name):
-                    found.setdefault(target.id, []).append(node.value)
+                    values.setdefault(target.id, []).append(node.value)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             stores.append(node.id)
-    return {name: [*(given := found.get(name, [])), *[None] * (stores.count(name) - len(given))] for name in stores}
+    return {name: [*(plain := values.get(name, [])), *[None] * (stores.count(name) - len(plain))] for name in stores}
 
 
 class _Reader:
@@ -211,15 +211,15 @@ class _Reader:
 
     def _helper(self, call: ast.Call) -> Callable[..., Any] | None:
         """The plain function inside the JIT function of the user's that is called; None for any other call."""
-        found: Any = None
+        value: Any = None
         if isinstance(call.func, ast.Name):
-            found = self._outside.get(call.func.id)
+            value = self._outside.get(call.func.id)
         elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             module = self._outside.get(call.func.value.id)
-            found = getattr(module, call.func.attr, None) if isinstance(module, ModuleType) else None
-        if not is_triton(found):
+            value = getattr(module, call.func.attr, None) if isinstance(module, ModuleType) else None
+        if not is_triton(value):
             return None
-        function = unwrap(found)
+        function = unwrap(value)
         return None if str(getattr(function, "__module__", "")).startswith(_LANGUAGE) else function
 
     def _accumulator_calls(self, assigned: Mapping[str, list[ast.expr | None]]) -> Iterator[ast.Call]:
@@ -228,9 +228,9 @@ class _Reader:
         A name that is made with different shapes is left out: which of them a `dot` adds to is not told.
         """
         for name, values in assigned.items():
-            made = [v for v in values if isinstance(v, ast.Call) and _called(v) in _FILLED and _extents(v)]
-            if len({ast.dump(call.args[0]) for call in made}) == 1 and any(self._adds(name, v) for v in values):
-                yield from made
+            blocks = [v for v in values if isinstance(v, ast.Call) and _called(v) in _FILLED and _extents(v)]
+            if len({ast.dump(call.args[0]) for call in blocks}) == 1 and any(self._adds(name, v) for v in values):
+                yield from blocks
 
     def _adds(self, name: str, value: ast.expr | None) -> bool:
         """Whether a value has a `dot` in it, or is from a helper that has one and is given the block `name`."""
@@ -238,8 +238,8 @@ class _Reader:
             if isinstance(node, ast.Call) and _called(node) == "dot":
                 return True
             if isinstance(node, ast.Call) and (helper := self._helper(node)) is not None:
-                given = [argument.id for argument in node.args if isinstance(argument, ast.Name)]
-                if name in given and _multiplies(helper):
+                names = [argument.id for argument in node.args if isinstance(argument, ast.Name)]
+                if name in names and _multiplies(helper):
                     return True
         return False
 
@@ -326,9 +326,9 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
     source = source_of(unwrap(function))
     if source is None:
         return Blocks()
-    found = _Found()
-    found.take(source.items, _Scope(source, {**source.defaults, **values}), 0)
-    return Blocks(tuple(found.ranges), tuple(found.accumulators), tuple(found.stepped), found.warp_specialized)
+    blocks = _Found()
+    blocks.take(source.items, _Scope(source, {**source.defaults, **values}), 0)
+    return Blocks(tuple(blocks.ranges), tuple(blocks.accumulators), tuple(blocks.stepped), blocks.warp_specialized)
 
 
 @dataclass
@@ -398,8 +398,8 @@ class _Scope:
         """How an expression is called: a parameter as where its value is from."""
         if not isinstance(node, ast.Name):
             return ast.unparse(node)
-        given = self._arguments.get(node.id)
-        return self._caller.name(given) if isinstance(given, ast.Name) else node.id
+        argument = self._arguments.get(node.id)
+        return self._caller.name(argument) if isinstance(argument, ast.Name) else node.id
 
     def whole(self, node: ast.expr) -> int | None:
         """The whole number that an expression stands for; None if the number cannot be told."""
@@ -436,17 +436,17 @@ class _Scope:
             return _UNKNOWN
         if name in self._arguments:
             return self._caller.value(self._arguments[name], depth + 1)
-        known = self._values if name in source.parameters else source.outside
-        value = known.get(name, _UNKNOWN)
+        values = self._values if name in source.parameters else source.outside
+        value = values.get(name, _UNKNOWN)
         return value.value if type(value).__name__ == "constexpr" else value
 
     def _computed(self, node: ast.BinOp, depth: int) -> Any:
-        left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
-        if type(node.op) not in _OPERATORS or type(left) is not int or type(right) is not int:
+        first, second = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+        if type(node.op) not in _OPERATORS or type(first) is not int or type(second) is not int:
             return _UNKNOWN
-        if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and right == 0:
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and second == 0:
             return _UNKNOWN
-        return _OPERATORS[type(node.op)](left, right)
+        return _OPERATORS[type(node.op)](first, second)
 
     def _joined(self, node: ast.BoolOp, depth: int) -> Any:
         """`and` is false, and `or` true, as soon as one part is, whatever the others are."""
@@ -457,16 +457,16 @@ class _Scope:
         return _UNKNOWN if None in truths else not decisive
 
 
-def _compared(how: ast.cmpop, left: Any, right: Any) -> Any:
-    if left is _UNKNOWN or right is _UNKNOWN:
+def _compared(how: ast.cmpop, first: Any, second: Any) -> Any:
+    if first is _UNKNOWN or second is _UNKNOWN:
         return _UNKNOWN
     if isinstance(how, (ast.Is, ast.IsNot)):
-        return (left is right) == isinstance(how, ast.Is) if left is None or right is None else _UNKNOWN
+        return (first is second) == isinstance(how, ast.Is) if first is None or second is None else _UNKNOWN
     if isinstance(how, (ast.Eq, ast.NotEq)):
-        comparable = isinstance(left, _PLAIN) and isinstance(right, _PLAIN)
+        comparable = isinstance(first, _PLAIN) and isinstance(second, _PLAIN)
     else:
-        comparable = type(left) is int and type(right) is int
-    return _COMPARISONS[type(how)](left, right) if comparable and type(how) in _COMPARISONS else _UNKNOWN
+        comparable = type(first) is int and type(second) is int
+    return _COMPARISONS[type(how)](first, second) if comparable and type(how) in _COMPARISONS else _UNKNOWN
 
 
 def _truth(value: Any) -> bool | None:

@@ -68,19 +68,19 @@ class PackedKernel:
             raise KernelTypeError(
                 f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
             )
-        packed = _packed(kernel)
+        packed_kernel = _packed(kernel)
         try:
-            given = pack((ahead.arguments, ahead.members), by_value=True)
+            packed_arguments = pack((ahead.arguments, ahead.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
-        refers = target.kind != "cuda" or _TORCH in packed.imports | given.imports
+        needs_torch = target.kind != "cuda" or _TORCH in packed_kernel.imports | packed_arguments.imports
         return cls(
             name=kernel.name,
-            kernel=packed.content,
+            kernel=packed_kernel.content,
             cache_key=kernel.cache_key,
-            arguments=given.content,
+            arguments=packed_arguments.content,
             target=target,
-            imports=kernel.compile_imports or (_TORCH if refers else ""),
+            imports=kernel.compile_imports or (_TORCH if needs_torch else ""),
         )
 
     def load(self) -> AheadOfTime:
@@ -188,8 +188,8 @@ def _answered(questions: socket.socket) -> bool:
         for descriptor in descriptors:
             os.close(descriptor)
     else:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        answer = os.waitstatus_to_exitcode(status) if found else RUNNING
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        answer = os.waitstatus_to_exitcode(status) if ended_pid else RUNNING
     questions.sendall(ANSWER.pack(answer))
     return True
 
@@ -243,7 +243,9 @@ def _answer(question: Config | LauncherRequest | WorkRequest, ahead: AheadOfTime
             ahead.build_launcher(question.config)
         return None
     try:
-        seen = examine(ahead, question)
-        return replace(seen, launch=ahead.program_key(seen.config, seen.resources if seen.launchable else None))
+        compiled = examine(ahead, question)
+        return replace(
+            compiled, launch=ahead.program_key(compiled.config, compiled.resources if compiled.launchable else None)
+        )
     except (CacheError, TargetError) as error:
         return error

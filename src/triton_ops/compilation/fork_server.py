@@ -103,8 +103,8 @@ class ForkServer:
         Raises:
             EOFError: The fork server is gone.
         """
-        found = self._asked(CODE, pid)
-        return None if found == RUNNING else found
+        answer = self._asked(CODE, pid)
+        return None if answer == RUNNING else answer
 
     def last_line(self) -> str:
         """The last line that the fork server itself wrote to stderr; empty if it wrote nothing."""
@@ -212,9 +212,9 @@ class Child:
                 os.killpg(self._pid, number)
 
 
-def last_line(written: IO[bytes], most_bytes: int = 400) -> str:
+def last_line(output: IO[bytes], most_bytes: int = 400) -> str:
     """The last line in a file, from its last `most_bytes` bytes; empty if the file is."""
-    size = written.seek(0, os.SEEK_END)
-    written.seek(max(0, size - most_bytes))
-    lines = written.read().decode(errors="replace").strip().splitlines()
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - most_bytes))
+    lines = output.read().decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else ""

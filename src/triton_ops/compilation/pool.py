@@ -112,11 +112,11 @@ class SharedCpus:
         with self._guard:
             self._waiting.setdefault(member, deque()).append(waiter)
             self._give()
-        begun = waiter.wait()
+        begins = waiter.wait()
         try:
-            yield begun
+            yield begins
         finally:
-            if begun:
+            if begins:
                 with self._guard:
                     self._running[member] -= 1
                     self._give()
@@ -153,8 +153,8 @@ class SharedCpus:
 
     def _next(self) -> Member | None:
         """Whose turn it is: of pools that are first, then of those with proposals, the one that has the fewest CPUs."""
-        taken = self._running.total()
-        able = [each for each in self._waiting if taken < (self.most if each.first else self._later)]
+        total = self._running.total()
+        able = [each for each in self._waiting if total < (self.most if each.first else self._later)]
         return min(able, key=lambda each: (not each.first, not each.hurried(), self._running[each]), default=None)
 
 
@@ -244,9 +244,9 @@ class CompilePool:
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
             return future
-        done: Future[Compiled] = Future()
-        done.set_result(Compiled(config, objection.status, objection.reason))
-        return done
+        future_of_refusal: Future[Compiled] = Future()
+        future_of_refusal.set_result(Compiled(config, objection.status, objection.reason))
+        return future_of_refusal
 
     def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[KernelWork]:
         """The work of a config's launches, from what Triton's front end makes of them.
@@ -316,8 +316,8 @@ class CompilePool:
     def _work(self) -> None:
         """Compile the jobs of the queue until none is left; each thread has a process of its own meanwhile."""
         while True:
-            with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as begun:
-                job = self._queue.take() if begun else None
+            with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as has_cpu:
+                job = self._queue.take() if has_cpu else None
                 if job is None:
                     return
                 self._do(job)
@@ -326,13 +326,13 @@ class CompilePool:
 
     def _do(self, job: CompileJob) -> None:
         try:
-            found = self._compiled(job.config)
+            compiled = self._compiled(job.config)
         except Exception as error:  # noqa: BLE001 - the future raises it where its result is taken
             job.future.set_exception(error)
             return
-        job.future.set_result(found)
-        if found.launchable and self._launcher_claimed():
-            self._build_launcher(found.config)
+        job.future.set_result(compiled)
+        if compiled.launchable and self._launcher_claimed():
+            self._build_launcher(compiled.config)
 
     def _launcher_claimed(self) -> bool:
         """Whether the launcher has to be built by this thread: true once, for the first thread that asks."""
@@ -350,10 +350,10 @@ class CompilePool:
             pass  # the next compilation meets the same error, and reports it
 
     def _read(self, request: WorkRequest) -> KernelWork:
-        found = self._told(request, _READ_S)
-        if isinstance(found, TimeoutError):
+        answer = self._told(request, _READ_S)
+        if isinstance(answer, TimeoutError):
             return KernelWork(silent=f"reading its TTIR took over {_READ_S:g} s")
-        return KernelWork(silent=found) if isinstance(found, str) else found
+        return KernelWork(silent=answer) if isinstance(answer, str) else answer
 
     def _told(self, question: Any, limit_s: float) -> Any:
         """The answer of a process; a `TimeoutError`, or why there is none."""
@@ -364,40 +364,40 @@ class CompilePool:
         try:
             return process.ask(question, limit_s)
         except (TimeoutError, EOFError, OSError, GarbledError) as error:
-            found = error if isinstance(error, TimeoutError) else process.last_words()
+            reason = error if isinstance(error, TimeoutError) else process.last_words()
             self._forget(process)
-            return found
+            return reason
         finally:
             self._at_hand.leave()
 
     def _compiled(self, config: Config) -> Compiled:
-        found = self._once(config)
-        if found is None:  # a signal from outside killed the process, so the config is compiled once more
-            found = self._once(config, last=True)
-            assert found is not None
-        return found
+        compiled = self._once(config)
+        if compiled is None:  # a signal from outside killed the process, so the config is compiled once more
+            compiled = self._once(config, last=True)
+            assert compiled is not None
+        return compiled
 
     def _once(self, config: Config, last: bool = False) -> Compiled | None:
         """The result of a config; None if a signal from outside ended the process, and this is not the `last` try."""
         process = self._process()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
-            found: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
+            answer: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
         except GarbledError as error:
             self._forget(process)
-            said = f"the compiler's process wrote {error} into its connection, and was ended"
-            return Compiled(config, Status.CRASH, said, compile_s=time.perf_counter() - begun)
+            message = f"the compiler's process wrote {error} into its connection, and was ended"
+            return Compiled(config, Status.CRASH, message, compile_s=time.perf_counter() - start)
         except (TimeoutError, EOFError, OSError) as error:
             late = isinstance(error, TimeoutError)
-            said = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
+            message = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
             self._forget(process)
             if not (late or last or self.closed) and process.ended_from_outside:
                 return None
             status = Status.TIMEOUT if late else Status.CRASH
-            return Compiled(config, status, said, compile_s=time.perf_counter() - begun)
-        if isinstance(found, (CacheError, TargetError)):
-            raise found
-        return found
+            return Compiled(config, status, message, compile_s=time.perf_counter() - start)
+        if isinstance(answer, (CacheError, TargetError)):
+            raise answer
+        return answer
 
     def _process(self) -> CompilingProcess:
         """This thread's process, one that no other uses, or a new one; a TargetError says that it cannot be made."""
@@ -437,9 +437,9 @@ class CompilePool:
                 return CompilingProcess(server)
             except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
                 again = server is not None and server.ended_from_outside and turn + 1 < _STARTS
-                said = self._last_line() or error
+                reason = self._last_line() or error
                 if not again:
-                    raise TargetError(f"no compiling process can be started: {said}") from error
+                    raise TargetError(f"no compiling process can be started: {reason}") from error
         raise AssertionError("the last turn returns or raises")
 
     def _forking(self) -> ForkServer:
@@ -449,8 +449,8 @@ class CompilePool:
                 raise TargetError(_CLOSED)
             if self._fork_server is None:
                 needs = self._server_needs
-                made = partial(ForkServer, *needs)
-                self._fork_server = idle_server.borrow(needs, made) if self._reuse else made()
+                make = partial(ForkServer, *needs)
+                self._fork_server = idle_server.borrow(needs, make) if self._reuse else make()
             return self._fork_server
 
     def _part_with(self, server: ForkServer) -> None:
@@ -478,9 +478,9 @@ class CompilePool:
             if server is None or server.alive:
                 return ""
             self._fork_server = None
-        said = server.last_line()
+        line = server.last_line()
         self._part_with(server)
-        return said
+        return line
 
     def _forget(self, process: CompilingProcess) -> None:
         """End this thread's process, so that its next config starts a new one."""

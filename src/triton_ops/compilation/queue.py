@@ -37,20 +37,20 @@ class Queue:
         self._spares, self._running_spare = spares, 0
         self._now: deque[CompileJob] = deque()
         self._later: dict[Config, CompileJob] = {}
-        self._begun: dict[Config, CompileJob] = {}
+        self._begun_jobs: dict[Config, CompileJob] = {}
         self._lock = threading.Lock()
         self._closed = False
 
     def add(self, config: Config, spare: bool) -> Future[Compiled]:
         """The future of `config`: that of an earlier spare job of the same config, if there is one, else a new one."""
         with self._lock:
-            if (begun := self._begun.get(config)) is not None:
-                return begun.future
+            if (spare_job := self._begun_jobs.get(config)) is not None:
+                return spare_job.future
             job = self._later.get(config)
             if job is not None and not spare:
                 del self._later[config]
                 job.spare = False
-                self._begun[config] = job
+                self._begun_jobs[config] = job
                 self._now.append(job)
             elif job is None:
                 job = CompileJob(config, spare)
@@ -96,5 +96,5 @@ class Queue:
         if not self._later or self._running_spare >= self._spares:
             return None
         job = self._later.pop(next(iter(self._later)))
-        self._begun[job.config] = job
+        self._begun_jobs[job.config] = job
         return job

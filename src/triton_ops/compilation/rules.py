@@ -207,36 +207,36 @@ def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
 
     Cost: 20 microseconds, and 70 for a kernel with many helpers.
     """
-    names, given = ahead.kernel.parameter_names, ahead.arguments
-    placed = {name: value for name, value in zip(names, given.positional, strict=False) if name is not None}
-    values: dict[str, Any] = {**placed, **given.keyword, **config}
+    names, arguments = ahead.kernel.parameter_names, ahead.arguments
+    positional = {name: value for name, value in zip(names, arguments.positional, strict=False) if name is not None}
+    values: dict[str, Any] = {**positional, **arguments.keyword, **config}
     warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
     for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
         if isinstance(number, bool) or not isinstance(number, int):
-            said = f"{name} is {number!r} of type {type(number).__name__}; it must be an int, such as 4"
-            return Objection(Status.CONSTRAINT, said)
+            message = f"{name} is {number!r} of type {type(number).__name__}; it must be an int, such as 4"
+            return Objection(Status.CONSTRAINT, message)
         if not is_power_of_two(number):
             return Objection(Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
     parsed = ahead.kernel.parsed
     blocks = blocks_of(parsed, values) if parsed is not None else Blocks()
-    seen = RuleInput(config, ahead.target, blocks, warps)
-    found = (rule(seen) for rule in RULES)
-    return next((objection for objection in found if objection is not None), None)
+    facts = RuleInput(config, ahead.target, blocks, warps)
+    objections = (rule(facts) for rule in RULES)
+    return next((objection for objection in objections if objection is not None), None)
 
 
-def _threads(given: RuleInput) -> Objection | None:
-    limit = given.target.threads_per_block
-    if given.threads <= limit:
+def _threads(facts: RuleInput) -> Objection | None:
+    limit = facts.target.threads_per_block
+    if facts.threads <= limit:
         return None
     return Objection(
         Status.RESOURCES,
-        f"{given.warps} warps of {given.target.warp_size} are {given.threads:,} threads per block; "
-        f"{given.target.arch} has {limit:,}",
+        f"{facts.warps} warps of {facts.target.warp_size} are {facts.threads:,} threads per block; "
+        f"{facts.target.arch} has {limit:,}",
     )
 
 
-def _ranges(given: RuleInput) -> Objection | None:
-    for name, size in given.blocks.ranges:
+def _ranges(facts: RuleInput) -> Objection | None:
+    for name, size in facts.blocks.ranges:
         if not is_power_of_two(size):
             return Objection(Status.CONSTRAINT, f"{name} is {size}; Triton's ranges must be powers of two")
         if size > _LARGEST_BLOCK:
@@ -244,25 +244,25 @@ def _ranges(given: RuleInput) -> Objection | None:
     return None
 
 
-def _accumulator(given: RuleInput) -> Objection | None:
-    if given.blocks.warp_specialized:  # the compiler adds warps, which share the accumulator
+def _accumulator(facts: RuleInput) -> Objection | None:
+    if facts.blocks.warp_specialized:  # the compiler adds warps, which share the accumulator
         return None
-    tensor_memory = 100 <= given.target.capability < 120
-    limit = _MOST_ACCUMULATORS_ELSEWHERE if tensor_memory or given.target.kind == "hip" else _MOST_ACCUMULATORS
-    for shape in given.blocks.accumulators:
-        each = math.prod(shape) // given.threads
+    tensor_memory = 100 <= facts.target.capability < 120
+    limit = _MOST_ACCUMULATORS_ELSEWHERE if tensor_memory or facts.target.kind == "hip" else _MOST_ACCUMULATORS
+    for shape in facts.blocks.accumulators:
+        each = math.prod(shape) // facts.threads
         if each >= limit:
-            said = " by ".join(map(str, shape))
+            extents = " by ".join(map(str, shape))
             return Objection(
                 Status.DEFERRED,
-                f"an accumulator of {said} takes {each} registers of each thread: {limit} or more spill",
+                f"an accumulator of {extents} takes {each} registers of each thread: {limit} or more spill",
             )
     return None
 
 
-def _elements(given: RuleInput) -> Objection | None:
-    for name, size in given.blocks.ranges:
-        each = size // given.threads
+def _elements(facts: RuleInput) -> Objection | None:
+    for name, size in facts.blocks.ranges:
+        each = size // facts.threads
         if each >= _MOST_ELEMENTS:
             return Objection(
                 Status.DEFERRED, f"{name} of {size:,} is {each} elements per thread: {_MOST_ELEMENTS} or more spill"
@@ -270,12 +270,12 @@ def _elements(given: RuleInput) -> Objection | None:
     return None
 
 
-def _tiles(given: RuleInput) -> Objection | None:
-    for stepped in given.blocks.stepped:
+def _tiles(facts: RuleInput) -> Objection | None:
+    for stepped in facts.blocks.stepped:
         padded = 1 << max(stepped.size - 1, 0).bit_length()
         if stepped.tile > _WIDEST_TILE * padded and stepped.tile > 16:  # 16: the least that tl.dot takes
-            said = f"{stepped.tile_name} is {stepped.tile}, over twice the padded {stepped.extent} of {padded}"
-            return Objection(Status.DEFERRED, said)
+            message = f"{stepped.tile_name} is {stepped.tile}, over twice the padded {stepped.extent} of {padded}"
+            return Objection(Status.DEFERRED, message)
     return None
 
 

@@ -21,12 +21,12 @@ from triton_ops.values import Compiled, Resources, Status
 _WARPS = 4  # Triton's default for a config that names none
 
 
-def with_residents(found: Compiled, machine: Machine | None) -> Compiled:
-    """`found` with the number of its blocks on a multiprocessor of `machine` at a time, if that is known."""
-    made, warps = found.resources, found.config.get("num_warps", _WARPS)
-    if machine is None or made is None or made.registers is None or not isinstance(warps, int) or warps < 1:
-        return found
-    return replace(found, resident=machine.blocks_at_once(made.registers, made.shared_bytes or 0, warps))
+def with_residents(compiled: Compiled, machine: Machine | None) -> Compiled:
+    """`compiled` with the number of its blocks on a multiprocessor of `machine` at a time, if that is known."""
+    resources, warps = compiled.resources, compiled.config.get("num_warps", _WARPS)
+    if machine is None or resources is None or resources.registers is None or not isinstance(warps, int) or warps < 1:
+        return compiled
+    return replace(compiled, resident=machine.blocks_at_once(resources.registers, resources.shared_bytes or 0, warps))
 
 
 HEAVY_SPILL_BYTES = 256
@@ -60,16 +60,16 @@ def examine(ahead: AheadOfTime, config: Config) -> Compiled:
         return Compiled(config, Status.CONSTRAINT, refused)
     start = time.perf_counter()
     try:
-        built = ahead.built(config, lambda shared, _: _check_shared(shared, target))
-        parts = [resources_of(one, target) for one in built]
-        for part, one in zip(parts, built, strict=True):
+        kernels = ahead.built(config, lambda shared, _: _check_shared(shared, target))
+        parts = [resources_of(one, target) for one in kernels]
+        for part, one in zip(parts, kernels, strict=True):
             _check(part, one.metadata, target)
         resources = together(parts)
     except TargetError:
         raise
     except _OverLimitError as error:
-        seen = Resources(shared_bytes=error.shared_bytes)
-        return Compiled(config, Status.RESOURCES, str(error), seen, compile_s=time.perf_counter() - start)
+        resources = Resources(shared_bytes=error.shared_bytes)
+        return Compiled(config, Status.RESOURCES, str(error), resources, compile_s=time.perf_counter() - start)
     except Exception as error:
         failure = _sorted(error)
         if isinstance(failure, CacheError):
@@ -85,15 +85,15 @@ def resources_of(built: Built, target: Target) -> Resources:
     """The resources and the features of a compiled config."""
     cuda = target.kind == "cuda"
     usage = cubin_usage(built.binary) if cuda else amdgcn_usage(built.assembly)
-    seen = ptx_features(built.assembly) if cuda else amdgcn_features(built.assembly)
+    features = ptx_features(built.assembly) if cuda else amdgcn_features(built.assembly)
     return Resources(
         registers=usage.registers,
         spill_bytes=usage.spill_bytes,
         shared_bytes=built.metadata["shared"],
         binary=hashlib.sha256(built.binary).hexdigest()[:32],
         stack_bytes=usage.stack_bytes,
-        mma=seen.mma,
-        load_bytes=seen.load_bytes,
+        mma=features.mma,
+        load_bytes=features.load_bytes,
         serialised=serialised_products(built.binary, built.assembly) if cuda else None,
     )
 
@@ -165,8 +165,8 @@ def _unknown_options(ahead: AheadOfTime, config: Config) -> str | None:
     """Why the target's compiler does not know a config's names; Triton itself ignores some unknown names silently."""
     if ahead.kernel.parsed is None:  # a launcher's tunables are keywords of its own
         return None
-    known = option_names(ahead.target).union(name for name in ahead.kernel.parameter_names if name)
-    strange = [name for name in config if name not in known]
+    names = option_names(ahead.target).union(name for name in ahead.kernel.parameter_names if name)
+    strange = [name for name in config if name not in names]
     if not strange:
         return None
     return f"{', '.join(strange)} is no parameter of {ahead.kernel.name} and no launch option for {ahead.target.arch}"
@@ -177,7 +177,7 @@ def _sorted(error: Exception) -> CandidateError | CacheError:
     if type(error).__name__ != "PTXASError":
         return compile_error(error)
     lines = str(error).strip().splitlines()
-    said = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
-    line = next((text for text in said if any(word in text for word in _PTXAS_TROUBLE)), (said or lines)[0])
+    messages = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
+    line = next((text for text in messages if any(word in text for word in _PTXAS_TROUBLE)), (messages or lines)[0])
     status = Status.RESOURCES if "nsufficient registers" in line else Status.COMPILE
     return CandidateError(status, f"ptxas: {line}")

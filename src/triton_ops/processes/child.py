@@ -63,9 +63,9 @@ def started_to_last(start: Callable[[], Made]) -> Made:
     """
     if threading.current_thread() is threading.main_thread():
         return start()
-    made: Future[Made] = Future()
-    _asked().put((made, start))
-    return made.result()
+    future: Future[Made] = Future()
+    _asked().put((future, start))
+    return future.result()
 
 
 def start_thread(thread: threading.Thread) -> None:
@@ -110,12 +110,12 @@ def _asked() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
 
 def _serve(calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> None:
     while True:
-        made, start = calls.get()
+        future, start = calls.get()
         try:
-            made.set_result(start())
+            future.set_result(start())
         except BaseException as error:  # noqa: BLE001 - the thread that asked raises it
-            made.set_exception(error)
-        del made, start  # nothing is held while the thread waits
+            future.set_exception(error)
+        del future, start  # nothing is held while the thread waits
 
 
 def _forget() -> None:
@@ -134,8 +134,8 @@ _MOST = 65_536
 
 def pipe() -> tuple[int, int]:
     """A pipe: a descriptor to read from, and one to write to."""
-    read, write = _moved(*os.pipe())
-    return read, write
+    reader, writer = _moved(*os.pipe())
+    return reader, writer
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
@@ -168,17 +168,17 @@ def close_all() -> None:
 
 def _moved(*descriptors: int) -> list[int]:
     """Descriptors for the same files in place of these, none of which is a standard stream's."""
-    moved: list[int] = []
+    copies: list[int] = []
     try:
-        moved.extend(map(_other, descriptors))
+        copies.extend(map(_other, descriptors))
     except OSError:
-        for descriptor in moved:
+        for descriptor in copies:
             os.close(descriptor)
         raise
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    return moved
+    return copies
 
 
 def _other(descriptor: int) -> int:
@@ -200,8 +200,8 @@ def end_family(mark: str) -> None:
     Cost: 10 µs for each process of this user, twice.
     """
     until = time.monotonic() + _MOST_S
-    while (found := members(mark)) and time.monotonic() < until:
-        for pid in found:
+    while (pids := members(mark)) and time.monotonic() < until:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_LOOK_S)
@@ -210,13 +210,13 @@ def end_family(mark: str) -> None:
 def members(mark: str) -> set[int]:
     """The processes with a mark and their children, without this one and without those that have ended."""
     processes, sought = _own_processes(), mark.encode()
-    found = further = {pid for pid in processes if sought in _proc.environment(pid)} - {os.getpid()}
-    if found:
+    pids = further = {pid for pid in processes if sought in _proc.environment(pid)} - {os.getpid()}
+    if pids:
         parents = {pid: _proc.parent(pid) for pid in processes}
         while further:
-            further = {pid for pid, parent in parents.items() if parent in further} - found - {os.getpid()}
-            found |= further
-    return {pid for pid in found if not _proc.ended(pid)}
+            further = {pid for pid, parent in parents.items() if parent in further} - pids - {os.getpid()}
+            pids |= further
+    return {pid for pid in pids if not _proc.ended(pid)}
 
 
 def _own_processes() -> list[int]:
@@ -265,8 +265,8 @@ class Leftovers:
     @classmethod
     def own(cls) -> Leftovers:
         """In a child, what its parent gave to `command`."""
-        given = json.loads(sys.argv[1])
-        return cls(given["family"], None if given["temporary"] is None else Path(given["temporary"]))
+        manner = json.loads(sys.argv[1])
+        return cls(manner["family"], None if manner["temporary"] is None else Path(manner["temporary"]))
 
 
 _NOTHING = Leftovers()
@@ -292,10 +292,10 @@ def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> lis
         raise DeviceError("no further Python process can be started here", hint="run it inline")
     entries = dict.fromkeys([*search_path(), _HOME])  # a program may take an entry away after its imports
     path = sorted(entries, key=lambda entry: not _of_python(entry))
-    kept = folder()
+    bytecode = folder()
     manner = {
         "path": path,
-        "bytecode": None if kept is None else str(kept),
+        "bytecode": None if bytecode is None else str(bytecode),
         "family": leftovers.family,
         "temporary": None if leftovers.temporary is None else str(leftovers.temporary),
     }
@@ -311,8 +311,8 @@ def environment(changes: Mapping[str, str], family: str, temporary: Path | None 
         temporary: As of `settings.for_child`. What `torch.compile` keeps between processes stays where it is.
     """
     folders = settings.code_folders().items()
-    judged = {name: str(code_folder(*folder)) for name, folder in folders if name not in changes}
-    return settings.for_child({**judged, **changes}, family, temporary)
+    code_folders = {name: str(code_folder(*folder)) for name, folder in folders if name not in changes}
+    return settings.for_child({**code_folders, **changes}, family, temporary)
 
 
 def import_heavy(packages: Iterable[str], purpose: str) -> None:
@@ -325,13 +325,13 @@ def import_heavy(packages: Iterable[str], purpose: str) -> None:
     Raises:
         MissingDependencyError: A package is not installed.
     """
-    kept, wanted = _folder_of_bytecode(), [name for name in packages if name not in sys.modules]
-    if not wanted:
+    bytecode, names = _folder_of_bytecode(), [name for name in packages if name not in sys.modules]
+    if not names:
         return
-    if kept is not None:
-        sys.pycache_prefix, sys.dont_write_bytecode = kept, False
+    if bytecode is not None:
+        sys.pycache_prefix, sys.dont_write_bytecode = bytecode, False
     gc.disable()  # garbage collection takes a seventh of the time of the imports
-    for name in wanted:
+    for name in names:
         require(name, purpose)
     gc.freeze()  # forked processes then do not copy the imported objects
     gc.enable()
@@ -340,8 +340,8 @@ def import_heavy(packages: Iterable[str], purpose: str) -> None:
 @cache
 def _folder_of_bytecode() -> str | None:
     """The folder that the parent has named; kept from the first call, since `sys.argv` is the user's afterwards."""
-    kept: str | None = json.loads(sys.argv[1])["bytecode"]
-    return kept
+    path: str | None = json.loads(sys.argv[1])["bytecode"]
+    return path
 
 
 @dataclass(frozen=True)
@@ -372,7 +372,11 @@ class Surroundings:
 def search_path() -> list[str]:
     """The search path of this process with absolute folders; entries that are no text are left out, as Python does."""
     path: list[Any] = list(sys.path)
-    return [found for entry in path if isinstance(entry, str) and (found := _absolute(entry)) is not None]
+    return [
+        folder_of_entry
+        for entry in path
+        if isinstance(entry, str) and (folder_of_entry := _absolute(entry)) is not None
+    ]
 
 
 def _absolute(entry: str) -> str | None:
@@ -382,9 +386,9 @@ def _absolute(entry: str) -> str | None:
     """
     if entry.startswith("/"):
         return entry
-    found: str | None = getattr(sys.path_importer_cache.get(entry), "path", None)
+    origin: str | None = getattr(sys.path_importer_cache.get(entry), "path", None)
     here = settings.current_folder()
-    return found if found is not None or here is None else str(Path(here, entry))
+    return origin if origin is not None or here is None else str(Path(here, entry))
 
 
 def _of_python(entry: str) -> bool:

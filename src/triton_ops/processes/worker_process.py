@@ -55,8 +55,8 @@ class WorkerDiedError(Exception):
         outside: Whether a signal that people and systems send ended it, rather than a crash.
     """
 
-    def __init__(self, said: str, during: str, outside: bool) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, during: str, outside: bool) -> None:
+        super().__init__(message)
         self.during = during
         self.outside = outside
 
@@ -68,8 +68,8 @@ class WorkerHungError(Exception):
         during: The step that the worker announced last.
     """
 
-    def __init__(self, said: str, during: str) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, during: str) -> None:
+        super().__init__(message)
         self.during = during
 
 
@@ -78,7 +78,7 @@ class WorkerProcess:
 
     Attributes:
         step: The step that the worker announced last.
-        has: The packages that it imports, and its device.
+        equipment: The packages that it imports, and its device.
 
     Args:
         imports: Packages that the worker imports before the first question, since the imports take seconds.
@@ -109,8 +109,8 @@ class WorkerProcess:
             raise DeviceError(
                 f"no process can be started: {reason}", hint="end other processes or close files, or run it inline"
             ) from error
-        self.has = tuple(imports), device
-        self._begun: Any = None
+        self.equipment = tuple(imports), device
+        self._question_begun: Any = None
         self.step = ""
 
     def _start(
@@ -181,7 +181,7 @@ class WorkerProcess:
             self._channel.begin(question)
         except (OSError, GarbledError):
             return
-        self._begun = question
+        self._question_begun = question
 
     def ask(
         self,
@@ -232,10 +232,10 @@ class WorkerProcess:
         self._listener.join(_EXIT_S)
 
     def _send(self, question: Any, clock: AwakeClock, whole_s: float) -> None:
-        begun, self._begun = self._begun, None
-        assert begun is None or begun is question
+        question_begun, self._question_begun = self._question_begun, None
+        assert question_begun is None or question_begun is question
         try:
-            if begun is None:
+            if question_begun is None:
                 self._channel.begin(question)
             self._channel.finish(clock, whole_s)
         except TimeoutError as error:
@@ -261,13 +261,13 @@ class WorkerProcess:
 
     def _garbled(self, error: GarbledError, outside: bool) -> WorkerDiedError:
         self.kill()
-        said = f"its process wrote {error} into its connection during its {self.step}, and was ended"
-        return WorkerDiedError(said, self.step, outside)
+        message = f"its process wrote {error} into its connection during its {self.step}, and was ended"
+        return WorkerDiedError(message, self.step, outside)
 
     def _dead(self, step: str) -> WorkerDiedError:
-        ended = self._await_end()
+        has_ended = self._await_end()
         self.kill()
-        code = self._process.returncode if ended else None
+        code = self._process.returncode if has_ended else None
         last = next((line for line in reversed(self._lines) if line), "")
         return WorkerDiedError(_ending(code, step, last), step, code is not None and -code in OUTSIDE)
 
@@ -294,10 +294,10 @@ def _changes(device: str) -> dict[str, str]:
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
     """A descriptor to read from and one to write to, each closed with its stack."""
-    read, write = pipe()
-    reader.callback(os.close, read)
-    writer.callback(os.close, write)
-    return read, write
+    reader_end, writer_end = pipe()
+    reader.callback(os.close, reader_end)
+    writer.callback(os.close, writer_end)
+    return reader_end, writer_end
 
 
 def _ending(code: int | None, step: str, last: str) -> str:
