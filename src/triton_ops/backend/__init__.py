@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from triton_ops.backend.assembler import installed_assemblers as installed_assemblers
     from triton_ops.backend.assembler import use_ptxas as use_ptxas
     from triton_ops.backend.compiled_kernel import compile_error as compile_error
-    from triton_ops.backend.compiled_kernel import most as most
+    from triton_ops.backend.compiled_kernel import digest_of as digest_of
     from triton_ops.backend.compiled_kernel import nothing_compiled as nothing_compiled
-    from triton_ops.backend.compiled_kernel import one_of as one_of
     from triton_ops.backend.compiled_kernel import packed_allocator as packed_allocator
     from triton_ops.backend.compiled_kernel import take_allocator as take_allocator
+    from triton_ops.backend.compiled_kernel import together as together
     from triton_ops.backend.compiled_kernel import with_scratch as with_scratch
     from triton_ops.backend.composed import FormsKernel as FormsKernel
     from triton_ops.backend.composed import StagedKernel as StagedKernel
@@ -45,25 +45,19 @@ if TYPE_CHECKING:
     from triton_ops.backend.host_arguments import is_array as is_array
     from triton_ops.backend.identity import function_identity as function_identity
     from triton_ops.backend.identity import is_kept as is_kept
-    from triton_ops.backend.identity import source_fingerprint as source_fingerprint
     from triton_ops.backend.identity import source_of as source_of
     from triton_ops.backend.interpreted import interpreter_is_older_than_numpy as interpreter_is_older_than_numpy
     from triton_ops.backend.interpreted import is_interpreted as is_interpreted
     from triton_ops.backend.interpreted import launcher_of as launcher_of
     from triton_ops.backend.interpreted import numpy_misfit as numpy_misfit
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
-    from triton_ops.backend.launcher import dry_run as dry_run
-    from triton_ops.backend.launcher import launches_taken as launches_taken
     from triton_ops.backend.offline import AheadOfTime as AheadOfTime
     from triton_ops.backend.offline import Built as Built
     from triton_ops.backend.offline import TargetDriver as TargetDriver
     from triton_ops.backend.offline import binary_of as binary_of
     from triton_ops.backend.offline import compiler_environment as compiler_environment
-    from triton_ops.backend.offline import option_names as option_names
-    from triton_ops.backend.offline import pretending as pretending
     from triton_ops.backend.offline import rehearse as rehearse
     from triton_ops.backend.offline import ttir_of as ttir_of
-    from triton_ops.backend.operations import ArgumentSpecs as ArgumentSpecs
     from triton_ops.backend.operations import HasOperation as HasOperation
     from triton_ops.backend.operations import Operation as Operation
     from triton_ops.backend.operations import operation as operation
@@ -75,7 +69,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.portable import is_jit_function as is_jit_function
     from triton_ops.backend.portable import pack as pack
     from triton_ops.backend.portable import unpack as unpack
-    from triton_ops.backend.private import Canaries as Canaries
     from triton_ops.backend.private import Form as Form
     from triton_ops.backend.private import Protection as Protection
     from triton_ops.backend.private import place_of as place_of

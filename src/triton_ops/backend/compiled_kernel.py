@@ -226,15 +226,44 @@ class _Refusal:
 
 
 def resources_of(kernels: Sequence[Any]) -> Resources:
-    """The resources of loaded kernels that one config launches: of each kind the most that one of them takes."""
-    binaries = [kernel.asm.get("cubin") or kernel.asm.get("hsaco") for kernel in kernels]
-    digests = [hashlib.sha256(binary).hexdigest()[:32] for binary in binaries if binary]
-    spills = most(getattr(kernel, "n_spills", None) for kernel in kernels)
+    """The resources of loaded kernels that one config launches."""
+    return together([_resources(kernel) for kernel in kernels])
+
+
+def _resources(kernel: Any) -> Resources:
+    binary, spills = kernel.asm.get("cubin") or kernel.asm.get("hsaco"), getattr(kernel, "n_spills", None)
     return Resources(
-        registers=most(getattr(kernel, "n_regs", None) for kernel in kernels),
+        registers=getattr(kernel, "n_regs", None),
         spill_bytes=None if spills is None else spills * _SPILL_UNIT_BYTES,
-        shared_bytes=most(getattr(kernel.metadata, "shared", None) for kernel in kernels),
-        binary=one_of(digests) if len(digests) == len(kernels) else None,
+        shared_bytes=getattr(kernel.metadata, "shared", None),
+        binary=digest_of(binary) if binary else None,
+    )
+
+
+def digest_of(binary: bytes) -> str:
+    """The fingerprint of a binary, as in `Resources.binary`."""
+    return hashlib.sha256(binary).hexdigest()[:32]
+
+
+def together(parts: Sequence[Resources]) -> Resources:
+    """The resources of a config that launches several kernels: of each kind the most that one takes.
+
+    The binary is the fingerprint of all. The instructions are those of the first kernel that uses the matrix unit, and
+    the loads the narrowest.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    digests = [part.binary for part in parts if part.binary is not None]
+    mma = [part.mma for part in parts if part.mma is not None]
+    return Resources(
+        registers=_most(part.registers for part in parts),
+        spill_bytes=_most(part.spill_bytes for part in parts),
+        shared_bytes=_most(part.shared_bytes for part in parts),
+        binary=fingerprint(digests) if digests and len(digests) == len(parts) else None,
+        stack_bytes=_most(part.stack_bytes for part in parts),
+        mma=next((name for name in mma if name != "none"), next(iter(mma), None)),
+        load_bytes=min((part.load_bytes for part in parts if part.load_bytes is not None), default=None),
+        serialised=max((part.serialised for part in parts if part.serialised is not None), default=None),
     )
 
 
@@ -260,14 +289,8 @@ def _in_code(kernel: Any, words: Mapping[str, re.Pattern[str]]) -> bool | None:
     return None
 
 
-def most(numbers: Iterable[int | None]) -> int | None:
-    """The largest of the numbers that are known; None if none is."""
+def _most(numbers: Iterable[int | None]) -> int | None:
     return max((number for number in numbers if number is not None), default=None)
-
-
-def one_of(digests: Sequence[str]) -> str | None:
-    """The fingerprint of several binaries together; of a single one its own."""
-    return fingerprint(list(digests)) if len(digests) > 1 else next(iter(digests), None)
 
 
 def compile_error(error: Exception) -> CandidateError | CacheError:

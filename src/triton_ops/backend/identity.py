@@ -97,11 +97,6 @@ def is_kept(function: Any) -> bool:
     return entry is not None and entry[0] is function
 
 
-def source_fingerprint(function: Any) -> str:
-    """The fingerprint in `source_of(function)`."""
-    return source_of(function).fingerprint
-
-
 _PTXAS = ("ptxas", "ptxas-blackwell")
 _ANSWER_S = 30  # a ptxas that says nothing for so long never will
 

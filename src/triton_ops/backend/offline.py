@@ -230,6 +230,13 @@ class AheadOfTime:
         """The kernel's name for the program of a compiled config with these arguments; None where it is not known."""
         return self.kernel.program_key(config.with_members(self.members), self.arguments, resources)
 
+    def unknown_names(self, config: Config) -> list[str]:
+        """The names in a config that the target's compiler does not know; Triton itself ignores some silently."""
+        if self.kernel.parsed is None:  # a launcher's tunables are keywords of its own
+            return []
+        known_names = option_names(self.target).union(name for name in self.kernel.parameter_names if name)
+        return [name for name in config if name not in known_names]
+
     def _lowered(self, config: Config) -> Sequence[Any]:
         return self.kernel.lowered(config.with_members(self.members), self.arguments)
 

@@ -4,7 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.compilation.compiler import PackedKernel as PackedKernel
     from triton_ops.compilation.idle_server import drop_idle_servers as drop_idle_servers
     from triton_ops.compilation.pipeline import LEGEND as LEGEND
     from triton_ops.compilation.pipeline import STAGES as STAGES
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from triton_ops.compilation.pool import CompilePool as CompilePool
     from triton_ops.compilation.pool import Compiles as Compiles
     from triton_ops.compilation.pool import SharedCpus as SharedCpus
+    from triton_ops.compilation.queue import CompileJob as CompileJob
     from triton_ops.compilation.queue import Queue as Queue
     from triton_ops.compilation.rules import PRODUCTS as PRODUCTS
     from triton_ops.compilation.rules import ROWS as ROWS

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from triton_ops.compilation.fork_server import ForkServer
 from triton_ops.device import Target
-from triton_ops.processes import IdleProcesses, inherited
+from triton_ops.processes import IdleProcesses
 
 ServerNeeds: TypeAlias = tuple[str, Target]  # what it imports beside Triton, and what it compiles for
 
@@ -45,7 +45,7 @@ def borrow(needs: ServerNeeds, make: Callable[[], ForkServer]) -> ForkServer:
         needs: What the pool needs.
         make: Makes a new one.
     """
-    here = inherited()
+    here = _idle.inherited()
     with _guard:
         for each in _loans:
             if (each.needs, each.inherited) == (needs, here) and each.server.alive:

@@ -5,13 +5,12 @@ The first tier, free rules, is in `rules.py`. All tiers work without a GPU and w
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, most, one_of, option_names, trace_of
+from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, digest_of, together, trace_of
 from triton_ops.device import Machine, Target
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import amdgcn_features, amdgcn_usage, cubin_usage, ptx_features, serialised_products
@@ -56,8 +55,9 @@ def examine(ahead: AheadOfTime, config: Config) -> Compiled:
         TargetError: The kernel cannot be compiled without being launched.
     """
     target = ahead.target
-    if (refused := _unknown_options(ahead, config)) is not None:
-        return Compiled(config, Status.CONSTRAINT, refused)
+    if strange := ahead.unknown_names(config):
+        reason = f"{', '.join(strange)} is no parameter of {ahead.kernel.name} and no launch option for {target.arch}"
+        return Compiled(config, Status.CONSTRAINT, reason)
     start = time.perf_counter()
     try:
         kernels = ahead.built(config, lambda shared, _: _check_shared(shared, target))
@@ -90,31 +90,11 @@ def resources_of(built: Built, target: Target) -> Resources:
         registers=usage.registers,
         spill_bytes=usage.spill_bytes,
         shared_bytes=built.metadata["shared"],
-        binary=hashlib.sha256(built.binary).hexdigest()[:32],
+        binary=digest_of(built.binary),
         stack_bytes=usage.stack_bytes,
         mma=features.mma,
         load_bytes=features.load_bytes,
         serialised=serialised_products(built.binary, built.assembly) if cuda else None,
-    )
-
-
-def together(parts: Sequence[Resources]) -> Resources:
-    """The resources of a config that launches several kernels: of each kind the most that one takes.
-
-    The instructions are those of the first kernel that uses the matrix unit, and the loads the narrowest.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    mma = [part.mma for part in parts if part.mma is not None]
-    return Resources(
-        registers=most(part.registers for part in parts),
-        spill_bytes=most(part.spill_bytes for part in parts),
-        shared_bytes=most(part.shared_bytes for part in parts),
-        binary=one_of([part.binary or "" for part in parts]),
-        stack_bytes=most(part.stack_bytes for part in parts),
-        mma=next((name for name in mma if name != "none"), next(iter(mma), None)),
-        load_bytes=min((part.load_bytes for part in parts if part.load_bytes is not None), default=None),
-        serialised=max((part.serialised for part in parts if part.serialised is not None), default=None),
     )
 
 
@@ -159,17 +139,6 @@ def _spills(resources: Resources) -> str:
     if spilled <= HEAVY_SPILL_BYTES:
         return ""
     return f"spills {spilled:,} bytes per thread; over {HEAVY_SPILL_BYTES} has always been slow"
-
-
-def _unknown_options(ahead: AheadOfTime, config: Config) -> str | None:
-    """Why the target's compiler does not know a config's names; Triton itself ignores some unknown names silently."""
-    if ahead.kernel.parsed is None:  # a launcher's tunables are keywords of its own
-        return None
-    names = option_names(ahead.target).union(name for name in ahead.kernel.parameter_names if name)
-    strange = [name for name in config if name not in names]
-    if not strange:
-        return None
-    return f"{', '.join(strange)} is no parameter of {ahead.kernel.name} and no launch option for {ahead.target.arch}"
 
 
 def _sorted(error: Exception) -> CandidateError | CacheError:

@@ -398,7 +398,7 @@ def _of_python(entry: str) -> bool:
     return Path(entry) in (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
 
 
-def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
+def die_with(parent: int, leftovers: Leftovers = _NOTHING, *, expendable: bool = False) -> None:
     """Arrange that this process and its children end when the parent ends, however it ends.
 
     On Linux the kernel kills this process when its parent dies, and a guard process kills the rest of the process
@@ -408,6 +408,7 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
     Args:
         parent: The parent's process id.
         leftovers: What is cleared away when this process has ended, however it ends.
+        expendable: Whether Linux is to end this process, and not its parent, where memory runs out.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(
@@ -420,12 +421,9 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     if os.getppid() != parent:
         os._exit(1)
-
-
-def expendable() -> None:
-    """Where memory runs out, Linux is to end this process and not its parent."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    if expendable:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def guarded(leftovers: Leftovers) -> None:

@@ -50,6 +50,11 @@ class IdleProcesses(Generic[Process]):
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.abandon)
 
+    @staticmethod
+    def inherited() -> Hashable:
+        """What a new process would inherit now, as far as it decides what is compiled and where it is kept."""
+        return settings.environment(), settings.current_folder()
+
     def put(
         self,
         process: Process,
@@ -70,7 +75,7 @@ class IdleProcesses(Generic[Process]):
         rest_thread = threading.Thread(target=self._rested, args=(process, rest), name="triton-ops rest", daemon=True)
         timer = threading.Timer(idle_s, self._late, args=(process,))
         timer.daemon = True
-        place = _Place(process, equipment, inherited(), where, timer, rest_thread)
+        place = _Place(process, equipment, self.inherited(), where, timer, rest_thread)
         with self._guard:
             late = self._closed
             over = [] if late else [each for each in self._places if each.where == where]
@@ -99,7 +104,7 @@ class IdleProcesses(Generic[Process]):
             needs: What is needed.
             serves: Whether what a process has, its first argument, does for what is needed.
         """
-        around = inherited()
+        around = self.inherited()
         with self._guard:
             place = next(
                 (each for each in self._places if each.around == around and serves(each.equipment, needs)), None
@@ -116,7 +121,7 @@ class IdleProcesses(Generic[Process]):
 
     def waits(self, needs: Hashable, serves: Callable[[Any, Any], bool] = operator.eq) -> bool:
         """Whether a process waits here that `take` would give."""
-        around = inherited()
+        around = self.inherited()
         return any(each.around == around and serves(each.equipment, needs) for each in tuple(self._places))
 
     def drop(self) -> None:
@@ -157,8 +162,3 @@ class IdleProcesses(Generic[Process]):
         self._places.remove(place)
         place.timer.cancel()
         return place.process
-
-
-def inherited() -> Hashable:
-    """What a new process would inherit now, as far as it decides what is compiled and where it is kept."""
-    return settings.environment(), settings.current_folder()
