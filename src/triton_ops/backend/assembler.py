@@ -65,7 +65,7 @@ _TOOLKIT = Path("/usr/local/cuda/bin/ptxas")
 
 @dataclass(frozen=True)
 class _Fault:
-    """What some versions do to code on Hopper.
+    """A fault of some versions in code on Hopper.
 
     Attributes:
         shown_by: A text in PTX that it takes.
@@ -80,7 +80,7 @@ class _Fault:
     what: str
 
     def may_be_in(self, text: str) -> bool:
-        """Whether the code has what the fault takes."""
+        """Tell whether the code has what the fault takes."""
         return len(self.shown_by.findall(text)) >= self.times
 
 
@@ -110,7 +110,7 @@ class Assembler:
 
     @property
     def faulty(self) -> bool:
-        """Whether it can break products from registers on Hopper."""
+        """Tell whether it can break products from registers on Hopper."""
         return self.numbers < _REGISTERS.whole
 
     def __str__(self) -> str:
@@ -187,7 +187,7 @@ def suspicion(kernels: Sequence[Any]) -> str:
 
 
 def _told(assembler: Assembler, faults: Sequence[_Fault]) -> str:
-    """What an assembler may have done and what to do about it, in words."""
+    """The fault of an assembler and what to do about it, in words."""
     whole = ".".join(map(str, max(fault.whole for fault in faults)))
     return (
         f"it may be the assembler's fault: ptxas {assembler.version} {' and '.join(fault.what for fault in faults)}, "

@@ -51,7 +51,7 @@ _NEEDS = ("global_scratch_size", "profile_scratch_size")
 
 @dataclass(frozen=True)
 class DirectLaunch:
-    """How to launch one compiled kernel without its launcher.
+    """A launch of one compiled kernel without its launcher.
 
     Attributes:
         function: The C function.
@@ -65,7 +65,7 @@ class DirectLaunch:
 
 
 def direct_launch(launcher: Any, packed_metadata: Any) -> DirectLaunch | None:
-    """How a launcher calls its C function, without hooks and launch metadata; None unless that is always the same.
+    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same.
 
     Args:
         launcher: The launcher of a compiled kernel, `CompiledKernel.run`.
@@ -83,7 +83,7 @@ def direct_launch(launcher: Any, packed_metadata: Any) -> DirectLaunch | None:
 
 
 def _recorded(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
-    """What a call with `marks` as the kernel's arguments hands to the C function; None if it does something else."""
+    """The values that a call with `marks` as the kernel's arguments hands to the C function; None if it does more."""
     calls: list[tuple[Any, ...]] = []
     recorder = copy.copy(launcher)
     recorder.launch = lambda *handed: calls.append(handed)
@@ -98,7 +98,7 @@ def _recorded(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) ->
 
 
 def _between(handed: tuple[Any, ...], marks: tuple[object, ...]) -> tuple[tuple[Any, ...], bool] | None:
-    """What stands before the marks, and whether they are one tuple; None where they do not come last."""
+    """The values before the marks, and whether they are one tuple; None where they do not come last."""
     if handed and handed[-1] == marks:
         return handed[:-1], True
     if handed[-len(marks) :] == marks:
@@ -268,7 +268,7 @@ def together(parts: Sequence[Resources]) -> Resources:
 
 
 def traits_of(kernels: Sequence[Any]) -> dict[str, Any]:
-    """What `Executable` says of code: `tf32`, `atomics`, `compilation` and `suspect`."""
+    """The fields of `Executable` that code decides: `tf32`, `atomics`, `compilation` and `suspect`."""
     hashes = [getattr(kernel, "hash", None) for kernel in kernels]
     return {
         "tf32": _in_one(kernels, _TF32), "atomics": _in_one(kernels, _ATOMICS), "suspect": lambda: suspicion(kernels),
@@ -282,7 +282,7 @@ def _in_one(kernels: Sequence[Any], words: Mapping[str, re.Pattern[str]]) -> boo
 
 
 def _in_code(kernel: Any, words: Mapping[str, re.Pattern[str]]) -> bool | None:
-    """Whether some instruction is in the compiled code; None where no form of the code is known to tell."""
+    """Tell whether some instruction is in the compiled code; None where no form of the code is known to tell."""
     for form, word in words.items():
         if isinstance(text := kernel.asm.get(form), str):
             return word.search(text) is not None
@@ -294,6 +294,6 @@ def _most(numbers: Iterable[int | None]) -> int | None:
 
 
 def compile_error(error: Exception) -> CandidateError | CacheError:
-    """What Triton raised while it compiled, as the config's failure, or as that of its disk cache."""
+    """The failure of a compilation as the config's, or as that of the disk cache."""
     cache = importlib.import_module("triton.knobs").cache.dir
     return not_of_the_config(error, str(cache)) or candidate_error(error, Status.COMPILE)

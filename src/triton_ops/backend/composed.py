@@ -1,4 +1,4 @@
-"""What a kernel that is made of several Triton kernels says by the one that leads them.
+"""Kernels that are made of several Triton kernels, each known by the one that leads them.
 
 The first takes every tunable, and is all that most configs launch. So both are compiled without torch, and the free
 rules read the first, as with a kernel of one launch.
@@ -41,7 +41,7 @@ class ComposedKernel(ABC):
 
     @property
     def name(self) -> str:
-        """That of the leading kernel."""
+        """The name of the leading kernel."""
         return self._leading.name
 
     @property
@@ -51,17 +51,17 @@ class ComposedKernel(ABC):
 
     @property
     def interpreted(self) -> bool:
-        """Whether the leading kernel runs as Python, as under `TRITON_INTERPRET`."""
+        """Tell whether the leading kernel runs as Python, as under `TRITON_INTERPRET`."""
         return self._leading.interpreted
 
     @property
     def parameter_names(self) -> list[str]:
-        """Those of the leading kernel, in calling order."""
+        """The names of the leading kernel, in calling order."""
         return self._leading.parameter_names
 
     @property
     def process_imports(self) -> tuple[str, ...]:
-        """Those of the leading kernel: all are Triton's."""
+        """The packages of the leading kernel: all are Triton's."""
         return self._leading.process_imports
 
     @property
@@ -146,7 +146,7 @@ class StagedKernel(ComposedKernel):
 
     @property
     def cache_key(self) -> str:
-        """What Triton calls the sources of both."""
+        """Triton's name for the sources of both."""
         return fingerprint([self.first.cache_key, self.second.cache_key])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
@@ -226,7 +226,7 @@ class StagedKernel(ComposedKernel):
     def _parts(
         self, config: Config, arguments: Arguments, scratch: Any, programs: int
     ) -> tuple[Arguments, Arguments, Config]:
-        """What both launches are given: the arguments of the first, those of the second, and its own config."""
+        """The arguments of the first launch, those of the second, and the config of the second."""
         parameters = set(self.second.parameter_names)
         meta = {**self._meta(config, arguments), self.scratch: scratch, _PROGRAMS: programs}
         own = {name: meta[name] for name in config if name in parameters} | dict(self.options)
@@ -282,7 +282,7 @@ class FormsKernel(ComposedKernel):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """That of the first form, with a fingerprint of all of them."""
+        """The identity of the first form, with a fingerprint of all of them."""
         every = [[value, sorted(form.identity.items())] for value, form in sorted(self.forms.items())]
         return {**self._leading.identity, "forms": fingerprint([self.tunable, self.default, every])}
 
@@ -303,7 +303,7 @@ class FormsKernel(ComposedKernel):
 
     @property
     def cache_key(self) -> str:
-        """What Triton calls the sources of all forms."""
+        """Triton's name for the sources of all forms."""
         return fingerprint([form.cache_key for form in self.forms.values()])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
@@ -400,13 +400,13 @@ class FormsKernel(ComposedKernel):
 
 
 def _taken(form: Form, names: Iterable[str]) -> list[str]:
-    """Those tunables that a form takes, as a parameter or as a launch option."""
+    """The tunables that a form takes, as a parameter or as a launch option."""
     parameters = _names(form)
     return [name for name in names if name in parameters or name in LAUNCH_OPTIONS]
 
 
 def _given(form: Form, values: Mapping[str, Any]) -> Arguments:
-    """Those arguments that a form has parameters for."""
+    """The arguments that a form has parameters for."""
     parameters = _names(form)
     return Arguments(keyword={name: value for name, value in values.items() if name in parameters})
 

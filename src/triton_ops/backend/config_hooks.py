@@ -1,4 +1,4 @@
-"""What a list of `triton.Config`s brings beside the values of configs: hooks, and files that override compiled code."""
+"""Hooks and overriding files, which a list of `triton.Config`s brings beside the values of configs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OVERRIDE = "ir_override"
 
 
 def is_triton_config(value: Any) -> bool:
-    """Whether a value is a `triton.Config`, told without importing Triton."""
+    """Tell whether a value is a `triton.Config`, told without importing Triton."""
     return hasattr(value, "all_kwargs") and hasattr(value, "pre_hook")
 
 
@@ -115,7 +115,7 @@ class HooksInOrder:
 
 
 def given_to_hook(arguments: Mapping[str, Any], grid: Any, config: Config) -> dict[str, Any]:
-    """What a hook is called with before a launch, as by Triton."""
+    """The argument of a hook before a launch, as by Triton."""
     return {**arguments, "grid": grid, "warmup": False, **config}
 
 

@@ -14,14 +14,14 @@ _DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether `value` is a torch tensor, and not the class of one, told without importing torch."""
+    """Tell whether `value` is a torch tensor, and not the class of one, told without importing torch."""
     return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride")) and not isinstance(
         value, type
     )
 
 
 def is_descriptor(value: Any) -> bool:
-    """Whether `value` is a tensor descriptor made on the host, told without importing Triton."""
+    """Tell whether `value` is a tensor descriptor made on the host, told without importing Triton."""
     return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
 
 

@@ -160,7 +160,7 @@ def _check(name: str, kernel: str, strides: Sequence[int | None], spec: TensorSp
 
 @lru_cache(maxsize=256)
 def _described_in(text: str) -> tuple[tuple[str, tuple[str | int | None, ...]], ...]:
-    """Of each `make_tensor_descriptor(parameter, …)` in a kernel's text the parameter and its strides."""
+    """The parameter and the strides of each `make_tensor_descriptor(parameter, …)` in a kernel's text."""
     return tuple(_calls(ast.parse(text)))
 
 

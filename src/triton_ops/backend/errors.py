@@ -75,7 +75,7 @@ def not_of_the_config(error: BaseException, cache: str) -> CacheError | None:
 
 
 def trace_of(error: BaseException) -> str:
-    """Where a candidate's failure was raised: the trace from the first frame of the user's or a library's code.
+    """The trace of a candidate's failure from the first frame of the user's or a library's code on.
 
     It is empty if there is no such frame. Of a long trace the last 8,000 characters are kept.
     """

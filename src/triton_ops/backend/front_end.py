@@ -33,7 +33,7 @@ _MOST_LAUNCHES = 64  # a function that launches more is taken for one without an
 Contents = Mapping[str, Sequence[int]]
 
 
-class _EnoughError(Exception):
+class _TtirKnownError(Exception):
     """Ends a compilation once the TTIR is known."""
 
     def __init__(self, text: str) -> None:
@@ -46,7 +46,7 @@ class _TooManyError(Exception):
 
 
 @dataclass
-class _Launch:
+class _LoweredLaunch:
     """One launch as it is met: the text of its TTIR, its grid, and what its parameters are given."""
 
     function: Any
@@ -93,7 +93,7 @@ def launched_kernels(
     return tuple(_typed(launch) for launch in _launches(kernel, config, arguments, target))
 
 
-def _typed(launch: _Launch) -> LaunchedKernel:
+def _typed(launch: _LoweredLaunch) -> LaunchedKernel:
     constant = {param.name for param in launch.function.params if param.is_constexpr}
     types: dict[str, str] = {}
     constants: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def kernel_work(
         return KernelWork(silent=str(error))
 
 
-def _work(launch: _Launch, contents: Contents) -> Any:
+def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
     operands = tuple(
         operand
         for name, kind in launch.signature.items()
@@ -149,13 +149,13 @@ def _work(launch: _Launch, contents: Contents) -> Any:
     return launch_work(launch.text, _extents(launch), operands)
 
 
-def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: Target) -> list[_Launch]:
+def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
     """The launches of one config, each with its text.
 
     Raises:
         Exception: Whatever the front end and the caller's own functions raise.
     """
-    launches: list[_Launch] = []
+    launches: list[_LoweredLaunch] = []
 
     def stop(stages: dict[str, Any]) -> None:
         lower = stages.get("ttir")
@@ -173,12 +173,12 @@ def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: 
 
 
 def _stop(module: Any) -> None:
-    raise _EnoughError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
+    raise _TtirKnownError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
 
 
 @contextlib.contextmanager
-def _launches_met(launches: list[_Launch]) -> Iterator[None]:
-    """Inside, each launch is lowered to TTIR, kept in `launches`, and goes no further."""
+def _launches_met(launches: list[_LoweredLaunch]) -> Iterator[None]:
+    """Have each launch lowered to TTIR, kept in `launches`, and stopped there, inside of the block."""
     jit = importlib.import_module("triton.runtime.jit").JITFunction
     source = importlib.import_module("triton.compiler.compiler").ASTSource
     run, make_ir = jit.run, source.make_ir
@@ -193,8 +193,8 @@ def _launches_met(launches: list[_Launch]) -> Iterator[None]:
             raise _TooManyError
         try:
             run(self, *args, grid=grid, **{**kwargs, "warmup": True})
-        except _EnoughError as enough:
-            launches.append(_Launch(self, _bound(self, args, kwargs), grid, signatures[-1], enough.text))
+        except _TtirKnownError as enough:
+            launches.append(_LoweredLaunch(self, _bound(self, args, kwargs), grid, signatures[-1], enough.text))
 
     jit.run, source.make_ir = launched, kept
     try:
@@ -204,14 +204,14 @@ def _launches_met(launches: list[_Launch]) -> Iterator[None]:
 
 
 def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What each parameter of a JIT function is given, defaults included."""
+    """The value of each parameter of a JIT function, defaults included."""
     names = set(function.arg_names)
     defaults = {param.name: param.default for param in function.params if param.has_default}
     values = dict(zip(function.arg_names, args, strict=False))
     return {**defaults, **values, **{name: value for name, value in kwargs.items() if name in names}}
 
 
-def _extents(launch: _Launch) -> tuple[int, int, int]:
+def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
     """Programs along x, y and z.
 
     Raises:

@@ -94,7 +94,7 @@ class FunctionKernel:
 
     @property
     def parameter_names(self) -> list[str | None]:
-        """In calling order; None for a parameter that cannot be passed by name. Empty without a signature."""
+        """The names in calling order; None for a parameter that cannot be passed by name. Empty without a signature."""
         parameters = (_parameters(self.function) or {}).values()
         return [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else None for p in parameters]
 
@@ -127,7 +127,7 @@ def as_kernel(target: Any) -> Kernel:
 
 
 def _made_instead(function: Callable[..., Any]) -> tuple[str, str] | None:
-    """What a call makes instead of doing the work, and how the work is done; None for an ordinary callable."""
+    """The object that a call makes instead of doing the work, and the way to do it; None for an ordinary callable."""
     inner = unwrap(function)
     inner = inner.func if isinstance(inner, functools.partial) else inner
     call = inner if inspect.isroutine(inner) else type(inner).__call__

@@ -24,7 +24,7 @@ def taken_apart(function: Any) -> tuple[Any, Heuristics]:
 
 @dataclass
 class Variants:
-    """What is launched for one key of a kernel with heuristics, by the values that these compute at each call.
+    """The launches of one key of a kernel with heuristics, by the values that these compute at each call.
 
     Attributes:
         function: The outermost heuristics.
@@ -51,13 +51,13 @@ class Variants:
 
 
 def runs_of(function: Any) -> list[Any]:
-    """What runs each of the heuristics and the kernel: the class's function, and one in its place on the object."""
+    """The functions that run each of the heuristics and the kernel: the class's, and one in its place on the object."""
     runs = [(function, type(function).run, vars(function).get("run"))]
     return runs if not hasattr(function, "values") else runs + runs_of(function.fn)
 
 
 def computed(heuristics: Heuristics, arguments: Mapping[str, Any], grid: Any) -> dict[str, Any]:
-    """What heuristics give for a launch, each of them told what Triton tells it."""
+    """The values of heuristics for a launch, each of them told what Triton tells it."""
     results: dict[str, Any] = {}
     for name, heuristic in heuristics.items():
         results[name] = heuristic({**arguments, "grid": grid, "warmup": False, **results})

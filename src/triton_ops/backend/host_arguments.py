@@ -20,7 +20,7 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def is_array(value: Any) -> bool:
-    """Whether `value` is a NumPy array, told without importing NumPy."""
+    """Tell whether `value` is a NumPy array, told without importing NumPy."""
     return any((kind.__module__, kind.__name__) == ("numpy", "ndarray") for kind in type(value).__mro__)
 
 
@@ -51,16 +51,16 @@ def host_values(values: Iterable[Any]) -> Iterator[Any]:
             yield from host_values(value)
 
 
-def copied(value: Any, arrays: Mapping[int, Any]) -> Any:
+def with_copies(value: Any, arrays: Mapping[int, Any]) -> Any:
     """`value` with its containers made anew and every array in it replaced by what `arrays` has for its `id`."""
     if is_array(value):
         return arrays[id(value)]
     if isinstance(value, Mapping):
-        return {name: copied(item, arrays) for name, item in value.items()}
+        return {name: with_copies(item, arrays) for name, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
-        return value._make(copied(item, arrays) for item in value)
+        return value._make(with_copies(item, arrays) for item in value)
     if type(value) in (tuple, list):
-        return type(value)(copied(item, arrays) for item in value)
+        return type(value)(with_copies(item, arrays) for item in value)
     return copy.copy(value) if type(value) in (set, bytearray) else value
 
 
@@ -136,7 +136,7 @@ class Snapshot:
         return cls(value, value.copy())
 
     def changed(self) -> bool:
-        """Whether the value differs from its content at that time; items of containers are compared as objects."""
+        """Tell whether the value differs from its content at that time; items of containers are compared as objects."""
         if is_array(self.value):
             return not _same_array(self.value, self.content)
         return not _same_items(self.value, self.content)

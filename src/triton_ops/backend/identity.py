@@ -54,7 +54,7 @@ _MOST_KEPT = 256  # callables, which live as long as they are kept
 
 @dataclass(frozen=True)
 class Source:
-    """What is known of a callable's meaning.
+    """The meaning of a callable, as far as it is known.
 
     Attributes:
         fingerprint: Names the callable and everything it refers to by content.
@@ -73,7 +73,7 @@ _sources: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
 
 
 def source_of(function: Any) -> Source:
-    """What `function` means, everything it refers to included.
+    """The meaning of `function`, everything it refers to included.
 
     Cost: parses the source of every reached function once in a process, a millisecond for a typical kernel. After
     that a few microseconds, if nothing that can change in place is among what it refers to; else every value again.
@@ -92,7 +92,7 @@ def source_of(function: Any) -> Source:
 
 
 def is_kept(function: Any) -> bool:
-    """Whether `source_of` answers for this very function in microseconds, since nothing in it can change in place."""
+    """Tell whether `source_of` answers for this very function in microseconds: nothing in it can change in place."""
     entry = _sources.get(id(function))
     return entry is not None and entry[0] is function
 
@@ -112,7 +112,7 @@ def toolchain() -> dict[str, str]:
 
 
 def _environment() -> str:
-    """What is set of the variables that Triton itself counts when it looks for a kernel in its cache, and of others."""
+    """The variables that Triton itself counts when it looks for a kernel in its cache, and others, as text."""
     library = importlib.import_module("triton._C.libtriton")
     variables: Mapping[str, str] = library.get_cache_invalidating_env_vars()
     return " ".join(f"{name}={value}" for name, value in sorted({**triton_options(), **variables}.items()))

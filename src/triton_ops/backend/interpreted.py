@@ -24,12 +24,12 @@ _turn = Guard(threading.RLock)
 
 
 def is_interpreted(function: Any) -> bool:
-    """Whether a kernel, below its decorators, runs as Python."""
+    """Tell whether a kernel, below its decorators, runs as Python."""
     return type(layers(function)[-1]).__name__ == INTERPRETED
 
 
 def launcher_of(function: Any) -> Callable[..., Any]:
-    """What launches a kernel; of those that run as Python, one at a time."""
+    """The callable that launches a kernel; of those that run as Python, one at a time."""
     return _InTurn(function) if is_interpreted(function) else function.run
 
 
@@ -55,7 +55,7 @@ class _InTurn:
 
 
 def numpy_misfit(error: Exception) -> MissingDependencyError | None:
-    """What to do about an error that Triton's interpreter has raised because of NumPy; None for any other error."""
+    """The advice for an error that Triton's interpreter has raised because of NumPy; None for any other error."""
     if _REFUSED_BY_NUMPY not in str(error) or not interpreter_is_older_than_numpy():
         return None
     return MissingDependencyError(
@@ -65,7 +65,7 @@ def numpy_misfit(error: Exception) -> MissingDependencyError | None:
 
 
 def interpreter_is_older_than_numpy() -> bool:
-    """Whether Triton's interpreter is of before NumPy 2.4, and NumPy is not."""
+    """Tell whether Triton's interpreter is of before NumPy 2.4, and NumPy is not."""
     return _numbers("triton") < _FITS_NUMPY and _numbers("numpy") >= (2, 4)
 
 

@@ -41,7 +41,7 @@ from triton_ops.backend.portable import is_jit_function, settled
 from triton_ops.backend.reader import used_values
 from triton_ops.backend.roles import Arguments, Executable
 from triton_ops.backend.stand_in import described
-from triton_ops.backend.unwrapping import is_triton, layers, unwrap
+from triton_ops.backend.unwrapping import function_layers, is_triton, unwrap
 from triton_ops.base import Guard, fingerprint, require
 from triton_ops.device import gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
@@ -63,7 +63,7 @@ _LIKE = ("empty_like", "zeros_like", "ones_like")
 
 
 def light(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What `func` gives for a contiguous tensor without memory; `NotImplemented` where torch itself is to be asked.
+    """The result of `func` for a contiguous tensor without memory; `NotImplemented` where torch itself is to be asked.
 
     Args:
         torch: The package.
@@ -81,7 +81,7 @@ def light(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def _is_plain(torch: Any, tensor: Any) -> bool:
-    """Whether a tensor has no memory and no gradient, and strides as a new tensor of its shape has them."""
+    """Tell whether a tensor has no memory and no gradient, and strides as a new tensor of its shape has them."""
     if not tensor.is_meta or tensor.requires_grad or not tensor.is_contiguous():
         return False
     return bool(tensor.stride() == torch.Tensor.new_empty(tensor, tensor.shape).stride())
@@ -123,7 +123,7 @@ class NotCompiledError(Exception):
 
 
 def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
-    """What Triton compiled for each launch of `function(…)`, in their order.
+    """Triton's compiled kernels of each launch of `function(…)`, in their order.
 
     Args:
         function: Launches kernels.
@@ -158,7 +158,7 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
 
 @contextlib.contextmanager
 def launches_taken(take: Take) -> Iterator[None]:
-    """Inside, on this thread, `take` is called for each launch with what would launch it and its arguments."""
+    """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments."""
     jit = importlib.import_module("triton.runtime.jit").JITFunction
     with _lock:
         original = jit.run
@@ -177,7 +177,7 @@ def launches_taken(take: Take) -> Iterator[None]:
 
 
 def _on_meta() -> contextlib.AbstractContextManager[Any]:
-    """Inside, tensors without memory say that they are on the GPU, and new ones on a GPU have no memory either."""
+    """A mode in which tensors without memory say that they are on the GPU, and new ones there have no memory either."""
     torch = require("torch", "running a launcher without a device")
     gpu, meta = torch.device("cuda", 0), torch.device("meta")
     device_of, is_cuda = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
@@ -207,7 +207,7 @@ def _on_meta() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def _device_facts() -> Iterator[None]:
-    """Inside, where there is no GPU, torch answers what functions that launch commonly ask of one."""
+    """Have torch answer what launching functions commonly ask of a GPU, inside of the block, where there is none."""
     cuda = require("torch", "running a launcher without a device").cuda
     if cuda.is_available():
         yield
@@ -300,7 +300,7 @@ class LauncherKernel:
 
     @property
     def parameter_names(self) -> list[str | None]:
-        """In calling order; None for a parameter that cannot be passed by name."""
+        """The names in calling order; None for a parameter that cannot be passed by name."""
         return self._function.parameter_names
 
     @property
@@ -315,7 +315,7 @@ class LauncherKernel:
 
     @property
     def interpreted(self) -> bool:
-        """Whether its kernels run as Python, as under `TRITON_INTERPRET`."""
+        """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`."""
         return any(is_interpreted(kernel) for _, kernel in _kernels_of(self.launch))
 
     @property
@@ -439,7 +439,7 @@ def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """The JIT functions that a function of the user's and its helpers refer to, each once, with a name."""
     for value in _referred(function):
         if is_triton(value):
-            *_, kernel = (layer for layer in layers(value) if is_triton(layer))
+            *_, kernel = (layer for layer in function_layers(value) if is_triton(layer))
             if is_jit_function(kernel):
                 yield f"{kernel.fn.__module__}.{kernel.fn.__qualname__}", kernel
 
@@ -450,7 +450,7 @@ def _home(function: Callable[..., Any]) -> str:
 
 
 def _is_own(value: Any, home: str) -> bool:
-    """Whether something is a Python function of the user's or of the same package, and no kernel."""
+    """Tell whether something is a Python function of the user's or of the same package, and no kernel."""
     if is_triton(value) or not isinstance(value, FunctionType):
         return False
     return is_users(value.__module__ or "", value.__code__.co_filename, home)

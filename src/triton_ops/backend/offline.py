@@ -75,7 +75,7 @@ class TargetDriver:
         self._name, self._units = name, target.units
 
     def get_current_target(self) -> Any:
-        """What to compile for."""
+        """The target to compile for."""
         return self._target
 
     def get_current_device(self) -> str:
@@ -102,7 +102,7 @@ class TargetDriver:
 
 @contextlib.contextmanager
 def pretending(target: Target, name: str = "") -> Iterator[None]:
-    """Inside, Triton compiles for `target`, in the whole process, and nothing can be launched.
+    """Have Triton compile for `target` in the whole process, inside of the block, where nothing can be launched.
 
     What was compiled under another `name`, by default the target's, is not found again in this process's memory.
     """
@@ -123,7 +123,7 @@ def option_names(target: Target) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Built:
-    """What the compiler made, as Triton keeps it.
+    """The product of the compiler, as Triton keeps it.
 
     Attributes:
         binary: `cubin` or `hsaco`.
@@ -138,7 +138,7 @@ class Built:
     key: str
 
 
-class _EnoughError(Exception):
+class _SharedKnownError(Exception):
     """Ends a compilation once shared memory is known."""
 
     def __init__(self, shared_bytes: int, text: str) -> None:
@@ -199,13 +199,13 @@ class AheadOfTime:
         """
 
         def stop(shared_bytes: int, text: str) -> None:
-            raise _EnoughError(shared_bytes, text)
+            raise _SharedKnownError(shared_bytes, text)
 
         apart = f"{self.target.arch}, lowered"
         with pretending(self.target, apart), _judged(self.target, stop), never_cached():
             try:
                 self._lowered(config)
-            except _EnoughError as enough:
+            except _SharedKnownError as enough:
                 return enough.answer
         raise RuntimeError(f"Triton's backend for {self.target.arch} has no stage between TTGIR and LLVM")
 
@@ -243,7 +243,7 @@ class AheadOfTime:
 
 @contextlib.contextmanager
 def never_cached() -> Iterator[None]:
-    """Inside, nothing is taken from the disk cache."""
+    """Take nothing from the disk cache, inside of the block."""
     compilation = importlib.import_module("triton.knobs").compilation
     before = compilation.always_compile
     compilation.always_compile = True
@@ -255,7 +255,7 @@ def never_cached() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _judged(target: Target, judge: Judge | None) -> Iterator[None]:
-    """Inside, `judge` is asked between the TTGIR and LLVM. It is no part of the cache's key: the result is the same."""
+    """Ask `judge` between the TTGIR and LLVM. It is no part of the cache's key: the result is the same."""
     if judge is None:
         yield
         return
@@ -278,7 +278,7 @@ def _judged(target: Target, judge: Judge | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Inside, `change` may replace stages of the target's backend, by name, before each compilation."""
+    """Let `change` replace stages of the target's backend, by name, before each compilation inside of the block."""
     module, name, _, _ = _BACKENDS[target.kind]
     backend = getattr(importlib.import_module(module), name)
     original = backend.add_stages
@@ -322,7 +322,7 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context
 
 
 def compiler_environment() -> dict[str, str]:
-    """What a process needs in its environment to compile for this one's disk cache, with every GPU hidden from it.
+    """The environment of a process that compiles for this one's disk cache, with every GPU hidden from it.
 
     To be set before it imports torch or Triton.
     """
@@ -370,7 +370,7 @@ def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any
 def binary_of(
     function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target, options: Mapping[str, int]
 ) -> Built:
-    """What the compiler makes of a kernel, whose pointers and whole numbers are taken as multiples of 16.
+    """The compiled kernel, whose pointers and whole numbers are taken as multiples of 16.
 
     Args:
         function: The JIT function.
@@ -396,7 +396,7 @@ def binary_of(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Inside, nothing is printed or warned of: `static_print`, what is deprecated, an assembler's whole input."""
+    """Print nothing and warn of nothing: `static_print`, what is deprecated, an assembler's whole input."""
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -132,7 +132,7 @@ class Operation:
         return self._checked_shape(shape)
 
     def space_for(self, problem: Problem) -> ConfigSpace:
-        """What may be tried on this problem."""
+        """The configs that may be tried on this problem."""
         return self.space if isinstance(self.space, ConfigSpace) else as_space(self.space(problem))
 
     def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
@@ -197,7 +197,7 @@ class HasOperation(Protocol):
 
 @lru_cache(maxsize=1)
 def _calls() -> ModuleType:
-    """What decides about calls: it looks into records, and so stands above everything that an operation is made of."""
+    """The module that decides about calls: it looks into records, and so stands above what an operation is made of."""
     return importlib.import_module("triton_ops.dispatch.operations")
 
 

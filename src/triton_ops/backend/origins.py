@@ -60,7 +60,7 @@ def label(value: Any) -> str:
 
 
 def is_users(module: str, path: str | None, home: str) -> bool:
-    """Whether code is read, and not told by the version of its package.
+    """Tell whether code is read, and not told by the version of its package.
 
     Args:
         module: The name of the module it is in.
@@ -90,7 +90,7 @@ def _file_of(module: str) -> str | None:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module belongs to Python, to this package or what it needs, or to an installed package."""
+    """Tell whether a module belongs to Python, to this package or what it needs, or to an installed package."""
     if module.partition(".")[0] in _NAMED:
         return True
     package = sys.modules.get(module)
@@ -103,7 +103,7 @@ def is_installed(module: str) -> bool:
 
 
 def is_found_again(module: str) -> bool:
-    """Whether another process that imports a module by its name finds the same file as this one has.
+    """Tell whether another process that imports a module by its name finds the same file as this one has.
 
     What is looked for is the outermost package that has a file, which brings its modules with it.
     """
@@ -123,7 +123,7 @@ def is_found_again(module: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_users_path(path: str) -> bool:
-    """Whether a file belongs neither to Python nor to an installed package."""
+    """Tell whether a file belongs neither to Python nor to an installed package."""
     places = (*_STDLIB, "<frozen", *_places_of_needs())
     return not (path.startswith(places) or _SITE_FOLDERS.intersection(PurePath(path).parts) or is_listed(path))
 
@@ -136,7 +136,7 @@ def _places_of_needs() -> list[str]:
 
 
 def is_listed(path: str) -> bool:
-    """Whether the folder or archive of the search path that holds a file lists it among those of a package."""
+    """Tell whether the folder or archive of the search path that holds a file lists it among those of a package."""
     here = settings.current_folder() or "/"
     file, *entries = (os.path.normpath(os.path.join(here, str(each))) for each in (path, *sys.path))  # noqa: PTH118
     file = file.removesuffix("c") if file.endswith(".pyc") else file

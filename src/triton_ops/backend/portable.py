@@ -58,12 +58,12 @@ _settled_keys: dict[int, str] = {}  # by identity: the name that a function got 
 
 
 def is_jit_function(value: Any) -> bool:
-    """Whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
+    """Tell whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
     return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
 
 
 def is_jit_or_constexpr_function(value: Any) -> bool:
-    """Whether Triton made `value` of a Python function, to be called in kernels."""
+    """Tell whether Triton made `value` of a Python function, to be called in kernels."""
     return is_jit_function(value) or (type(value).__name__ == "ConstexprFunction" and hasattr(value, "fn"))
 
 
@@ -100,7 +100,7 @@ def _settle(kernel: Any, path_ids: set[int]) -> None:
 
 
 def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
-    """How `pickle` finds a JIT function again under its name; None if its module has something else under the name."""
+    """The reduction by which `pickle` finds a JIT function under its name; None if something else has the name."""
     module, name = kernel.fn.__module__, kernel.fn.__name__
     if module == "__main__" or getattr(sys.modules.get(module), name, None) is not kernel:
         return None
@@ -108,7 +108,7 @@ def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
 
 
 def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
-    """How `pickle` makes a JIT function again of its Python function, its options and its source."""
+    """The reduction by which `pickle` makes a JIT function of its Python function, its options and its source."""
     kind, file = type(kernel), kernel.fn.__code__.co_filename
     return _made, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
 
@@ -307,7 +307,7 @@ def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = Fa
 
 
 def unpack(content: bytes) -> Any:
-    """What `pack` was given, made again in this process.
+    """The object that `pack` was given, made again in this process.
 
     Raises:
         KernelTypeError: It cannot be: a module is not found here, or has changed.
@@ -331,7 +331,7 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
-        """Inside, cloudpickle may be told to send modules by value; at the end it forgets that."""
+        """Let cloudpickle be told to send modules by value, until the block ends."""
         try:
             yield
         finally:

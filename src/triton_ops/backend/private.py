@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend.host_arguments import Snapshot, copied, copies_of, host_values, is_array
+from triton_ops.backend.host_arguments import Snapshot, copies_of, host_values, is_array, with_copies
 from triton_ops.backend.roles import Arguments
 from triton_ops.base import require
 from triton_ops.values import check_layout
@@ -42,7 +42,7 @@ class Protection:
         self._host = [Snapshot.of(value) for value in host_values(values)]
 
     def changed(self) -> bool:
-        """Whether any byte, item or shape differs from when this was made; waits for the device."""
+        """Tell whether any byte, item or shape differs from when this was made; waits for the device."""
         return next(self._differences(), None) is not None
 
     def differing(self) -> set[int]:
@@ -66,7 +66,7 @@ class Protection:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How a tensor lay over its storage at one time, to find and undo what resizes or replaces either.
+    """The place of a tensor over its storage at one time, to find and undo what resizes or replaces either.
 
     Attributes:
         tensor: The tensor.
@@ -96,7 +96,7 @@ class Form:
         )  # fmt: skip
 
     def changed(self) -> bool:
-        """Whether the tensor has another storage, shape or dtype, or its storage another size."""
+        """Tell whether the tensor has another storage, shape or dtype, or its storage another size."""
         now = Form.of(self.tensor)
         same_storage = now.storage._cdata == self.storage._cdata
         return not same_storage or (now.size_bytes, now.layout, now.dtype, now.requires_grad) != (
@@ -152,7 +152,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def same_bytes(a: Any, b: Any) -> bool:
-    """Whether two flat tensors of bytes are equal; eight bytes at a time where both allow it: a quarter of the time."""
+    """Compare two flat tensors of bytes, eight at a time where both allow it, which takes a quarter of the time."""
     torch = require("torch", "comparing tensors")
     if all(not (t.numel() % 8 or t.storage_offset() % 8 or t.data_ptr() % 8) for t in (a, b)):
         a, b = a.view(torch.int64), b.view(torch.int64)
@@ -175,8 +175,8 @@ def private_copy(arguments: Arguments) -> Arguments:
     values = (*arguments.positional, *arguments.keyword.values())
     arrays = copies_of(value for value in host_values(values) if is_array(value))
     arguments = Arguments(
-        tuple(copied(value, arrays) for value in arguments.positional),
-        {name: copied(value, arrays) for name, value in arguments.keyword.items()},
+        tuple(with_copies(value, arrays) for value in arguments.positional),
+        {name: with_copies(value, arrays) for name, value in arguments.keyword.items()},
     )
     copies = {place: storage.clone() for place, storage in _storages(arguments.tensors()).items()}
 
@@ -192,7 +192,7 @@ def private_copy(arguments: Arguments) -> Arguments:
 def value_copy(value: Any) -> Any:
     """A copy of a result, which later launches cannot change; tensors and arrays may lie otherwise in memory."""
     arrays = {id(array): array.copy() for array in host_values((value,)) if is_array(array)}
-    return Arguments((copied(value, arrays),)).map(lambda tensor: tensor.clone()).positional[0]
+    return Arguments((with_copies(value, arrays),)).map(lambda tensor: tensor.clone()).positional[0]
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Canaries:
     zones: tuple[tuple[str, Any, Any], ...] = ()
 
     def stray_writes(self) -> str | None:
-        """How many bytes were written outside which output, or None; the pattern of the canaries is restored."""
+        """The number of bytes that were written outside which output, or None; the canaries' pattern is restored."""
         message = None
         for (name, zone, outside), count in zip(self.zones, self._counts(), strict=True):
             if count:
@@ -216,7 +216,7 @@ class Canaries:
         return message
 
     def _counts(self) -> list[int]:
-        """How many bytes were written in each zone; the device is waited for once."""
+        """The number of bytes that were written in each zone; the device is waited for once."""
         if not self.zones:
             return []  # also without torch: its import would be most of the time of a tune of a plain function
         counts = [_strays(zone, outside).sum() for _, zone, outside in self.zones]
@@ -225,7 +225,7 @@ class Canaries:
 
 
 def _strays(zone: Any, outside: Any) -> Any:
-    """Which bytes of a zone are not as they were."""
+    """The bytes of a zone that are not as they were, as a mask."""
     hit = zone != _PATTERN
     return hit if outside is None else hit.logical_and_(outside)
 
@@ -272,7 +272,7 @@ def _tensors(arguments: Arguments, name: str) -> Any:
 
 
 def _gaps(tensor: Any) -> Any:
-    """Which elements of a tensor's storage are not its own, as a column; None if all are, or too many are not."""
+    """The elements of a tensor's storage that are not its own, as a column; None if all are, or too many are not."""
     torch = require("torch", "watching the memory around outputs")
     size, rest = divmod(tensor.untyped_storage().nbytes(), tensor.element_size())
     if rest or not tensor.numel() < size <= _MOST_GAPS * tensor.numel():

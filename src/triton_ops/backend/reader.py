@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from triton_ops.backend.origins import is_users, label, version_of
 from triton_ops.backend.syntax import text_of
 from triton_ops.backend.torch_compile import compilation_of
-from triton_ops.backend.unwrapping import INTERPRETED, compile_options, is_triton, layers
+from triton_ops.backend.unwrapping import INTERPRETED, compile_options, function_layers, is_triton
 from triton_ops.base import fingerprint
 
 _BY_ANY_NAME = {"getattr", "vars", "__dict__"}  # beside these, it cannot be seen which names of a module are used
@@ -74,7 +74,7 @@ def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iter
 
 
 def _is_told(name: str) -> bool:
-    """Whether an attribute of a function is the user's, not one of `functools.wraps` or of torch's compiler."""
+    """Tell whether an attribute of a function is the user's, not one of `functools.wraps` or of torch's compiler."""
     return name != "__wrapped__" and not name.startswith(_MARKS)
 
 
@@ -154,7 +154,7 @@ def attributes(values: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Any]
             yield name, values[name]
 
 
-def state_of(value: Any) -> Iterator[tuple[str, Any]]:
+def parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
     """The parts that an object is made of, as `copy` and `pickle` see it; nothing is copied.
 
     Raises:
@@ -207,7 +207,7 @@ class ReadValue(NamedTuple):
     value: Any
 
     def holds(self) -> bool:
-        """Whether the very same object is there still."""
+        """Tell whether the very same object is there still."""
         if isinstance(self.holder, (dict, MappingProxyType)):
             return self.holder.get(self.name, _ABSENT) is self.value
         return getattr(self.holder, self.name, _ABSENT) is self.value
@@ -267,7 +267,7 @@ class Reader:
 
     def _add_function(self, name: str, function: Any) -> None:
         labels: list[str] = []
-        for layer in layers(function):
+        for layer in function_layers(function):
             if self._read_compilation(name, layer):
                 continue
             if isinstance(layer, MethodType) or isinstance(owner := getattr(layer, "__self__", None), _CHANGEABLE):
@@ -401,7 +401,7 @@ class Reader:
             self.parts[name] = public
             return
         try:
-            state = list(state_of(value))
+            state = list(parts_of_object(value))
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
             self._give_up(name, f"a {label(cls)} gives no account of its state: {error}")
             return
@@ -474,7 +474,7 @@ class Reader:
         return is_users(module, path, self._home)
 
     def _is_value_of_library(self, holder: Any, value: Any) -> bool:
-        """Whether a value is an attribute of an installed module, and not a function, a class, or plain."""
+        """Tell whether a value is an attribute of an installed module, and not a function, a class, or plain."""
         if isinstance(value, (*_FUNCTIONS, type, ModuleType)) or type(value) in _PLAIN or is_triton(value):
             return False
         module = holder.get("__name__") if isinstance(holder, dict) else None

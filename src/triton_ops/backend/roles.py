@@ -179,7 +179,7 @@ class NamesParameters(Protocol):
 
     @property
     def parameter_names(self) -> Sequence[str | None]:
-        """In calling order; None for a parameter that cannot be passed by name."""
+        """The names in calling order; None for a parameter that cannot be passed by name."""
 
 
 @runtime_checkable
@@ -213,7 +213,7 @@ class Compilable(Protocol):
 
     @property
     def interpreted(self) -> bool:
-        """Whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
+        """Tell whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
 
     @property
     def compile_imports(self) -> str:
@@ -224,7 +224,7 @@ class Compilable(Protocol):
 
     @property
     def parameter_names(self) -> Sequence[str | None]:
-        """In calling order; None for a parameter that cannot be passed by name."""
+        """The names in calling order; None for a parameter that cannot be passed by name."""
 
     @property
     def parsed(self) -> Any:

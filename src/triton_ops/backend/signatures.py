@@ -46,7 +46,7 @@ def written_only(function: Any) -> tuple[str, ...]:
 
 
 class _Flow:
-    """Where the pointers of a kernel's arguments go.
+    """The ways of the pointers of a kernel's arguments.
 
     Attributes:
         targets: Arguments to which something is stored.
@@ -103,7 +103,7 @@ class _Flow:
             self.uses |= set() if name in _VALUES else on.union(*map(self._of, arguments))
 
     def _read(self, arguments: list[ast.expr]) -> set[str]:
-        """What of a store's other arguments is itself a pointer: numbers that are added to one are not."""
+        """The arguments of a store that are pointers themselves: numbers that are added to one are not."""
         return {name for each in arguments if isinstance(each, ast.Name) for name in self._origins.get(each.id, set())}
 
 
@@ -170,7 +170,7 @@ def required(function: Any) -> list[str]:
 
 
 def is_gluon(function: Any) -> bool:
-    """Whether it is a kernel of Gluon."""
+    """Tell whether it is a kernel of Gluon."""
     innermost = layers(function)[-1]
     return bool(hasattr(innermost, "is_gluon") and innermost.is_gluon())
 

@@ -14,7 +14,7 @@ from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 
 @dataclass(frozen=True)
 class StandIn:
-    """What specialisation sees of a tensor; pickles without the tensor's memory.
+    """The properties of a tensor that specialisation sees; pickles without the tensor's memory.
 
     For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`).
 
@@ -35,7 +35,7 @@ class StandIn:
 
     @classmethod
     def of(cls, tensor: Any) -> StandIn:
-        """Of a tensor, or of a `TensorSpec`, as a tensor made from it would be."""
+        """The stand-in of a tensor, or of the tensor that would be made from a `TensorSpec`."""
         if isinstance(tensor, TensorSpec):
             item = ITEM_BYTES[tensor.dtype]
             offset = 0 if tensor.aligned else item

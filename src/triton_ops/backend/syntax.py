@@ -25,7 +25,7 @@ _MOST_KEPT = 4096  # functions; a text is about as long as its source
 
 @dataclass(frozen=True)
 class Text:
-    """What the source of one function says.
+    """The content of one function's source.
 
     Attributes:
         syntax: Its syntax as text, or its bytecode where there is no source.
@@ -40,7 +40,7 @@ _texts: dict[int, tuple[CodeType, Text]] = {}  # by identity: equal code may sta
 
 
 def text_of(code: CodeType) -> Text:
-    """What the source of a function with this code says.
+    """The content of the source of a function with this code.
 
     Cost: parses the source once in a process, about a millisecond for 50 lines.
     """
@@ -77,7 +77,7 @@ def _changed(tree: ast.AST) -> Iterator[str]:
 
 
 def _changes(node: ast.Subscript | ast.Attribute) -> bool:
-    """Whether an expression is `x[…] = …`, `del x[…]`, or a method such as `x.append`."""
+    """Tell whether an expression is `x[…] = …`, `del x[…]`, or a method such as `x.append`."""
     if isinstance(node, ast.Attribute):
         return node.attr in _CHANGING_METHODS
     return not isinstance(node.ctx, ast.Load)

@@ -1,4 +1,4 @@
-"""How `torch.compile` was asked to compile a callable: backend, mode, options, dynamic shapes.
+"""Requests to `torch.compile`, as a compiled callable keeps them: backend, mode, options, dynamic shapes.
 
 The wrapper that torch puts around a function looks like the function itself (`functools.wraps`), and runs other code.
 Facts used, of torch 2.13; what another version does not tell makes a callable unknown. The wrapper is a function of the
@@ -23,7 +23,7 @@ _ASKED = ("fullgraph", "_dynamic", "_shapes_spec", "_hooks")  # attributes of a 
 
 
 def compilation_of(value: Any) -> Mapping[str, Any] | None:
-    """What `value` compiles, and how it was asked to; None if torch's compiler did not make `value`.
+    """The callable that `value` compiles, and the request; None if torch's compiler did not make `value`.
 
     Raises:
         LookupError: The compiler made it, and this version of torch does not tell how it was asked to.

@@ -132,7 +132,7 @@ class TritonKernel:
 
     @property
     def interpreted(self) -> bool:
-        """Whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
+        """Tell whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
         return is_interpreted(self.function)
 
     @property
@@ -155,7 +155,7 @@ class TritonKernel:
 
     @property
     def cache_key(self) -> str:
-        """What Triton calls the source with all that it calls; the names of compiled binaries are made from it."""
+        """Triton's name for the source with all that it calls; the names of compiled binaries are made from it."""
         return str(settled(layers(self.function)[-1]).cache_key)
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
@@ -320,7 +320,7 @@ class TritonKernel:
         return with_hook_run(self.pre_hook, own_arguments, self.grid, config)
 
     def _preparation(self, config: Config, arguments: Arguments, writes: bool) -> Callable[[], None] | None:
-        """What must be done before every launch; None if nothing."""
+        """The work before every launch; None if there is none."""
         zeroed = list(tensors_in(self.by_name(arguments).get(name) for name in self.reset_to_zero))
         hook = self.pre_hook if writes else None
         if not zeroed and hook is None:

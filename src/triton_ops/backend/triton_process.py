@@ -1,4 +1,4 @@
-"""What Triton does once in a process, and what it prints there.
+"""Triton's work that is done once in a process, and its output there.
 
 Facts used, from Triton 3.6 to 3.9: its key of itself (`triton_key.py`) and the utilities of its driver, such as
 `triton.backends.nvidia.driver.CudaUtils`, are made once per process; a failing ptxas prints its whole input to stdout.
@@ -53,7 +53,7 @@ def ready_key() -> None:
     Cost: 2 ms if the key is kept, else 0.25 s of a CPU.
     """
     cache: Any = import_in_order("triton.runtime.cache")
-    files = state_of(Path(cache.__file__).parents[1])
+    files = package_state(Path(cache.__file__).parents[1])
     path = Path(import_in_order("triton.knobs").cache.dir) / KEPT
     key = _kept(path, files)
     if key is None:
@@ -62,7 +62,7 @@ def ready_key() -> None:
         cache.triton_key = lambda: key
 
 
-def state_of(package: Path) -> str:
+def package_state(package: Path) -> str:
     """A fingerprint of where the files of a package are, how large they are, and when they were last changed.
 
     The time of change is the file system's own (`st_ctime`), which no program that copies or unpacks files can set.
@@ -127,7 +127,7 @@ def warm_up(launches: bool) -> threading.Thread:
 
 @contextlib.contextmanager
 def without_ptxas_dumps() -> Iterator[None]:
-    """Inside, what Triton prints when ptxas fails does not reach stdout; everything else does, at once."""
+    """Keep Triton's dumps of a failing ptxas from stdout, inside of the block; everything else gets there at once."""
     with contextlib.redirect_stdout(_WithoutDumps(sys.stdout)):
         yield
 

@@ -13,11 +13,11 @@ _JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", 
 
 def unwrap(function: Any) -> Any:
     """The plain Python function inside `@triton.jit`, `functools.wraps` and bound methods; else the object itself."""
-    *_, innermost = layers(function)
+    *_, innermost = function_layers(function)
     return innermost
 
 
-def layers(function: Any) -> Iterator[Any]:
+def function_layers(function: Any) -> Iterator[Any]:
     """A function with the functions inside it, the innermost last."""
     layer = function
     yield layer
@@ -34,7 +34,7 @@ def layers(function: Any) -> Iterator[Any]:
 
 
 def is_triton(value: Any) -> bool:
-    """Whether a value is a Triton kernel, or a decorator of Triton's around one."""
+    """Tell whether a value is a Triton kernel, or a decorator of Triton's around one."""
     return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))
 
 

@@ -41,7 +41,7 @@ class Accumulator:
 
 
 @dataclass(frozen=True)
-class Step:
+class TiledExtent:
     """A dimension and its tile, of a `cdiv` or a stepped `range`."""
 
     extent: ast.expr
@@ -50,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Specialized:
-    """What a loop is given as `warp_specialize`."""
+    """The value that a loop is given as `warp_specialize`."""
 
     value: ast.expr
 
@@ -79,16 +79,16 @@ class HelperCall:
     known: bool
 
 
-class End:
+class Return:
     """A `return`: nothing after it is compiled."""
 
 
-Item: TypeAlias = "Extent | Accumulator | Step | Specialized | Condition | HelperCall | End"
+Item: TypeAlias = "Extent | Accumulator | TiledExtent | Specialized | Condition | HelperCall | Return"
 
 
 @dataclass(frozen=True)
-class Source:
-    """What was read of one function.
+class FunctionItems:
+    """The content of one function, as far as it decides about blocks.
 
     Attributes:
         items: In the order of the statements.
@@ -109,8 +109,8 @@ class Source:
 
 
 @lru_cache(maxsize=256)
-def source_of(function: Any) -> Source | None:
-    """What the plain function inside a JIT function says; None for one that was built at run time.
+def items_of(function: Any) -> FunctionItems | None:
+    """The content of the plain function inside a JIT function; None for one that was built at run time.
 
     Cost: parses the source once: a millisecond.
     """
@@ -119,9 +119,9 @@ def source_of(function: Any) -> Source | None:
         return None
     declared = inspect.signature(function).parameters
     assigned = _assigned(body)
-    reader = _Reader(assigned, declared, function.__globals__)
+    reader = _ItemReader(assigned, declared, function.__globals__)
     once = {name: values[0] for name, values in assigned.items() if len(values) == 1 and name not in declared}
-    return Source(
+    return FunctionItems(
         items=tuple(reader.items(body.body)),
         locals={name: value for name, value in once.items() if value is not None},
         assigned=frozenset(assigned),
@@ -155,7 +155,7 @@ def _assigned(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
     return {name: [*(plain := values.get(name, [])), *[None] * (stores.count(name) - len(plain))] for name in stores}
 
 
-class _Reader:
+class _ItemReader:
     """Reads the items of one function.
 
     Args:
@@ -171,7 +171,7 @@ class _Reader:
         self._accumulators = set(self._accumulator_calls(assigned))
 
     def items(self, nodes: list[Any]) -> Iterator[Item]:
-        """Those of nodes that follow each other."""
+        """The items of nodes that follow each other."""
         for node in nodes:
             yield from self._of(node)
 
@@ -190,7 +190,7 @@ class _Reader:
             yield from self._of_call(node)
         yield from self.items(list(ast.iter_child_nodes(node)))
         if isinstance(node, ast.Return):
-            yield End()
+            yield Return()
 
     def _of_call(self, call: ast.Call) -> Iterator[Item]:
         name = _called(call)
@@ -198,9 +198,9 @@ class _Reader:
             if first.value == 0:
                 yield Extent(call.args[1])
         elif name == "cdiv" and len(call.args) == 2:
-            yield Step(call.args[0], call.args[1])
+            yield TiledExtent(call.args[0], call.args[1])
         elif name == "range" and len(call.args) == 3:
-            yield Step(call.args[1], call.args[2])
+            yield TiledExtent(call.args[1], call.args[2])
         elif call in self._accumulators:
             yield Accumulator(tuple(_extents(call)))
         elif (helper := self._helper(call)) is not None:
@@ -233,7 +233,7 @@ class _Reader:
                 yield from blocks
 
     def _adds(self, name: str, value: ast.expr | None) -> bool:
-        """Whether a value has a `dot` in it, or is from a helper that has one and is given the block `name`."""
+        """Tell whether a value has a `dot` in it, or is from a helper that has one and is given the block `name`."""
         for node in () if value is None else ast.walk(value):
             if isinstance(node, ast.Call) and _called(node) == "dot":
                 return True
@@ -246,7 +246,7 @@ class _Reader:
 
 @lru_cache(maxsize=256)
 def _multiplies(function: Any) -> bool:
-    """Whether a function has a `dot` in its own statements."""
+    """Tell whether a function has a `dot` in its own statements."""
     body = _parsed(function)
     return body is not None and any(isinstance(node, ast.Call) and _called(node) == "dot" for node in ast.walk(body))
 
@@ -261,7 +261,7 @@ def _helper_call(function: Callable[..., Any], call: ast.Call) -> HelperCall:
 
 
 def _extents(call: ast.Call) -> list[ast.expr]:
-    """Those of the shape that `zeros` or `full` is given as a tuple or list."""
+    """The extents of a shape that `zeros` or `full` is given as a tuple or list."""
     shape = call.args[0] if call.args else None
     return list(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else []
 
@@ -323,16 +323,16 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
 
     Cost: parses the source once, then some microseconds for each expression that is read.
     """
-    source = source_of(unwrap(function))
+    source = items_of(unwrap(function))
     if source is None:
         return Blocks()
-    blocks = _Found()
-    blocks.take(source.items, _Scope(source, {**source.defaults, **values}), 0)
+    blocks = _BlocksSoFar()
+    blocks.take(source.items, _CallScope(source, {**source.defaults, **values}), 0)
     return Blocks(tuple(blocks.ranges), tuple(blocks.accumulators), tuple(blocks.stepped), blocks.warp_specialized)
 
 
 @dataclass
-class _Found:
+class _BlocksSoFar:
     """The blocks so far; dictionaries, since a helper that is called twice has each block once."""
 
     ranges: dict[tuple[str, int], None] = field(default_factory=dict)
@@ -340,10 +340,10 @@ class _Found:
     stepped: dict[SteppedDimension, None] = field(default_factory=dict)
     warp_specialized: bool = False
 
-    def take(self, items: Iterable[Item], scope: _Scope, depth: int) -> bool:
+    def take(self, items: Iterable[Item], scope: _CallScope, depth: int) -> bool:
         """Add what items say; returns whether a `return` has ended the function."""
         for item in items:
-            if isinstance(item, End):
+            if isinstance(item, Return):
                 return True
             if isinstance(item, Condition):
                 truth = _truth(scope.value(item.test))
@@ -356,7 +356,7 @@ class _Found:
                 self._add(item, scope)
         return False
 
-    def _add(self, item: Extent | Accumulator | Step | Specialized, scope: _Scope) -> None:
+    def _add(self, item: Extent | Accumulator | TiledExtent | Specialized, scope: _CallScope) -> None:
         if isinstance(item, Extent):
             if (size := scope.whole(item.size)) is not None:
                 self.ranges[scope.name(item.size), size] = None
@@ -364,7 +364,7 @@ class _Found:
             shape = tuple(map(scope.whole, item.shape))
             if None not in shape:
                 self.accumulators[tuple(axis for axis in shape if axis is not None)] = None
-        elif isinstance(item, Step):
+        elif isinstance(item, TiledExtent):
             size, tile = scope.whole(item.extent), scope.whole(item.tile)
             if size is not None and tile:
                 self.stepped[SteppedDimension(scope.name(item.extent), size, scope.name(item.tile), tile)] = None
@@ -372,8 +372,8 @@ class _Found:
             self.warp_specialized = True
 
 
-class _Scope:
-    """What is known inside one call of a function.
+class _CallScope:
+    """The names inside one call of a function, with their values.
 
     Args:
         source: What was read of the function.
@@ -382,20 +382,23 @@ class _Scope:
     """
 
     def __init__(
-        self, source: Source, values: Mapping[str, Any], call: tuple[Mapping[str, ast.expr], _Scope] | None = None
+        self,
+        source: FunctionItems,
+        values: Mapping[str, Any],
+        call: tuple[Mapping[str, ast.expr], _CallScope] | None = None,
     ) -> None:
         self.source, self._values = source, values
         self._arguments, self._caller = call if call is not None else ({}, self)
 
-    def inside(self, call: HelperCall) -> _Scope | None:
+    def inside(self, call: HelperCall) -> _CallScope | None:
         """The scope of a helper that is called here; None if the helper has no source."""
-        source = source_of(call.function)
+        source = items_of(call.function)
         if source is None:
             return None
-        return _Scope(source, source.defaults if call.known else {}, (call.arguments, self))
+        return _CallScope(source, source.defaults if call.known else {}, (call.arguments, self))
 
     def name(self, node: ast.expr) -> str:
-        """How an expression is called: a parameter as where its value is from."""
+        """The name of an expression: of a parameter that of its value, where it comes from."""
         if not isinstance(node, ast.Name):
             return ast.unparse(node)
         argument = self._arguments.get(node.id)
@@ -407,7 +410,7 @@ class _Scope:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def value(self, node: ast.expr, depth: int = 0) -> Any:
-        """What an expression stands for; `_UNKNOWN` if it cannot be told."""
+        """The value of an expression; `_UNKNOWN` if it cannot be told."""
         if depth > _DEPTH:
             return _UNKNOWN
         if isinstance(node, ast.Constant):

@@ -133,12 +133,12 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the fork server runs."""
+        """Tell whether the fork server runs."""
         return self._process.poll() is None
 
     @property
     def ended_from_outside(self) -> bool:
-        """Whether a signal that people and systems send has ended the fork server, and not this process."""
+        """Tell whether a signal that people and systems send has ended the fork server, and not this process."""
         return not self._ended_here and -(self._process.poll() or 0) in OUTSIDE
 
     def _asked(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:

@@ -77,13 +77,13 @@ def give_back(server: ForkServer) -> None:
 
 
 def is_shared(server: ForkServer) -> bool:
-    """Whether several pools use a server now."""
+    """Tell whether several pools use a server now."""
     with _guard:
         return any(each.server is server and each.pools > 1 for each in _loans)
 
 
 def _forget() -> None:
-    """In a forked child, whose parent's servers are none of its own."""
+    """Forget the servers, in a forked child, whose parent's they are."""
     global _guard, _loans
     _guard, _loans = threading.Lock(), []
 

@@ -1,4 +1,4 @@
-"""What `num_stages` does to a loop: when each tile is loaded and used, for a pipeline of a given depth.
+"""Pipelined loops by `num_stages`: when each tile is loaded and used, for a pipeline of a given depth.
 
 With N stages the loop keeps N buffers and issues the load of step i + N - 1 just before it computes step i; with one
 stage a load begins when the step before it is computed. Loads of different tiles wait at the same time. Each further
@@ -16,7 +16,7 @@ LEGEND = f"{_LOADING} a tile is loaded, {_READY} it waits, {_COMPUTING} it is co
 
 
 @dataclass(frozen=True)
-class Step:
+class LoopStep:
     """One step of a pipelined loop; times are in units of one computed step.
 
     Attributes:
@@ -44,7 +44,7 @@ class Timeline:
     """
 
     stages: int
-    steps: tuple[Step, ...]
+    steps: tuple[LoopStep, ...]
 
     @property
     def busy(self) -> float:
@@ -62,14 +62,14 @@ def timeline(stages: int, *, load: float, steps: int = 0) -> Timeline:
         load: Time from the issue of a load until its tile is there, in computed steps.
         steps: Number of steps; 0 is as many as show the rhythm.
     """
-    steps_so_far: list[Step] = []
+    steps_so_far: list[LoopStep] = []
     for at in range(steps or 4 * stages + 4):
         done = steps_so_far[-1].done if steps_so_far else 0.0
         issued = done
         if stages > 1:  # just before the step that runs `stages` - 1 steps ahead of it is computed
             issued = steps_so_far[at - stages + 1].begun if at >= stages - 1 else 0.0
         begun = max(issued + load, done)
-        steps_so_far.append(Step(at % stages, issued, issued + load, begun, begun + 1))
+        steps_so_far.append(LoopStep(at % stages, issued, issued + load, begun, begun + 1))
     return Timeline(stages, tuple(steps_so_far))
 
 

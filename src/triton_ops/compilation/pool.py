@@ -18,15 +18,15 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from triton_ops.backend import AheadOfTime
 from triton_ops.base import usable_cpus
 from triton_ops.compilation import idle_server
 from triton_ops.compilation.compiler import LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
-from triton_ops.compilation.compiling_process import AtHand, CompilingProcess
+from triton_ops.compilation.compiling_process import CompilingProcess, WaitingProcesses
 from triton_ops.compilation.fork_server import ForkServer
 from triton_ops.compilation.queue import CompileJob, Queue
 from triton_ops.compilation.rules import Objection, foresee
@@ -161,6 +161,7 @@ class SharedCpus:
 TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
 _READ_S = 10.0
+_GONE = (EOFError, OSError, GarbledError)  # of a process that is asked; a limit that has passed is an OSError too
 _CLOSED = "the compile pool is closed"
 _SPARE_PART = 2  # previews take at most half of a pool's share: what imports, measures or is measured next needs CPUs
 _STARTS = 3  # of a process or its fork server, where others end it
@@ -211,7 +212,7 @@ class CompilePool:
         self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")
         share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
         self._queue = Queue(max(1, share // _SPARE_PART))
-        self._at_hand = AtHand()
+        self._waiting = WaitingProcesses()
         self._processes: set[CompilingProcess] = set()
         self._fork_server: ForkServer | None = None
         self._lock = threading.Lock()
@@ -321,7 +322,6 @@ class CompilePool:
                 if job is None:
                     return
                 self._do(job)
-                self._at_hand.leave()
                 self._queue.done(job)
 
     def _do(self, job: CompileJob) -> None:
@@ -335,40 +335,31 @@ class CompilePool:
             self._build_launcher(compiled.config)
 
     def _launcher_claimed(self) -> bool:
-        """Whether the launcher has to be built by this thread: true once, for the first thread that asks."""
+        """Tell whether the launcher has to be built by this thread: true once, for the first thread that asks."""
         with self._lock:
             due, self._launcher_due = self._launcher_due, False
         return due
 
     def _build_launcher(self, config: Config) -> None:
         """Have the launcher built. A failure here is no failure of the config, which is compiled."""
-        try:
-            self._process().ask(LauncherRequest(config), self._timeout_s)
-        except (TimeoutError, EOFError, OSError, GarbledError):
-            self._forget(self._process())
-        except TargetError:
-            pass  # the next compilation meets the same error, and reports it
+        with suppress(TargetError), self._process() as process:  # the next compilation meets that error, and reports it
+            try:
+                process.ask(LauncherRequest(config), self._timeout_s)
+            except _GONE:
+                self._forget(process)
 
     def _read(self, request: WorkRequest) -> KernelWork:
-        answer = self._told(request, _READ_S)
-        if isinstance(answer, TimeoutError):
-            return KernelWork(silent=f"reading its TTIR took over {_READ_S:g} s")
-        return KernelWork(silent=answer) if isinstance(answer, str) else answer
-
-    def _told(self, question: Any, limit_s: float) -> Any:
-        """The answer of a process; a `TimeoutError`, or why there is none."""
         try:
-            process = self._process()
+            with self._process() as process:
+                try:
+                    answer = process.ask(request, _READ_S)
+                except _GONE as error:
+                    late = isinstance(error, TimeoutError)
+                    answer = f"reading its TTIR took over {_READ_S:g} s" if late else process.last_words()
+                    self._forget(process)
         except TargetError as error:
-            return error.message
-        try:
-            return process.ask(question, limit_s)
-        except (TimeoutError, EOFError, OSError, GarbledError) as error:
-            reason = error if isinstance(error, TimeoutError) else process.last_words()
-            self._forget(process)
-            return reason
-        finally:
-            self._at_hand.leave()
+            answer = error.message
+        return KernelWork(silent=answer) if isinstance(answer, str) else answer
 
     def _compiled(self, config: Config) -> Compiled:
         compiled = self._once(config)
@@ -379,29 +370,30 @@ class CompilePool:
 
     def _once(self, config: Config, last: bool = False) -> Compiled | None:
         """The result of a config; None if a signal from outside ended the process, and this is not the `last` try."""
-        process = self._process()
-        start = time.perf_counter()
-        try:
-            answer: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
-        except GarbledError as error:
-            self._forget(process)
-            message = f"the compiler's process wrote {error} into its connection, and was ended"
-            return Compiled(config, Status.CRASH, message, compile_s=time.perf_counter() - start)
-        except (TimeoutError, EOFError, OSError) as error:
-            late = isinstance(error, TimeoutError)
-            message = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
-            self._forget(process)
-            if not (late or last or self.closed) and process.ended_from_outside:
-                return None
-            status = Status.TIMEOUT if late else Status.CRASH
+        with self._process() as process:
+            start = time.perf_counter()
+            try:
+                answer: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
+            except GarbledError as error:
+                status = Status.CRASH
+                message = f"the compiler's process wrote {error} into its connection, and was ended"
+                self._forget(process)
+            except _GONE as error:
+                late = isinstance(error, TimeoutError)
+                status = Status.TIMEOUT if late else Status.CRASH
+                message = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
+                self._forget(process)
+                if not (late or last or self.closed) and process.ended_from_outside:
+                    return None
+            else:
+                if isinstance(answer, (CacheError, TargetError)):
+                    raise answer
+                return answer
             return Compiled(config, status, message, compile_s=time.perf_counter() - start)
-        if isinstance(answer, (CacheError, TargetError)):
-            raise answer
-        return answer
 
-    def _process(self) -> CompilingProcess:
-        """This thread's process, one that no other uses, or a new one; a TargetError says that it cannot be made."""
-        return self._at_hand.process(self._loaded)
+    def _process(self) -> AbstractContextManager[CompilingProcess]:
+        """A process that no other thread uses; a TargetError says that none can be made."""
+        return self._waiting.one(self._loaded)
 
     def _loaded(self) -> CompilingProcess:
         """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
@@ -409,7 +401,7 @@ class CompilePool:
             process, again = self._forked(), False
             try:
                 refused = process.ask(self._start, _START_TIMEOUT_S)
-            except (TimeoutError, EOFError, OSError, GarbledError) as error:
+            except _GONE as error:
                 refused = TargetError(f"a compiling process did not start: {process.last_words()}")
                 gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
                 again = gone and process.ended_from_outside and turn + 1 < _STARTS
@@ -461,7 +453,7 @@ class CompilePool:
 
     @property
     def _server_needs(self) -> idle_server.ServerNeeds:
-        """What the fork server imports beside Triton, and what it compiles for."""
+        """The package that the fork server imports beside Triton, and the target that it compiles for."""
         return self._start.packed.imports, self._ahead.target
 
     def _admitted(self, process: CompilingProcess) -> bool:
@@ -483,8 +475,7 @@ class CompilePool:
         return line
 
     def _forget(self, process: CompilingProcess) -> None:
-        """End this thread's process, so that its next config starts a new one."""
+        """End a process, which answers nothing more."""
         process.close()
         with self._lock:
             self._processes.discard(process)
-        self._at_hand.forget()

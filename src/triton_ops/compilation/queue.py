@@ -63,7 +63,7 @@ class Queue:
             return job.future
 
     def hurried(self) -> bool:
-        """Whether a job waits that is not spare."""
+        """Tell whether a job waits that is not spare."""
         return bool(self._now)
 
     def take(self) -> CompileJob | None:

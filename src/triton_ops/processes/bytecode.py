@@ -44,7 +44,7 @@ def folder() -> Path | None:
 
 
 def _kept_by_python(origin: str) -> bool:
-    """Whether Python has valid bytecode of a module, or will write it on the first import."""
+    """Tell whether Python has valid bytecode of a module, or will write it on the first import."""
     if sys.flags.optimize:
         return True  # each level of optimisation has files of its own, which are not kept here
     cached = Path(cache_from_source(origin))
@@ -53,7 +53,7 @@ def _kept_by_python(origin: str) -> bool:
 
 
 def _is_fresh(cached: Path, source: Path) -> bool:
-    """Whether Python accepts the bytecode at `cached` as that of `source`, by its header of 16 bytes (PEP 552).
+    """Tell whether Python accepts the bytecode at `cached` as that of `source`, by its header of 16 bytes (PEP 552).
 
     An environment that was copied without the times of its files has bytecode everywhere, and Python accepts none of
     it.

@@ -31,7 +31,7 @@ _LARGE_BYTES = 1 << 20  # what goes through the file, if there is one
 
 
 class GarbledError(Exception):
-    """What the other process wrote is no message, or none that answers what it was asked."""
+    """The bytes that the other process wrote are no message, or none that answers what it was asked."""
 
     @classmethod
     def other(cls, answer: Any) -> GarbledError:
@@ -120,7 +120,7 @@ class Channel:
 
     @property
     def arrived(self) -> bool:
-        """Whether something waits to be read, or the other process is gone."""
+        """Tell whether something waits to be read, or the other process is gone."""
         return bool(self._in < 0 or self._arrived_bytes or self._arrived.poll(0))
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Channel:
             raise BrokenPipeError("it was ended before")
 
     def _filed(self, content: bytes) -> bool:
-        """Whether the content was put into the file; the other process has read and emptied it before it answered."""
+        """Put large content into the file, which the other process has read and emptied before it answered."""
         if self._file < 0 or len(content) < _LARGE_BYTES:
             return False
         rest, place = memoryview(content), 0

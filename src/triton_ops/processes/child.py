@@ -53,7 +53,7 @@ _calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] | None = None
 
 
 def started_to_last(start: Callable[[], Made]) -> Made:
-    """What `start` returns, called in a thread that does not end before this process; what it raises is raised here.
+    """The result of `start`, called in a thread that lasts as long as this process; what it raises is raised here.
 
     Args:
         start: Starts a child process. In the main thread it is called at once.
@@ -119,7 +119,7 @@ def _serve(calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> N
 
 
 def _forget() -> None:
-    """In a forked child, where the thread is not."""
+    """Forget the thread, in a forked child, where it is not."""
     global _guard, _calls
     _guard, _calls = threading.Lock(), None
 
@@ -251,7 +251,7 @@ _PROGRAM = (
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What a process may leave behind, which its guard clears away.
+    """The things that a process may leave behind, which its guard clears away.
 
     Attributes:
         family: The mark of all that the process starts, wherever that goes (`family.py`); None if it shares the mark
@@ -264,7 +264,7 @@ class Leftovers:
 
     @classmethod
     def own(cls) -> Leftovers:
-        """In a child, what its parent gave to `command`."""
+        """The leftovers that the parent of this child gave to `command`."""
         manner = json.loads(sys.argv[1])
         return cls(manner["family"], None if manner["temporary"] is None else Path(manner["temporary"]))
 
@@ -316,7 +316,7 @@ def environment(changes: Mapping[str, str], family: str, temporary: Path | None 
 
 
 def import_heavy(packages: Iterable[str], purpose: str) -> None:
-    """In a child, import large packages, with the shared folder of bytecode if there is one.
+    """Import large packages in a child, with the shared folder of bytecode if there is one.
 
     Args:
         packages: Names of the packages.
@@ -392,7 +392,7 @@ def _absolute(entry: str) -> str | None:
 
 
 def _of_python(entry: str) -> bool:
-    """Whether an entry of the search path is the standard library's folder, its extension modules, or its archive."""
+    """Tell whether an entry of the search path is the standard library's folder, extension modules or archive."""
     home = Path(sysconfig.get_path("stdlib"))
     archive = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
     return Path(entry) in (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
@@ -464,7 +464,7 @@ def guarded(leftovers: Leftovers) -> None:
 
 
 def strays() -> set[int]:
-    """In a child, the processes that it has started and that still run, wherever they went, without its guard."""
+    """The processes that this child has started and that still run, wherever they went, without its guard."""
     return {pid for mark in _marks for pid in members(mark)} - {*_guards}
 
 

@@ -52,7 +52,7 @@ class IdleProcesses(Generic[Process]):
 
     @staticmethod
     def inherited() -> Hashable:
-        """What a new process would inherit now, as far as it decides what is compiled and where it is kept."""
+        """The inheritance of a process that began now, as far as it decides what is compiled and where it is kept."""
         return settings.environment(), settings.current_folder()
 
     def put(
@@ -116,11 +116,11 @@ class IdleProcesses(Generic[Process]):
             return self._emptied(place)
 
     def holds(self, process: Process) -> bool:
-        """Whether this process waits here."""
+        """Tell whether this process waits here."""
         return any(each.process is process for each in tuple(self._places))
 
     def waits(self, needs: Hashable, serves: Callable[[Any, Any], bool] = operator.eq) -> bool:
-        """Whether a process waits here that `take` would give."""
+        """Tell whether a process waits here that `take` would give."""
         around = self.inherited()
         return any(each.around == around and serves(each.equipment, needs) for each in tuple(self._places))
 

@@ -157,7 +157,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the worker runs. It is not reaped here, so that its process group keeps its number."""
+        """Tell whether the worker runs. It is not reaped here, so that its process group keeps its number."""
         if self._process.returncode is not None:
             return False
         try:
@@ -168,7 +168,7 @@ class WorkerProcess:
 
     @property
     def has_written(self) -> bool:
-        """Whether something of the worker waits to be read, as its answer to what was begun, or its end."""
+        """Tell whether something of the worker waits to be read, as its answer to what was begun, or its end."""
         return self._channel.arrived
 
     def begin(self, question: Any) -> None:
@@ -272,7 +272,7 @@ class WorkerProcess:
         return WorkerDiedError(_ending(code, step, last), step, code is not None and -code in OUTSIDE)
 
     def _await_end(self) -> bool:
-        """Whether the worker ends within 2 s."""
+        """Tell whether the worker ends within 2 s."""
         clock = AwakeClock()
         while self.alive:
             if clock.now() > _EXIT_S:
