@@ -180,7 +180,7 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         clocks: The GPUs, by torch's names.
     """
     before = [(request, "probe"), (request, "gpu_missing"), (session, "usable_cpus"), (stations, "begin_station"),
-              (stations, "process_started_early"), (CompilePool, "_compiled"), (CompilePool, "_build_launcher"),
+              (stations, "process_started_early"), (CompilePool, "_compile"), (CompilePool, "_build_launcher"),
               (CompilePool, "_read")]  # fmt: skip
     kept = [(place, name, getattr(place, name)) for place, name in before]
     server_ready_s = time.monotonic() + _SERVER_S

@@ -48,7 +48,7 @@ def gpu(monkeypatch):
 
 
 def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_server(gpu, tmp_path, monkeypatch):
-    servers, compiled, ahead = [], pool.CompilePool._compiled, threading.Event()
+    servers, compiled, ahead = [], pool.CompilePool._compile, threading.Event()
 
     def counted(*needs):
         servers.append(ForkServer(*needs))
@@ -67,7 +67,7 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
 
     attempt = Planned.attempt
     monkeypatch.setattr(pool, "ForkServer", counted)
-    monkeypatch.setattr(pool.CompilePool, "_compiled", noted)
+    monkeypatch.setattr(pool.CompilePool, "_compile", noted)
     monkeypatch.setattr(Planned, "attempt", waits)
     problems = [TuneProblem(target=product, shape=(n,)) for n in (64, 128, 64)]
     found = tune_many(problems, cache_dir=tmp_path, isolate=False, told=lambda _: None)

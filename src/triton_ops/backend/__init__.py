@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from triton_ops.backend.interpreted import launcher_of as launcher_of
     from triton_ops.backend.interpreted import numpy_misfit as numpy_misfit
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
+    from triton_ops.backend.lowering import binary_of as binary_of
+    from triton_ops.backend.lowering import ttir_of as ttir_of
     from triton_ops.backend.offline import AheadOfTime as AheadOfTime
     from triton_ops.backend.offline import Built as Built
     from triton_ops.backend.offline import TargetDriver as TargetDriver
-    from triton_ops.backend.offline import binary_of as binary_of
     from triton_ops.backend.offline import compiler_environment as compiler_environment
     from triton_ops.backend.offline import rehearse as rehearse
-    from triton_ops.backend.offline import ttir_of as ttir_of
     from triton_ops.backend.operations import HasOperation as HasOperation
     from triton_ops.backend.operations import Operation as Operation
     from triton_ops.backend.operations import operation as operation
@@ -84,12 +84,9 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import Kernel as Kernel
     from triton_ops.backend.roles import MayCrash as MayCrash
     from triton_ops.backend.roles import PreparedCall as PreparedCall
-    from triton_ops.backend.roles import by_name as by_name
-    from triton_ops.backend.roles import positional_names as positional_names
     from triton_ops.backend.signatures import layers as layers
     from triton_ops.backend.signatures import parameters_of as parameters_of
     from triton_ops.backend.signatures import placed as placed
-    from triton_ops.backend.signatures import written_only as written_only
     from triton_ops.backend.stand_in import StandIn as StandIn
     from triton_ops.backend.stand_in import described as described
     from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS as LAUNCH_OPTIONS
@@ -98,5 +95,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.triton_process import without_ptxas_dumps as without_ptxas_dumps
     from triton_ops.backend.unwrapping import is_triton as is_triton
     from triton_ops.backend.unwrapping import unwrap as unwrap
+    from triton_ops.backend.written import written_only as written_only
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

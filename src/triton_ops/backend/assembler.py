@@ -29,7 +29,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.backend.identity import own_program, version_told
+from triton_ops.backend.identity import own_program, ptxas_version
 from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, SettingsError
 from triton_ops.settings import triton_program
@@ -68,8 +68,7 @@ class _Fault:
     """A fault of some versions in code on Hopper.
 
     Attributes:
-        shown_by: A text in PTX that it takes.
-        times: How often at least.
+        shown_by: A text in PTX that it takes, `times` times at least.
         whole: The first version that is known to be without it.
         what: What an earlier version does, in words.
     """
@@ -91,13 +90,7 @@ _FAULTS = (_REGISTERS, _Fault(re.compile(r"\bmov\.pred\b"), 16, (13, 5), "may lo
 
 @dataclass(frozen=True)
 class Assembler:
-    """One ptxas.
-
-    Attributes:
-        path: The program.
-        version: Such as `13.4.59`.
-        origin: Where it comes from, in words.
-    """
+    """One ptxas, of a version such as `13.4.59`; `origin` says in words where it comes from."""
 
     path: str
     version: str
@@ -124,7 +117,7 @@ def assembler_in_use(arch: int = HOPPER) -> Assembler | None:
     except (MissingDependencyError, AttributeError, RuntimeError):  # no Triton, another form of it, or no program there
         return None
     path = str(tool.path)
-    version = version_told(Path(path))
+    version = ptxas_version(Path(path))
     origins = {settings.triton_program(name): "named by the environment" for name in ("ptxas", "ptxas-blackwell")}
     origins |= {settings.torchs_ptxas(): "named by torch's compiler, and in no record's key"}
     origin = origins.get(path, "Triton's own")
@@ -138,7 +131,7 @@ def installed_assemblers() -> list[Assembler]:
     """
     assemblers: dict[Path, Assembler] = {}
     for path, origin in _candidates():
-        version = version_told(path)
+        version = ptxas_version(path)
         if version is not None:
             assemblers.setdefault(path.resolve(), Assembler(str(path), version, origin))
     return sorted(assemblers.values(), key=lambda one: one.numbers, reverse=True)
@@ -162,7 +155,7 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
         if assembler is None:
             raise SettingsError("no ptxas is installed beside Triton's", hint="pip install nvidia-cuda-nvcc")
     else:
-        version = version_told(expanded(path))
+        version = ptxas_version(expanded(path))
         if version is None:
             raise SettingsError(f"{path} does not tell the version of a ptxas", hint="name the program itself")
         assembler = Assembler(str(expanded(path).absolute()), version, "named by the caller")
@@ -183,10 +176,10 @@ def suspicion(kernels: Sequence[Any]) -> str:
     suspects = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
     assembler = assembler_in_use() if suspects else None
     faults = [fault for fault in suspects if assembler is not None and assembler.numbers < fault.whole]
-    return _told(assembler, faults) if assembler is not None and faults else ""
+    return _advice(assembler, faults) if assembler is not None and faults else ""
 
 
-def _told(assembler: Assembler, faults: Sequence[_Fault]) -> str:
+def _advice(assembler: Assembler, faults: Sequence[_Fault]) -> str:
     """The fault of an assembler and what to do about it, in words."""
     whole = ".".join(map(str, max(fault.whole for fault in faults)))
     return (

@@ -75,14 +75,14 @@ def direct_launch(launcher: Any, packed_metadata: Any) -> DirectLaunch | None:
     function = state.get("launch")
     if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
         return None
-    calls = [_recorded(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object()))]
+    calls = [_record_call(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object()))]
     tails = [None if call is None else _between(*call) for call in calls]
     if tails[0] is None or tails[0] != tails[1]:
         return None
     return DirectLaunch(function, *tails[0])
 
 
-def _recorded(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
+def _record_call(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
     """The values that a call with `marks` as the kernel's arguments hands to the C function; None if it does more."""
     calls: list[tuple[Any, ...]] = []
     recorder = copy.copy(launcher)
@@ -114,7 +114,7 @@ def with_scratch(launch: Callable[[], Any]) -> Callable[[], Any]:
     """`launch` with an allocator, for the time of the call, if none is set then."""
     variable = _variable()
 
-    def launched() -> Any:
+    def launch_with_memory() -> Any:
         if _is_set(variable):
             return launch()
         token = variable.set(_from_torch)
@@ -123,7 +123,7 @@ def with_scratch(launch: Callable[[], Any]) -> Callable[[], Any]:
         finally:
             variable.reset(token)
 
-    return launched
+    return launch_with_memory
 
 
 def packed_allocator() -> bytes | None:

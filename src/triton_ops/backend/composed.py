@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of
 from triton_ops.backend.errors import CandidateError
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.roles import Arguments, Executable, by_name
+from triton_ops.backend.roles import Arguments, Executable
 from triton_ops.backend.stand_in import StandIn
 from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS, TritonKernel
 from triton_ops.base import fingerprint, require
@@ -333,9 +333,9 @@ class FormsKernel(ComposedKernel):
         else:
             forms = list(self.forms.values())
         for form in forms:
-            own_names = _taken(form, names)
+            own_names = [name for name in names if name in _names(form) | LAUNCH_OPTIONS]
             own = {name: tunables[name] for name in own_names} if isinstance(tunables, Mapping) else own_names
-            form.check(own, _given(form, self._named(arguments)))
+            form.check(own, self._given(form, arguments))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel of the config's form; nothing is loaded or launched.
@@ -346,7 +346,7 @@ class FormsKernel(ComposedKernel):
             Exception: Whatever Triton raises.
         """
         form, own = self._form(config)
-        return form.lowered(own, _given(form, self._named(arguments)))
+        return form.lowered(own, self._given(form, arguments))
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile the config's form for these arguments, and load the binary; nothing is launched.
@@ -359,7 +359,7 @@ class FormsKernel(ComposedKernel):
             CacheError: The compiler cannot write its files, as on a full disk.
         """
         form, own = self._form(config)
-        return self._whole(config, form, form.compile(own, _given(form, self._named(arguments))))
+        return self._whole(config, form, form.compile(own, self._given(form, arguments)))
 
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind.
@@ -374,7 +374,7 @@ class FormsKernel(ComposedKernel):
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """Names all that a launch of a compiled config is; None where its form cannot tell."""
         form, own = self._form(config)
-        return form.program_key(own, _given(form, self._named(arguments)), resources)
+        return form.program_key(own, self._given(form, arguments), resources)
 
     def _form(self, config: Config) -> tuple[Form, Config]:
         """The form that a config names, and the part of the config that it takes."""
@@ -387,28 +387,18 @@ class FormsKernel(ComposedKernel):
             raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
         return form, _part(_names(form), config)
 
-    def _named(self, arguments: Arguments) -> dict[str, Any]:
-        return dict(by_name(self, arguments).keyword)
+    def _given(self, form: Form, arguments: Arguments) -> Arguments:
+        """The arguments that a form has parameters for."""
+        values, parameters = arguments.by_name(self).keyword, _names(form)
+        return Arguments(keyword={name: value for name, value in values.items() if name in parameters})
 
     def _whole(self, config: Config, form: Form, executable: Executable) -> Executable:
         """A form's executable, which is given all arguments, under the whole config."""
 
         def bind(arguments: Arguments) -> Callable[[], Any]:
-            return executable.bind(_given(form, self._named(arguments)))
+            return executable.bind(self._given(form, arguments))
 
         return replace(executable, config=config, bind=bind)
-
-
-def _taken(form: Form, names: Iterable[str]) -> list[str]:
-    """The tunables that a form takes, as a parameter or as a launch option."""
-    parameters = _names(form)
-    return [name for name in names if name in parameters or name in LAUNCH_OPTIONS]
-
-
-def _given(form: Form, values: Mapping[str, Any]) -> Arguments:
-    """The arguments that a form has parameters for."""
-    parameters = _names(form)
-    return Arguments(keyword={name: value for name, value in values.items() if name in parameters})
 
 
 def _names(form: Form) -> frozenset[str]:

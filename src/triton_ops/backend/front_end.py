@@ -90,10 +90,10 @@ def launched_kernels(
     Raises:
         Exception: Whatever the front end and the caller's own functions raise.
     """
-    return tuple(_typed(launch) for launch in _launches(kernel, config, arguments, target))
+    return tuple(_with_types(launch) for launch in _launches(kernel, config, arguments, target))
 
 
-def _typed(launch: _LoweredLaunch) -> LaunchedKernel:
+def _with_types(launch: _LoweredLaunch) -> LaunchedKernel:
     constant = {param.name for param in launch.function.params if param.is_constexpr}
     types: dict[str, str] = {}
     constants: dict[str, Any] = {}
@@ -166,7 +166,7 @@ def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: 
         pretending(target, f"{target.arch}, read"),
         stages_changed(target, stop),
         never_cached(),
-        _launches_met(launches),
+        _lowering_launches(launches),
     ):
         kernel.lowered(config, arguments)
     return launches
@@ -177,7 +177,7 @@ def _stop(module: Any) -> None:
 
 
 @contextlib.contextmanager
-def _launches_met(launches: list[_LoweredLaunch]) -> Iterator[None]:
+def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
     """Have each launch lowered to TTIR, kept in `launches`, and stopped there, inside of the block."""
     jit = importlib.import_module("triton.runtime.jit").JITFunction
     source = importlib.import_module("triton.compiler.compiler").ASTSource
@@ -194,7 +194,7 @@ def _launches_met(launches: list[_LoweredLaunch]) -> Iterator[None]:
         try:
             run(self, *args, grid=grid, **{**kwargs, "warmup": True})
         except _TtirKnownError as enough:
-            launches.append(_LoweredLaunch(self, _bound(self, args, kwargs), grid, signatures[-1], enough.text))
+            launches.append(_LoweredLaunch(self, _bind(self, args, kwargs), grid, signatures[-1], enough.text))
 
     jit.run, source.make_ir = launched, kept
     try:
@@ -203,7 +203,7 @@ def _launches_met(launches: list[_LoweredLaunch]) -> Iterator[None]:
         jit.run, source.make_ir = run, make_ir
 
 
-def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The value of each parameter of a JIT function, defaults included."""
     names = set(function.arg_names)
     defaults = {param.name: param.default for param in function.params if param.has_default}

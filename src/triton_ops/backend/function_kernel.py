@@ -41,7 +41,7 @@ class FunctionKernel:
                 f"{self.function!r} of type {type(self.function).__name__} is not callable",
                 hint="give a function that takes the config values as keywords",
             )
-        if (substitute := _made_instead(self.function)) is not None:
+        if (substitute := _substitute(self.function)) is not None:
             what, way = substitute
             raise KernelTypeError(
                 f"{self.name} only makes {what} when it is called: its work would not be timed",
@@ -126,7 +126,7 @@ def as_kernel(target: Any) -> Kernel:
     return FunctionKernel(target)
 
 
-def _made_instead(function: Callable[..., Any]) -> tuple[str, str] | None:
+def _substitute(function: Callable[..., Any]) -> tuple[str, str] | None:
     """The object that a call makes instead of doing the work, and the way to do it; None for an ordinary callable."""
     inner = unwrap(function)
     inner = inner.func if isinstance(inner, functools.partial) else inner

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.backend.containers import mapped
 from triton_ops.base import require
 from triton_ops.exceptions import DeviceError
 
@@ -53,15 +54,11 @@ def host_values(values: Iterable[Any]) -> Iterator[Any]:
 
 def with_copies(value: Any, arrays: Mapping[int, Any]) -> Any:
     """`value` with its containers made anew and every array in it replaced by what `arrays` has for its `id`."""
-    if is_array(value):
-        return arrays[id(value)]
-    if isinstance(value, Mapping):
-        return {name: with_copies(item, arrays) for name, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
-        return value._make(with_copies(item, arrays) for item in value)
-    if type(value) in (tuple, list):
-        return type(value)(with_copies(item, arrays) for item in value)
-    return copy.copy(value) if type(value) in (set, bytearray) else value
+    return mapped(
+        value,
+        lambda part: arrays[id(part)] if is_array(part) else copy.copy(part),
+        lambda part: is_array(part) or type(part) in (set, bytearray),
+    )
 
 
 def copies_of(arrays: Iterable[Any]) -> dict[int, Any]:

@@ -132,7 +132,7 @@ def _ptxas(overrides: tuple[str | None, ...]) -> str:
     versions: list[str] = []
     for name, path in zip(_PTXAS, overrides, strict=True):
         candidates = [*([Path(path)] if path else []), *own_program(name)]
-        versions += [version for version in map(version_told, candidates) if version][:1]
+        versions += [version for version in map(ptxas_version, candidates) if version][:1]
     return ", ".join(dict.fromkeys(versions)) or "none"
 
 
@@ -142,7 +142,7 @@ def own_program(name: str) -> list[Path]:
     return [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "backends/nvidia/bin" / name]
 
 
-def version_told(path: Path) -> str | None:
+def ptxas_version(path: Path) -> str | None:
     """The version that a ptxas tells; None if the program is not there, or tells none."""
     try:
         process = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_ANSWER_S, check=True)

@@ -76,7 +76,7 @@ def light(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         return NotImplemented
     if not args or type(args[0]) is not torch.Tensor or not _is_plain(torch, args[0]):
         return NotImplemented
-    make: Callable[..., Any] = _like if name in _LIKE else _reduced
+    make: Callable[..., Any] = _like if name in _LIKE else _reduce
     return make(torch, name, args[0], args[1:], dict(kwargs))
 
 
@@ -92,7 +92,7 @@ def _like(torch: Any, _name: str, tensor: Any, args: Sequence[Any], kwargs: dict
     return NotImplemented if args or kwargs else torch.Tensor.new_empty(tensor, tensor.shape, dtype=dtype)
 
 
-def _reduced(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _reduce(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     options = dict(zip(("dim", "keepdim"), args, strict=False))
     if len(args) > len(options) or options.keys() & kwargs.keys():
         return NotImplemented
@@ -325,7 +325,7 @@ class LauncherKernel:
         What an operator such as `+` needs is imported when it is first met.
         """
         home = _home(self.launch)
-        codes = (value.__code__ for value in _referred(self.launch) if _is_own(value, home))
+        codes = (value.__code__ for value in _references(self.launch) if _is_own(value, home))
         return REFERENCES if any(_names_in(code) & NEEDS_MORE for code in codes) else "torch"
 
     @property
@@ -372,7 +372,7 @@ class LauncherKernel:
         call = functools.partial(self.launch, **config)
         kernels = dry_run(call, described(arguments))
         if not kernels:
-            raise self._nothing_launched()
+            raise self._no_launch_error()
         return kernels
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> None:  # noqa: ARG002
@@ -411,11 +411,11 @@ class LauncherKernel:
 
         def bind(arguments: Arguments) -> Callable[[], Any]:
             call = functools.partial(self.launch, *arguments.positional, **{**arguments.keyword, **config})
-            return with_scratch(call if launches else functools.partial(self._watched, call))
+            return with_scratch(call if launches else functools.partial(self._watch, call))
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def _watched(self, call: Callable[[], Any]) -> Any:
+    def _watch(self, call: Callable[[], Any]) -> Any:
         launches = 0
 
         def counted(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -426,10 +426,10 @@ class LauncherKernel:
         with launches_taken(counted):
             output = call()
         if not launches:
-            raise self._nothing_launched()
+            raise self._no_launch_error()
         return output
 
-    def _nothing_launched(self) -> CandidateError:
+    def _no_launch_error(self) -> CandidateError:
         return CandidateError(
             Status.RUNTIME, f"{self.name} launches no Triton kernel; a function that needs none is a FunctionKernel"
         )
@@ -437,7 +437,7 @@ class LauncherKernel:
 
 def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """The JIT functions that a function of the user's and its helpers refer to, each once, with a name."""
-    for value in _referred(function):
+    for value in _references(function):
         if is_triton(value):
             *_, kernel = (layer for layer in function_layers(value) if is_triton(layer))
             if is_jit_function(kernel):
@@ -462,7 +462,7 @@ def _names_in(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*inner)
 
 
-def _referred(function: Callable[..., Any]) -> Iterator[Any]:
+def _references(function: Callable[..., Any]) -> Iterator[Any]:
     """A function of the user's, and what it and its helpers refer to, each once; kernels are not looked into."""
     home = _home(function)
     ids: set[int] = set()

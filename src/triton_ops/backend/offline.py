@@ -7,20 +7,14 @@ looks up. Tensors need no memory for that: only dtype, strides, alignment and th
 Facts used, of Triton 3.6 to 3.9: `driver.set_active`; `JITFunction.device_caches` is keyed by what the driver calls
 the current device; a backend's `add_stages` fills a dictionary of stages, whose `llir` runs one pass manager that
 allocates shared memory before `add_to_llvmir`. This file and `backend/triton.py` alone know such things.
-
-Facts used, of Triton 3.6 to 3.9: `ASTSource(fn, signature, constexprs, attrs)` with a type for each parameter in order,
-`constexpr` for those whose values are in `constexprs`; `make_backend(target)` has `add_stages`, whose `ttir` comes
-first; a module printed with `str` has the places of the source.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,8 +176,8 @@ class AheadOfTime:
             TargetError: The kernel cannot be compiled without being launched.
             Exception: Whatever Triton raises, and what `judge` raises.
         """
-        with pretending(self.target), _judged(self.target, judge):
-            kernels = self._lowered(config)
+        with pretending(self.target), _with_judge(self.target, judge):
+            kernels = self._lower(config)
         binary, assembly = ("cubin", "ptx") if self.target.kind == "cuda" else ("hsaco", "amdgcn")
         return tuple(Built(one.asm[binary], one.asm[assembly], one.metadata._asdict(), one.hash) for one in kernels)
 
@@ -202,9 +196,9 @@ class AheadOfTime:
             raise _SharedKnownError(shared_bytes, text)
 
         apart = f"{self.target.arch}, lowered"
-        with pretending(self.target, apart), _judged(self.target, stop), never_cached():
+        with pretending(self.target, apart), _with_judge(self.target, stop), never_cached():
             try:
-                self._lowered(config)
+                self._lower(config)
             except _SharedKnownError as enough:
                 return enough.answer
         raise RuntimeError(f"Triton's backend for {self.target.arch} has no stage between TTGIR and LLVM")
@@ -221,7 +215,7 @@ class AheadOfTime:
         if vendor is None:
             return
         with pretending(self.target):
-            kernels = self._lowered(config)
+            kernels = self._lower(config)
         driver = vendor.triton_driver
         for kernel in kernels:
             getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
@@ -237,7 +231,7 @@ class AheadOfTime:
         known_names = option_names(self.target).union(name for name in self.kernel.parameter_names if name)
         return [name for name in config if name not in known_names]
 
-    def _lowered(self, config: Config) -> Sequence[Any]:
+    def _lower(self, config: Config) -> Sequence[Any]:
         return self.kernel.lowered(config.with_members(self.members), self.arguments)
 
 
@@ -254,7 +248,7 @@ def never_cached() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _judged(target: Target, judge: Judge | None) -> Iterator[None]:
+def _with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
     """Ask `judge` between the TTGIR and LLVM. It is no part of the cache's key: the result is the same."""
     if judge is None:
         yield
@@ -331,79 +325,3 @@ def compiler_environment() -> dict[str, str]:
     if "triton" in sys.modules:  # which may have been told of another folder than the environment names
         variables["TRITON_CACHE_DIR"] = str(code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton"))
     return variables
-
-
-CONSTANT = "constexpr"
-
-
-def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target) -> str:
-    """The text of a kernel's TTIR, with the places of the source.
-
-    Args:
-        function: The JIT function.
-        types: The type of each parameter, in order, such as `*bf16`, `i32` or `constexpr`.
-        constants: Values of the parameters whose type is `constexpr`.
-        target: What to lower for; below `sm_90` tensor descriptors become pointers and masks.
-
-    Cost: 10 to 40 ms.
-
-    Raises:
-        Exception: Whatever Triton's front end raises.
-    """
-    compiler, goal = _compiler(target)
-    ir = importlib.import_module("triton._C.libtriton").ir
-    backend = compiler.make_backend(goal)
-    source = compiler.ASTSource(function, dict(types), dict(constants), {})
-    options = backend.parse_options({})
-    stages: dict[str, Any] = {}
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    backend.add_stages(stages, options, source.language)
-    with _quiet():
-        module = source.make_ir(
-            goal, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
-        )
-        return str(stages["ttir"](module, {}))
-
-
-def binary_of(
-    function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target, options: Mapping[str, int]
-) -> Built:
-    """The compiled kernel, whose pointers and whole numbers are taken as multiples of 16.
-
-    Args:
-        function: The JIT function.
-        types: As for `ttir_of`.
-        constants: As for `ttir_of`.
-        target: What to compile for.
-        options: Launch options, such as `num_warps`.
-
-    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
-
-    Raises:
-        Exception: Whatever Triton and the assembler raise.
-    """
-    compiler, goal = _compiler(target)
-    even = [["tt.divisibility", 16]]
-    whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
-    source = compiler.ASTSource(function, dict(types), dict(constants), whole)
-    with _quiet():
-        kernel = compiler.compile(source, target=goal, options=dict(options))
-    binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
-    return Built(kernel.asm[binary], kernel.asm[assembly], kernel.metadata._asdict(), kernel.hash)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Print nothing and warn of nothing: `static_print`, what is deprecated, an assembler's whole input."""
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _compiler(target: Target) -> tuple[Any, Any]:
-    require("triton", "lowering a kernel")
-    arch = target.capability if target.kind == "cuda" else target.arch
-    goal = importlib.import_module("triton.backends.compiler").GPUTarget(target.kind, arch, target.warp_size)
-    return importlib.import_module("triton.compiler.compiler"), goal

@@ -120,7 +120,7 @@ class Operation:
         extents = self._checked_shape(shape)
         keywords = self._checked_dtype(dtype)
         specs = self.arguments(*extents, **keywords)
-        label = "x".join(map(str, extents)) or _described(specs)
+        label = "x".join(map(str, extents)) or _tensor_list(specs)
         return Problem(self.name, tuple(specs.items()), " ".join([label, *keywords.values()]).strip())
 
     def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -201,7 +201,7 @@ def _calls() -> ModuleType:
     return importlib.import_module("triton_ops.dispatch.operations")
 
 
-def _described(specs: ArgumentSpecs) -> str:
+def _tensor_list(specs: ArgumentSpecs) -> str:
     """The tensors of a problem without extents, in short; nothing for no arguments at all."""
     tensors = [str(spec) for spec in specs.values() if isinstance(spec, TensorSpec)]
     more = ", …" if len(tensors) > _TENSORS_SHOWN else ""

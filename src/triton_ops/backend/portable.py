@@ -104,13 +104,13 @@ def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
     module, name = kernel.fn.__module__, kernel.fn.__name__
     if module == "__main__" or getattr(sys.modules.get(module), name, None) is not kernel:
         return None
-    return _named, (module, name)
+    return _import_named, (module, name)
 
 
 def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
     """The reduction by which `pickle` makes a JIT function of its Python function, its options and its source."""
     kind, file = type(kernel), kernel.fn.__code__.co_filename
-    return _made, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
+    return _make_function, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
 
 
 def _options(kernel: Any) -> dict[str, Any]:
@@ -132,11 +132,11 @@ def _lines(file: str, kernel: Any) -> list[str]:
     return [*padded[:first], *own, *padded[first + len(own) :]]
 
 
-def _named(module: str, name: str) -> Any:
+def _import_named(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _made(module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]) -> Any:
+def _make_function(module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]) -> Any:
     linecache.cache[file] = (sum(map(len, lines)), None, lines, file)  # the source need not be a file that exists here
     return getattr(importlib.import_module(module), kind)(function, **options)
 

@@ -69,13 +69,8 @@ class Form:
     """The place of a tensor over its storage at one time, to find and undo what resizes or replaces either.
 
     Attributes:
-        tensor: The tensor.
-        storage: Its storage at that time.
-        place: Where the storage was.
-        size_bytes: The size of the storage.
+        place: The device and the address of the storage.
         layout: The tensor's offset in the storage, shape and strides.
-        dtype: Its torch dtype.
-        requires_grad: Whether gradients were recorded for it.
     """
 
     tensor: Any

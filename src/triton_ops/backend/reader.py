@@ -63,9 +63,9 @@ def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iter
     for number, value in enumerate(function.__defaults__ or ()):
         yield UsedValue(f"default[{number}]", value)
     for holder in (function.__kwdefaults__ or {}, vars(function)):
-        yield from (UsedValue(name, holder[name], holder, name) for name in sorted(holder) if _is_told(name))
+        yield from (UsedValue(name, holder[name], holder, name) for name in sorted(holder) if _is_users_attribute(name))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        if _assigned(cell):
+        if _has_value(cell):
             yield from _with_attributes(UsedValue(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
     for name in sorted(set(_global_names(function.__code__))):
         if name in function.__globals__:
@@ -73,7 +73,7 @@ def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iter
             yield from _with_attributes(use, names, is_users)
 
 
-def _is_told(name: str) -> bool:
+def _is_users_attribute(name: str) -> bool:
     """Tell whether an attribute of a function is the user's, not one of `functools.wraps` or of torch's compiler."""
     return name != "__wrapped__" and not name.startswith(_MARKS)
 
@@ -98,7 +98,7 @@ def _in_module(path: str, module: ModuleType, names: list[str], paths: set[str])
             yield UsedValue(f"{path}.{name}", value, vars(module), name)
 
 
-def _assigned(cell: CellType) -> bool:
+def _has_value(cell: CellType) -> bool:
     try:
         cell.cell_contents  # noqa: B018 - the only way to ask
     except ValueError:
@@ -257,7 +257,7 @@ class Reader:
             self.parts[name] = repr(value)
         elif isinstance(value, ModuleType):
             self.parts[name] = value.__name__
-            self._used(value.__name__)
+            self._note_package(value.__name__)
         elif isinstance(value, _FUNCTIONS) or is_triton(value):
             self._add_function(name, value)
         elif isinstance(value, type):
@@ -281,7 +281,7 @@ class Reader:
             if isinstance(layer, FunctionType) and self._counts(layer):
                 labels.append(self._read_later(layer))
         self.parts[name] = ", ".join(labels) or label(layer)
-        self._used(getattr(layer, "__module__", None))
+        self._note_package(getattr(layer, "__module__", None))
 
     def _read_compilation(self, name: str, value: Any) -> bool:
         """Read what torch's compiler was given, and how it was asked to compile it; whether it made `value`."""
@@ -324,7 +324,7 @@ class Reader:
 
     def _read_class(self, cls: type) -> None:
         if issubclass(cls, BaseException) or not self._is_users(cls.__module__):
-            self._used(cls.__module__)  # and how an error reads does not change what is computed
+            self._note_package(cls.__module__)  # and how an error reads does not change what is computed
             return
         name = self._read_later(cls)
         self.parts[name] = "class"
@@ -366,7 +366,7 @@ class Reader:
             self.parts[name] = _WORKING_MEMORY
         elif (shape := _array(value)) is not None:
             self.parts[name] = shape
-            self._used(type(value).__module__)
+            self._note_package(type(value).__module__)
         elif isinstance(value, (dict, MappingProxyType)):
             self.parts[name] = f"{label(type(value))} of {len(value)}"
             self._add_items(name, value.items())
@@ -388,7 +388,7 @@ class Reader:
     def _read_object(self, name: str, value: Any) -> None:
         cls = type(value)
         self.parts[name] = f"{label(cls)} object"
-        self._used(cls.__module__)
+        self._note_package(cls.__module__)
         if self._read_compilation(name, value):
             return
         if (
@@ -480,7 +480,7 @@ class Reader:
         module = holder.get("__name__") if isinstance(holder, dict) else None
         return isinstance(module, str) and not self._is_users(module)
 
-    def _used(self, module: Any) -> None:
+    def _note_package(self, module: Any) -> None:
         if isinstance(module, str) and (version := version_of(module)) is not None:
             self.packages[module.partition(".")[0]] = version
 

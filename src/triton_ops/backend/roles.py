@@ -63,23 +63,24 @@ class Arguments:
             {name: mapped(value, change, leaf) for name, value in self.keyword.items()},
         )
 
+    def by_name(self, kernel: Kernel) -> Arguments:
+        """These arguments with those that came by position under their names, as far as they can be passed by name."""
+        names = self.positional_names(kernel)
+        first = next((place for place, name in enumerate(names) if name is not None), len(names))
+        values = {name: value for name, value in zip(names, self.positional, strict=True) if name is not None}
+        if len(values) < len(names) - first:  # a starred parameter: what stands before it must stay before it
+            return self
+        return Arguments(self.positional[:first], {**values, **self.keyword})
 
-def by_name(kernel: Kernel, arguments: Arguments) -> Arguments:
-    """`arguments` with those that came by position under their names, as far as they can be passed by name."""
-    names = positional_names(kernel, len(arguments.positional))
-    first = next((place for place, name in enumerate(names) if name is not None), len(names))
-    values = {name: value for name, value in zip(names, arguments.positional, strict=True) if name is not None}
-    if len(values) < len(names) - first:  # a starred parameter: what stands before it must stay before it
-        return arguments
-    return Arguments(arguments.positional[:first], {**values, **arguments.keyword})
-
-
-def positional_names(kernel: Kernel, count: int) -> list[str | None]:
-    """Names of the first `count` positional parameters of a kernel; None where one cannot be passed by name."""
-    if count == 0:
-        return []
-    names = list(getattr(kernel, "parameter_names", ()))  # `isinstance` of a protocol takes a quarter of a known tune
-    return [*names[:count], *[None] * (count - len(names))]
+    def positional_names(self, kernel: Kernel) -> list[str | None]:
+        """The names that positional arguments have for a kernel; None where one cannot be passed by name."""
+        count = len(self.positional)
+        if count == 0:
+            return []
+        names = list(
+            getattr(kernel, "parameter_names", ())
+        )  # `isinstance` of a protocol takes a quarter of a known tune
+        return [*names[:count], *[None] * (count - len(names))]
 
 
 @dataclass(frozen=True)

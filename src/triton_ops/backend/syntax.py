@@ -48,11 +48,11 @@ def text_of(code: CodeType) -> Text:
     if entry is None:
         if len(_texts) >= _MOST_KEPT:
             _texts.clear()
-        entry = _texts[id(code)] = (code, _parsed(code))
+        entry = _texts[id(code)] = (code, _parse(code))
     return entry[1]
 
 
-def _parsed(code: CodeType) -> Text:
+def _parse(code: CodeType) -> Text:
     if code.co_name == "<lambda>":  # its source is the whole statement around it
         return Text(_bytecode(code))
     try:
@@ -64,10 +64,10 @@ def _parsed(code: CodeType) -> Text:
             node.decorator_list = [d for d in node.decorator_list if _name_of(d) not in _TUNING_DECORATORS]
             if ast.get_docstring(node) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
-    return Text(_tree(tree), frozenset(_changed(tree)))
+    return Text(_tree(tree), frozenset(_mutations(tree)))
 
 
-def _changed(tree: ast.AST) -> Iterator[str]:
+def _mutations(tree: ast.AST) -> Iterator[str]:
     """Names that are declared global or nonlocal, and names of containers whose content the code changes."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Global, ast.Nonlocal)):

@@ -32,13 +32,13 @@ def compilation_of(value: Any) -> Mapping[str, Any] | None:
         if value.__globals__.get("__name__") != _MODULE or _ORIGINAL not in vars(value):
             return None
         cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=False))
-        return {"of": vars(value)[_ORIGINAL], **_asked(cells["self"].cell_contents if "self" in cells else None)}
+        return {"of": vars(value)[_ORIGINAL], **_request(cells["self"].cell_contents if "self" in cells else None)}
     if type(value).__module__ == _MODULE and "_orig_mod" in getattr(value, "_modules", ()):
-        return {"of": value._modules["_orig_mod"], **_asked(vars(value).get("dynamo_ctx"))}
+        return {"of": value._modules["_orig_mod"], **_request(vars(value).get("dynamo_ctx"))}
     return None
 
 
-def _asked(context: Any) -> dict[str, Any]:
+def _request(context: Any) -> dict[str, Any]:
     if not hasattr(context, "callback"):
         raise LookupError("this version of torch does not tell how `torch.compile` was asked to compile it")
     attributes = {name.strip("_"): getattr(context, name, None) for name in _ASKED}

@@ -25,7 +25,15 @@ from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.interpreted import is_interpreted, launcher_of
 from triton_ops.backend.portable import settled
 from triton_ops.backend.roles import Arguments, Executable, PreparedCall
-from triton_ops.backend.signatures import defaults_of, heuristics, is_gluon, layers, placed, unfilled, without_autotune
+from triton_ops.backend.signatures import (
+    defaults_of,
+    heuristics,
+    is_gluon,
+    layers,
+    missing_parameters,
+    placed,
+    without_autotune,
+)
 from triton_ops.backend.unwrapping import unwrap
 from triton_ops.base import fingerprint
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
@@ -172,7 +180,7 @@ class TritonKernel:
         self._check_names(names, {*arguments.keyword, *self.parameter_names[: len(arguments.positional)]})
         values = self.by_name(arguments)
         tunables_or_names = tunables if isinstance(tunables, Mapping) else names
-        if missing := unfilled(self.function, tunables_or_names, values, self.made):
+        if missing := missing_parameters(self.function, tunables_or_names, values, self.made):
             raise KernelTypeError(
                 f"{self.name} needs a value for {', '.join(missing)}",
                 hint="pass it as an argument, or add it to the config space",
@@ -257,7 +265,7 @@ class TritonKernel:
         Raises:
             Exception: Whatever Triton raises.
         """
-        taken_arguments, _ = self._taken(config, arguments)
+        taken_arguments, _ = self._own_arguments(config, arguments)
         settled(layers(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
         args, keywords = placed(self.function, taken_arguments.positional, {**taken_arguments.keyword, **config})
@@ -292,7 +300,7 @@ class TritonKernel:
 
         def bind(arguments: Arguments) -> Callable[[], Any]:
             grid = functools.partial(self._grid, config, arguments)
-            own_arguments, writes = self._taken(config, arguments)
+            own_arguments, writes = self._own_arguments(config, arguments)
             args, keywords = placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
             run: Callable[[], Any] = functools.partial(
                 launcher_of(self.function), *args, grid=grid, warmup=False, **keywords
@@ -303,7 +311,7 @@ class TritonKernel:
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def _taken(self, config: Config, arguments: Arguments) -> tuple[Arguments, bool]:
+    def _own_arguments(self, config: Config, arguments: Arguments) -> tuple[Arguments, bool]:
         """The arguments as a launch takes them, with their own descriptors, and whether the hook writes tensors."""
         if not (self.descriptors or self.pre_hook or self.made):
             return arguments, False
@@ -365,7 +373,7 @@ class TritonKernel:
             return None
         try:
             grid = [int(extent) for extent in self._grid(config, arguments, self.defaults)]
-            own_arguments, _ = self._taken(config, arguments)
+            own_arguments, _ = self._own_arguments(config, arguments)
         except Exception:  # noqa: BLE001 - the user's own functions; their launch will say why
             return None
         values = sorted((name, repr(value)) for name, value in config.items() if name in plain)

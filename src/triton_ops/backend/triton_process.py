@@ -55,7 +55,7 @@ def ready_key() -> None:
     cache: Any = import_in_order("triton.runtime.cache")
     files = package_state(Path(cache.__file__).parents[1])
     path = Path(import_in_order("triton.knobs").cache.dir) / KEPT
-    key = _kept(path, files)
+    key = _stored_key(path, files)
     if key is None:
         keep(path, files, cache.triton_key())
     else:
@@ -86,7 +86,7 @@ def keep(path: Path, files: str, key: str) -> None:
         atomic_write(path, json.dumps(sealed({"files": files, "key": key})))
 
 
-def _kept(path: Path, files: str) -> str | None:
+def _stored_key(path: Path, files: str) -> str | None:
     """The key that was kept for this state of the files; None if there is none, or it was damaged."""
     try:
         content = unsealed(parsed(read_file(path, _LIMIT_BYTES)))

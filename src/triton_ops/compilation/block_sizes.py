@@ -91,11 +91,8 @@ class FunctionItems:
     """The content of one function, as far as it decides about blocks.
 
     Attributes:
-        items: In the order of the statements.
         locals: Expressions of the names that are assigned exactly once, and are no parameters.
-        assigned: Names that are assigned at all.
-        parameters: Names of the parameters.
-        defaults: Of parameters, by name; only of those that have one.
+        defaults: Of the parameters that have one.
         outside: The function's globals.
     """
 
@@ -114,11 +111,11 @@ def items_of(function: Any) -> FunctionItems | None:
 
     Cost: parses the source once: a millisecond.
     """
-    body = _parsed(function)
+    body = _parse(function)
     if body is None:
         return None
     declared = inspect.signature(function).parameters
-    assigned = _assigned(body)
+    assigned = _assignments(body)
     reader = _ItemReader(assigned, declared, function.__globals__)
     once = {name: values[0] for name, values in assigned.items() if len(values) == 1 and name not in declared}
     return FunctionItems(
@@ -132,7 +129,7 @@ def items_of(function: Any) -> FunctionItems | None:
 
 
 @lru_cache(maxsize=256)
-def _parsed(function: Any) -> ast.FunctionDef | None:
+def _parse(function: Any) -> ast.FunctionDef | None:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):  # a function that was built at run time has no source
@@ -140,7 +137,7 @@ def _parsed(function: Any) -> ast.FunctionDef | None:
     return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
 
 
-def _assigned(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
+def _assignments(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
     """The values that the function assigns to each name; None for a value that is not assigned plainly."""
     values: dict[str, list[ast.expr | None]] = {}
     stores: list[str] = []
@@ -178,7 +175,7 @@ class _ItemReader:
     def _of(self, node: ast.AST) -> Iterator[Item]:
         if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.BoolOp)):
             return
-        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _called(node.iter) == "static_range":
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _callee(node.iter) == "static_range":
             return
         if isinstance(node, ast.If):
             yield Condition(node.test, tuple(self.items(node.body)), tuple(self.items(node.orelse)))
@@ -193,7 +190,7 @@ class _ItemReader:
             yield Return()
 
     def _of_call(self, call: ast.Call) -> Iterator[Item]:
-        name = _called(call)
+        name = _callee(call)
         if name == "arange" and len(call.args) == 2 and isinstance(first := call.args[0], ast.Constant):
             if first.value == 0:
                 yield Extent(call.args[1])
@@ -228,14 +225,14 @@ class _ItemReader:
         A name that is made with different shapes is left out: which of them a `dot` adds to is not told.
         """
         for name, values in assigned.items():
-            blocks = [v for v in values if isinstance(v, ast.Call) and _called(v) in _FILLED and _extents(v)]
+            blocks = [v for v in values if isinstance(v, ast.Call) and _callee(v) in _FILLED and _extents(v)]
             if len({ast.dump(call.args[0]) for call in blocks}) == 1 and any(self._adds(name, v) for v in values):
                 yield from blocks
 
     def _adds(self, name: str, value: ast.expr | None) -> bool:
         """Tell whether a value has a `dot` in it, or is from a helper that has one and is given the block `name`."""
         for node in () if value is None else ast.walk(value):
-            if isinstance(node, ast.Call) and _called(node) == "dot":
+            if isinstance(node, ast.Call) and _callee(node) == "dot":
                 return True
             if isinstance(node, ast.Call) and (helper := self._helper(node)) is not None:
                 names = [argument.id for argument in node.args if isinstance(argument, ast.Name)]
@@ -247,8 +244,8 @@ class _ItemReader:
 @lru_cache(maxsize=256)
 def _multiplies(function: Any) -> bool:
     """Tell whether a function has a `dot` in its own statements."""
-    body = _parsed(function)
-    return body is not None and any(isinstance(node, ast.Call) and _called(node) == "dot" for node in ast.walk(body))
+    body = _parse(function)
+    return body is not None and any(isinstance(node, ast.Call) and _callee(node) == "dot" for node in ast.walk(body))
 
 
 def _helper_call(function: Callable[..., Any], call: ast.Call) -> HelperCall:
@@ -266,7 +263,7 @@ def _extents(call: ast.Call) -> list[ast.expr]:
     return list(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else []
 
 
-def _called(call: ast.Call) -> str:
+def _callee(call: ast.Call) -> str:
     return ast.unparse(call.func).rpartition(".")[2]
 
 
@@ -286,14 +283,7 @@ _UNKNOWN = object()
 
 @dataclass(frozen=True)
 class SteppedDimension:
-    """A dimension through which the kernel steps in tiles.
-
-    Attributes:
-        extent: Name of the dimension in the source.
-        size: Extent of the dimension.
-        tile_name: Name of the tile's size in the source.
-        tile: Elements per step.
-    """
+    """A dimension through which the kernel steps in tiles; `extent` and `tile_name` are names in the source."""
 
     extent: str
     size: int
@@ -416,22 +406,22 @@ class _CallScope:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
-            return self._named(node.id, depth)
+            return self._value_of_name(node.id, depth)
         if isinstance(node, ast.BinOp):
-            return self._computed(node, depth)
+            return self._calculate(node, depth)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return _compared(node.ops[0], self.value(node.left, depth + 1), self.value(node.comparators[0], depth + 1))
+            return _compare(node.ops[0], self.value(node.left, depth + 1), self.value(node.comparators[0], depth + 1))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             truth = _truth(self.value(node.operand, depth + 1))
             return _UNKNOWN if truth is None else not truth
         if isinstance(node, ast.BoolOp):
-            return self._joined(node, depth)
+            return self._join(node, depth)
         if isinstance(node, ast.IfExp):
             truth = _truth(self.value(node.test, depth + 1))
             return _UNKNOWN if truth is None else self.value(node.body if truth else node.orelse, depth + 1)
         return _UNKNOWN
 
-    def _named(self, name: str, depth: int) -> Any:
+    def _value_of_name(self, name: str, depth: int) -> Any:
         source = self.source
         if name in source.locals:
             return self.value(source.locals[name], depth + 1)
@@ -443,7 +433,7 @@ class _CallScope:
         value = values.get(name, _UNKNOWN)
         return value.value if type(value).__name__ == "constexpr" else value
 
-    def _computed(self, node: ast.BinOp, depth: int) -> Any:
+    def _calculate(self, node: ast.BinOp, depth: int) -> Any:
         first, second = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
         if type(node.op) not in _OPERATORS or type(first) is not int or type(second) is not int:
             return _UNKNOWN
@@ -451,7 +441,7 @@ class _CallScope:
             return _UNKNOWN
         return _OPERATORS[type(node.op)](first, second)
 
-    def _joined(self, node: ast.BoolOp, depth: int) -> Any:
+    def _join(self, node: ast.BoolOp, depth: int) -> Any:
         """`and` is false, and `or` true, as soon as one part is, whatever the others are."""
         truths = [_truth(self.value(part, depth + 1)) for part in node.values]
         decisive = isinstance(node.op, ast.Or)
@@ -460,7 +450,7 @@ class _CallScope:
         return _UNKNOWN if None in truths else not decisive
 
 
-def _compared(how: ast.cmpop, first: Any, second: Any) -> Any:
+def _compare(how: ast.cmpop, first: Any, second: Any) -> Any:
     if first is _UNKNOWN or second is _UNKNOWN:
         return _UNKNOWN
     if isinstance(how, (ast.Is, ast.IsNot)):

@@ -68,7 +68,7 @@ class PackedKernel:
             raise KernelTypeError(
                 f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
             )
-        packed_kernel = _packed(kernel)
+        packed_kernel = _pack_kernel(kernel)
         try:
             packed_arguments = pack((ahead.arguments, ahead.members), by_value=True)
         except KernelTypeError as error:
@@ -98,7 +98,7 @@ class PackedKernel:
         return AheadOfTime(kernel, described(arguments, light=not self.imports), self.target, members)
 
 
-def _packed(kernel: Compilable) -> Packed:
+def _pack_kernel(kernel: Compilable) -> Packed:
     """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
     try:
         return pack(kernel, by_value=True)
@@ -169,11 +169,11 @@ def main() -> None:
     gc.freeze()  # forked processes then do not copy the imported objects
     # Not `die_with`: on Linux it ends a process with the thread that started it, and the pool's threads may end early.
     while os.getppid() == parent:
-        if select.select([questions], [], [], _PARENT_CHECK_S)[0] and not _answered(questions):
+        if select.select([questions], [], [], _PARENT_CHECK_S)[0] and not _answer_server(questions):
             return
 
 
-def _answered(questions: socket.socket) -> bool:
+def _answer_server(questions: socket.socket) -> bool:
     """Answer one question of `fork_server.py`; returns whether there may be another."""
     content, descriptors, _, _ = socket.recv_fds(questions, QUESTION.size, 2)
     if len(content) < QUESTION.size:

@@ -92,7 +92,7 @@ class ForkServer:
             errors = undo.enter_context(file_without_a_name())
             here, there = map(undo.enter_context, socket_pair())
             with there:
-                pid = self._asked(FORK, 0, (there.fileno(), errors.fileno()))
+                pid = self._ask(FORK, 0, (there.fileno(), errors.fileno()))
             undo.pop_all()
         descriptor = here.detach()
         return Child(self, pid, Channel(descriptor, descriptor), errors)
@@ -103,7 +103,7 @@ class ForkServer:
         Raises:
             EOFError: The fork server is gone.
         """
-        answer = self._asked(CODE, pid)
+        answer = self._ask(CODE, pid)
         return None if answer == RUNNING else answer
 
     def last_line(self) -> str:
@@ -141,7 +141,7 @@ class ForkServer:
         """Tell whether a signal that people and systems send has ended the fork server, and not this process."""
         return not self._ended_here and -(self._process.poll() or 0) in OUTSIDE
 
-    def _asked(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
+    def _ask(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
         with self._lock:
             try:
                 socket.send_fds(self._socket, [QUESTION.pack(question, about)], descriptors)

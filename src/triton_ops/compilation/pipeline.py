@@ -36,12 +36,7 @@ class LoopStep:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The first steps of a loop.
-
-    Attributes:
-        stages: Number of stages.
-        steps: The steps in order.
-    """
+    """The first steps of a loop, in order."""
 
     stages: int
     steps: tuple[LoopStep, ...]

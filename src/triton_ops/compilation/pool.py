@@ -326,15 +326,15 @@ class CompilePool:
 
     def _do(self, job: CompileJob) -> None:
         try:
-            compiled = self._compiled(job.config)
+            compiled = self._compile(job.config)
         except Exception as error:  # noqa: BLE001 - the future raises it where its result is taken
             job.future.set_exception(error)
             return
         job.future.set_result(compiled)
-        if compiled.launchable and self._launcher_claimed():
+        if compiled.launchable and self._claim_launcher():
             self._build_launcher(compiled.config)
 
-    def _launcher_claimed(self) -> bool:
+    def _claim_launcher(self) -> bool:
         """Tell whether the launcher has to be built by this thread: true once, for the first thread that asks."""
         with self._lock:
             due, self._launcher_due = self._launcher_due, False
@@ -361,7 +361,7 @@ class CompilePool:
             answer = error.message
         return KernelWork(silent=answer) if isinstance(answer, str) else answer
 
-    def _compiled(self, config: Config) -> Compiled:
+    def _compile(self, config: Config) -> Compiled:
         compiled = self._once(config)
         if compiled is None:  # a signal from outside killed the process, so the config is compiled once more
             compiled = self._once(config, last=True)
@@ -393,12 +393,12 @@ class CompilePool:
 
     def _process(self) -> AbstractContextManager[CompilingProcess]:
         """A process that no other thread uses; a TargetError says that none can be made."""
-        return self._waiting.one(self._loaded)
+        return self._waiting.one(self._load)
 
-    def _loaded(self) -> CompilingProcess:
+    def _load(self) -> CompilingProcess:
         """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
         for turn in range(_STARTS):
-            process, again = self._forked(), False
+            process, again = self._fork(), False
             try:
                 refused = process.ask(self._start, _START_TIMEOUT_S)
             except _GONE as error:
@@ -412,15 +412,15 @@ class CompilePool:
                 raise refused
         raise AssertionError("the last turn returns or raises")
 
-    def _forked(self) -> CompilingProcess:
+    def _fork(self) -> CompilingProcess:
         """A new process; the first call waits for the fork server's imports."""
-        process = self._started()
-        if not self._admitted(process):
+        process = self._start_process()
+        if not self._admit(process):
             process.close()
             raise TargetError(_CLOSED)
         return process
 
-    def _started(self) -> CompilingProcess:
+    def _start_process(self) -> CompilingProcess:
         """A process of the fork server, or of another one if this one was ended by somebody else."""
         for turn in range(_STARTS):
             server: ForkServer | None = None
@@ -456,7 +456,7 @@ class CompilePool:
         """The package that the fork server imports beside Triton, and the target that it compiles for."""
         return self._start.packed.imports, self._ahead.target
 
-    def _admitted(self, process: CompilingProcess) -> bool:
+    def _admit(self, process: CompilingProcess) -> bool:
         """Add a process to those that `stop` ends; False if the pool was closed meanwhile."""
         with self._lock:
             if not self.closed:

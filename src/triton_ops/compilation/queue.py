@@ -13,13 +13,7 @@ from triton_ops.values import Compiled
 
 @dataclass(eq=False)
 class CompileJob:
-    """One config to be compiled.
-
-    Attributes:
-        config: The config.
-        spare: Whether the config is compiled only in spare time, as a preview.
-        future: The compiler's result.
-    """
+    """One config to be compiled; a spare one only while nothing else waits, as a preview."""
 
     config: Config
     spare: bool

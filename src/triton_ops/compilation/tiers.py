@@ -71,7 +71,7 @@ def examine(ahead: AheadOfTime, config: Config) -> Compiled:
         resources = Resources(shared_bytes=error.shared_bytes)
         return Compiled(config, Status.RESOURCES, str(error), resources, compile_s=time.perf_counter() - start)
     except Exception as error:
-        failure = _sorted(error)
+        failure = _failure(error)
         if isinstance(failure, CacheError):
             raise failure from error
         taken_s = time.perf_counter() - start
@@ -141,7 +141,7 @@ def _spills(resources: Resources) -> str:
     return f"spills {spilled:,} bytes per thread; over {HEAVY_SPILL_BYTES} has always been slow"
 
 
-def _sorted(error: Exception) -> CandidateError | CacheError:
+def _failure(error: Exception) -> CandidateError | CacheError:
     """The typed failure of a compiler; of ptxas' output, the line with the cause and not the command."""
     if type(error).__name__ != "PTXASError":
         return compile_error(error)

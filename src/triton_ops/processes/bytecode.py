@@ -34,7 +34,7 @@ def folder() -> Path | None:
     try:
         spec = find_spec(_HEAVY)
         origin = None if spec is None else spec.origin
-        if origin is None or _kept_by_python(origin):
+        if origin is None or _python_keeps(origin):
             return None
         home = Path(platformdirs.user_cache_dir("triton-ops-bytecode")).absolute()  # others may share `triton-ops`
         path = private_folder(home / fingerprint([origin, version(_HEAVY)]))  # each installed torch has its own
@@ -43,7 +43,7 @@ def folder() -> Path | None:
         return None
 
 
-def _kept_by_python(origin: str) -> bool:
+def _python_keeps(origin: str) -> bool:
     """Tell whether Python has valid bytecode of a module, or will write it on the first import."""
     if sys.flags.optimize:
         return True  # each level of optimisation has files of its own, which are not kept here

@@ -82,7 +82,7 @@ class Channel:
         if self._arrived_bytes or self._part():
             raise GarbledError("bytes that nobody had asked for")
         content = pickle.dumps(message)
-        parts = (_HEAD.pack(_IN_FILE, len(content), self._file),) if self._filed(content) else _framed(content)
+        parts = (_HEAD.pack(_IN_FILE, len(content), self._file),) if self._put_into_file(content) else _frame(content)
         self._unsent = [memoryview(part) for part in parts]
         self._write()
 
@@ -135,7 +135,7 @@ class Channel:
         if self._in < 0:
             raise BrokenPipeError("it was ended before")
 
-    def _filed(self, content: bytes) -> bool:
+    def _put_into_file(self, content: bytes) -> bool:
         """Put large content into the file, which the other process has read and emptied before it answered."""
         if self._file < 0 or len(content) < _LARGE_BYTES:
             return False
@@ -205,7 +205,7 @@ class ChildsEnd:
 
     def send(self, message: Any) -> None:
         """Send a message."""
-        for part in _framed(pickle.dumps(message)):
+        for part in _frame(pickle.dumps(message)):
             rest = memoryview(part)
             while rest:
                 rest = rest[os.write(self._out, rest) :]
@@ -221,18 +221,18 @@ class ChildsEnd:
             raise EOFError
         mark, length, file = _HEAD.unpack(head)
         if mark == _IN_FILE:
-            return _taken(file, length)
+            return _take(file, length)
         content = self._in.read(length)
         if len(content) < length:
             raise EOFError
         return pickle.loads(content)
 
 
-def _framed(content: bytes) -> tuple[bytes, bytes]:
+def _frame(content: bytes) -> tuple[bytes, bytes]:
     return _HEAD.pack(_MARK, len(content), zlib.crc32(content)), content
 
 
-def _taken(file: int, length: int) -> Any:
+def _take(file: int, length: int) -> Any:
     """The message in a file, whose memory is freed."""
     os.set_inheritable(file, False)
     with mmap.mmap(file, length, prot=mmap.PROT_READ) as content:

@@ -64,7 +64,7 @@ def started_to_last(start: Callable[[], Made]) -> Made:
     if threading.current_thread() is threading.main_thread():
         return start()
     future: Future[Made] = Future()
-    _asked().put((future, start))
+    _starter_calls().put((future, start))
     return future.result()
 
 
@@ -98,7 +98,7 @@ def _no_thread(error: RuntimeError) -> DeviceError:
     return DeviceError(f"no thread can be started: {error}", hint=hint)
 
 
-def _asked() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
+def _starter_calls() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
     global _calls
     with _guard:
         if _calls is None:
@@ -134,14 +134,14 @@ _MOST = 65_536
 
 def pipe() -> tuple[int, int]:
     """A pipe: a descriptor to read from, and one to write to."""
-    reader, writer = _moved(*os.pipe())
+    reader, writer = _move(*os.pipe())
     return reader, writer
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
     """Two sockets that are connected with each other."""
     ours, theirs = socket.socketpair()
-    one, other = _moved(ours.detach(), theirs.detach())
+    one, other = _move(ours.detach(), theirs.detach())
     return socket.socket(fileno=one), socket.socket(fileno=other)
 
 
@@ -154,7 +154,7 @@ def file_without_a_name() -> IO[bytes]:
 def file_in_memory() -> int:
     """The descriptor of an empty file in memory without a name; -1 where the system has none."""
     try:
-        return _moved(os.memfd_create("triton_ops"))[0]
+        return _move(os.memfd_create("triton_ops"))[0]
     except (AttributeError, OSError):
         return -1
 
@@ -166,7 +166,7 @@ def close_all() -> None:
             os.close(descriptor)
 
 
-def _moved(*descriptors: int) -> list[int]:
+def _move(*descriptors: int) -> list[int]:
     """Descriptors for the same files in place of these, none of which is a standard stream's."""
     copies: list[int] = []
     try:

@@ -72,7 +72,7 @@ class IdleProcesses(Generic[Process]):
             rest: Has it give up what it holds, in a thread of its own; it is ended if the answer is False.
             idle_s: Seconds after which it is ended.
         """
-        rest_thread = threading.Thread(target=self._rested, args=(process, rest), name="triton-ops rest", daemon=True)
+        rest_thread = threading.Thread(target=self._rest, args=(process, rest), name="triton-ops rest", daemon=True)
         timer = threading.Timer(idle_s, self._late, args=(process,))
         timer.daemon = True
         place = _Place(process, equipment, self.inherited(), where, timer, rest_thread)
@@ -82,7 +82,7 @@ class IdleProcesses(Generic[Process]):
             if not late and len(self._places) - len(over) >= self._most:
                 over.append(next(each for each in self._places if each not in over))
             for each in over:
-                self._emptied(each)
+                self._empty(each)
             if not late:
                 try:
                     timer.start()
@@ -113,7 +113,7 @@ class IdleProcesses(Generic[Process]):
             return None
         place.rest_thread.join()
         with self._guard:
-            return self._emptied(place)
+            return self._empty(place)
 
     def holds(self, process: Process) -> bool:
         """Tell whether this process waits here."""
@@ -127,7 +127,7 @@ class IdleProcesses(Generic[Process]):
     def drop(self) -> None:
         """End all processes that wait."""
         with self._guard:
-            processes = [self._emptied(each) for each in tuple(self._places)]
+            processes = [self._empty(each) for each in tuple(self._places)]
         for process in processes:
             if process is not None:
                 self._end(process)
@@ -143,7 +143,7 @@ class IdleProcesses(Generic[Process]):
         self._guard = threading.Lock()
         self._places = []
 
-    def _rested(self, process: Process, rest: Callable[[], bool]) -> None:
+    def _rest(self, process: Process, rest: Callable[[], bool]) -> None:
         if not rest():
             self._late(process)
 
@@ -151,11 +151,11 @@ class IdleProcesses(Generic[Process]):
         """End a process if it still waits here."""
         with self._guard:
             place = next((each for each in self._places if each.process is process), None)
-            abandoned = None if place is None else self._emptied(place)
+            abandoned = None if place is None else self._empty(place)
         if abandoned is not None:
             self._end(abandoned)
 
-    def _emptied(self, place: _Place[Process]) -> Process | None:
+    def _empty(self, place: _Place[Process]) -> Process | None:
         """The process of a place that is given up; None if somebody was faster. The guard is held."""
         if place not in self._places:
             return None

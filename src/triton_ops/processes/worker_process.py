@@ -216,7 +216,7 @@ class WorkerProcess:
             if isinstance(answer, StepStarted) and isinstance(answer.step, str):
                 self.step, since_s = answer.step, clock.now()
             elif isinstance(answer, StepStarted) or not fits(answer):
-                raise self._garbled(GarbledError.other(answer), outside=False)
+                raise self._garbled_error(GarbledError.other(answer), outside=False)
             else:
                 return answer
 
@@ -242,7 +242,7 @@ class WorkerProcess:
             self.kill()
             raise WorkerHungError(f"it did not take its task within {whole_s:g} s", self.step) from error
         except GarbledError as error:  # by what ran before this question, so that nothing of it is to blame
-            raise self._garbled(error, outside=True) from error
+            raise self._garbled_error(error, outside=True) from error
         except OSError as error:
             raise self._dead(self.step) from error
 
@@ -255,11 +255,11 @@ class WorkerProcess:
             what, limit_s = (self.step, own_s) if own_until_s <= whole_s else ("trial", whole_s)
             raise WorkerHungError(f"its {what} did not end within {limit_s:g} s", self.step) from error
         except GarbledError as error:
-            raise self._garbled(error, outside=False) from error
+            raise self._garbled_error(error, outside=False) from error
         except (EOFError, OSError) as error:
             raise self._dead(self.step) from error
 
-    def _garbled(self, error: GarbledError, outside: bool) -> WorkerDiedError:
+    def _garbled_error(self, error: GarbledError, outside: bool) -> WorkerDiedError:
         self.kill()
         message = f"its process wrote {error} into its connection during its {self.step}, and was ended"
         return WorkerDiedError(message, self.step, outside)
