@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.assembler import installed_assemblers as installed_assemblers
     from triton_ops.backend.assembler import use_ptxas as use_ptxas
     from triton_ops.backend.compiled_kernel import compile_error as compile_error
-    from triton_ops.backend.compiled_kernel import digest_of as digest_of
     from triton_ops.backend.compiled_kernel import nothing_compiled as nothing_compiled
     from triton_ops.backend.compiled_kernel import packed_allocator as packed_allocator
     from triton_ops.backend.compiled_kernel import take_allocator as take_allocator
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.identity import function_identity as function_identity
     from triton_ops.backend.identity import is_kept as is_kept
     from triton_ops.backend.identity import source_of as source_of
-    from triton_ops.backend.interpreted import interpreter_is_older_than_numpy as interpreter_is_older_than_numpy
     from triton_ops.backend.interpreted import is_interpreted as is_interpreted
     from triton_ops.backend.interpreted import launcher_of as launcher_of
     from triton_ops.backend.interpreted import numpy_misfit as numpy_misfit
@@ -57,7 +55,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.offline import Built as Built
     from triton_ops.backend.offline import TargetDriver as TargetDriver
     from triton_ops.backend.offline import compiler_environment as compiler_environment
-    from triton_ops.backend.offline import rehearse as rehearse
     from triton_ops.backend.operations import HasOperation as HasOperation
     from triton_ops.backend.operations import Operation as Operation
     from triton_ops.backend.operations import operation as operation

@@ -236,11 +236,11 @@ def _resources(kernel: Any) -> Resources:
         registers=getattr(kernel, "n_regs", None),
         spill_bytes=None if spills is None else spills * _SPILL_UNIT_BYTES,
         shared_bytes=getattr(kernel.metadata, "shared", None),
-        binary=digest_of(binary) if binary else None,
+        binary=binary_digest(binary) if binary else None,
     )
 
 
-def digest_of(binary: bytes) -> str:
+def binary_digest(binary: bytes) -> str:
     """The fingerprint of a binary, as in `Resources.binary`."""
     return hashlib.sha256(binary).hexdigest()[:32]
 

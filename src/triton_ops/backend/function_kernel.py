@@ -72,12 +72,12 @@ class FunctionKernel:
             UnknownTunableError: The callable takes no keyword of that name.
         """
         names = list(tunables)
-        arguments_by_name = set(arguments.keyword)
+        argument_names = set(arguments.keyword)
         parameters = _parameters(self.function)
         if parameters is not None:
             order = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-            arguments_by_name.update(order[: len(arguments.positional)])
-        if clash := [name for name in names if name in arguments_by_name]:
+            argument_names.update(order[: len(arguments.positional)])
+        if clash := [name for name in names if name in argument_names]:
             raise ConfigCollisionError(
                 f"{', '.join(map(repr, clash))} is both a tunable and an argument of this call",
                 hint="rename the tunable, or leave the argument to the tuner",

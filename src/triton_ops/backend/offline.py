@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from triton_ops.backend.compiled_kernel import binary_digest
 from triton_ops.backend.roles import Arguments, Compilable
 from triton_ops.backend.stand_in import StandIn as StandIn
 from triton_ops.backend.stand_in import described as described
@@ -38,25 +39,6 @@ Judge = Callable[[int, str], None]
 
 def _nothing(x):  # type: ignore[no-untyped-def]
     pass
-
-
-def rehearse(target: Target) -> None:
-    """Compile a kernel that does nothing, so that what Triton does once in a process is done.
-
-    A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
-
-    Cost: 0.2 s.
-    """
-    triton, absent = require("triton", "compiling"), "torch" not in sys.modules
-    if absent:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
-    try:
-        nothing = TritonKernel(triton.jit(_nothing), lambda _: (1,))
-        arguments = Arguments((StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64),))
-        AheadOfTime(nothing, arguments, target).lowered(Config())
-    finally:
-        if absent:
-            del sys.modules["torch"]
 
 
 class TargetDriver:
@@ -131,6 +113,11 @@ class Built:
     metadata: Mapping[str, Any]
     key: str
 
+    @property
+    def digest(self) -> str:
+        """The fingerprint of the binary, as in `Resources.binary`."""
+        return binary_digest(self.binary)
+
 
 class _SharedKnownError(Exception):
     """Ends a compilation once shared memory is known."""
@@ -156,6 +143,25 @@ class AheadOfTime:
     arguments: Arguments
     target: Target
     members: Members = field(default_factory=dict)
+
+    @staticmethod
+    def rehearse(target: Target) -> None:
+        """Compile a kernel that does nothing, so that what Triton does once in a process is done.
+
+        A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
+
+        Cost: 0.2 s.
+        """
+        triton, absent = require("triton", "compiling"), "torch" not in sys.modules
+        if absent:
+            sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
+        try:
+            nothing = TritonKernel(triton.jit(_nothing), lambda _: (1,))
+            arguments = Arguments((StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64),))
+            AheadOfTime(nothing, arguments, target).lowered(Config())
+        finally:
+            if absent:
+                del sys.modules["torch"]
 
     def build(self, config: Config) -> Built:
         """As `built`, of a kernel that is launched once."""

@@ -80,14 +80,14 @@ def settled(kernel: Any) -> Any:
     return kernel
 
 
-def _settle(kernel: Any, path_ids: set[int]) -> None:
+def _settle(kernel: Any, ids: set[int]) -> None:
     before = getattr(kernel, "hash", None)
-    if id(kernel) in path_ids or not hasattr(kernel, "hash") or (before and _settled_keys.get(id(kernel)) == before):
+    if id(kernel) in ids or not hasattr(kernel, "hash") or (before and _settled_keys.get(id(kernel)) == before):
         return
-    path_ids.add(id(kernel))
+    ids.add(id(kernel))
     for use in used_values(kernel.fn, lambda _: False):
         if is_jit_or_constexpr_function(use.value):
-            _settle(use.value, path_ids)
+            _settle(use.value, ids)
     kernel.hash = None
     try:
         key = str(kernel.cache_key)

@@ -175,15 +175,6 @@ class CompilesAtLaunch(Protocol):
 
 
 @runtime_checkable
-class NamesParameters(Protocol):
-    """A kernel that knows its positional parameters, so that arguments given by position are found by name."""
-
-    @property
-    def parameter_names(self) -> Sequence[str | None]:
-        """The names in calling order; None for a parameter that cannot be passed by name."""
-
-
-@runtime_checkable
 class MayCrash(Protocol):
     """A kernel that runs machine code which can end its process or hang; it is tried in a process of its own."""
 

@@ -179,8 +179,8 @@ class TritonKernel:
         names = list(tunables)
         self._check_names(names, {*arguments.keyword, *self.parameter_names[: len(arguments.positional)]})
         values = self.by_name(arguments)
-        tunables_or_names = tunables if isinstance(tunables, Mapping) else names
-        if missing := missing_parameters(self.function, tunables_or_names, values, self.made):
+        configs = tunables if isinstance(tunables, Mapping) else names
+        if missing := missing_parameters(self.function, configs, values, self.made):
             raise KernelTypeError(
                 f"{self.name} needs a value for {', '.join(missing)}",
                 hint="pass it as an argument, or add it to the config space",
@@ -255,9 +255,9 @@ class TritonKernel:
 
         As in Triton, a config's hook is called before the kernel's own.
         """
-        configs_list = list(configs)
-        hook = both_hooks(hook_of(configs_list), self.pre_hook)
-        return replace(self, pre_hook=hook, overrides=overrides_of(map(values_of, configs_list)))
+        all_configs = list(configs)
+        hook = both_hooks(hook_of(all_configs), self.pre_hook)
+        return replace(self, pre_hook=hook, overrides=overrides_of(map(values_of, all_configs)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched.
@@ -265,10 +265,10 @@ class TritonKernel:
         Raises:
             Exception: Whatever Triton raises.
         """
-        taken_arguments, _ = self._own_arguments(config, arguments)
+        own_arguments, _ = self._own_arguments(config, arguments)
         settled(layers(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
-        args, keywords = placed(self.function, taken_arguments.positional, {**taken_arguments.keyword, **config})
+        args, keywords = placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
         kernel = self.function.warmup(*args, grid=grid, **keywords)
         return [kernel.result() if hasattr(kernel, "result") else kernel]
 

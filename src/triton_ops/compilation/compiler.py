@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from triton_ops.backend import AheadOfTime, Compilable, Packed, described, pack, rehearse, unpack, warm_up
+from triton_ops.backend import AheadOfTime, Compilable, Packed, described, pack, unpack, warm_up
 from triton_ops.compilation.fork_server import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import Target, named_target
@@ -100,10 +100,8 @@ class PackedKernel:
 
 def _pack_kernel(kernel: Compilable) -> Packed:
     """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
-    try:
+    with contextlib.suppress(KernelTypeError):
         return pack(kernel, by_value=True)
-    except KernelTypeError:
-        pass
     try:
         return pack(kernel.without_grid, by_value=True)
     except KernelTypeError as error:
@@ -165,7 +163,7 @@ def main() -> None:
     import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")
     warming.join()  # a process with one thread can be forked safely, and what two threads need at once is made twice
     with contextlib.suppress(Exception):  # if Triton does not work, the first config says why
-        rehearse(named_target(sys.argv[5]))
+        AheadOfTime.rehearse(named_target(sys.argv[5]))
     gc.freeze()  # forked processes then do not copy the imported objects
     # Not `die_with`: on Linux it ends a process with the thread that started it, and the pool's threads may end early.
     while os.getppid() == parent:

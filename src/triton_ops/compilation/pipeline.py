@@ -57,15 +57,15 @@ def timeline(stages: int, *, load: float, steps: int = 0) -> Timeline:
         load: Time from the issue of a load until its tile is there, in computed steps.
         steps: Number of steps; 0 is as many as show the rhythm.
     """
-    steps_so_far: list[LoopStep] = []
+    done_steps: list[LoopStep] = []
     for at in range(steps or 4 * stages + 4):
-        done = steps_so_far[-1].done if steps_so_far else 0.0
+        done = done_steps[-1].done if done_steps else 0.0
         issued = done
         if stages > 1:  # just before the step that runs `stages` - 1 steps ahead of it is computed
-            issued = steps_so_far[at - stages + 1].begun if at >= stages - 1 else 0.0
+            issued = done_steps[at - stages + 1].begun if at >= stages - 1 else 0.0
         begun = max(issued + load, done)
-        steps_so_far.append(LoopStep(at % stages, issued, issued + load, begun, begun + 1))
-    return Timeline(stages, tuple(steps_so_far))
+        done_steps.append(LoopStep(at % stages, issued, issued + load, begun, begun + 1))
+    return Timeline(stages, tuple(done_steps))
 
 
 def drawn(loop: Timeline, until: float = 16.0) -> list[str]:

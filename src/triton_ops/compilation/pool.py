@@ -245,9 +245,9 @@ class CompilePool:
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
             return future
-        future_of_refusal: Future[Compiled] = Future()
-        future_of_refusal.set_result(Compiled(config, objection.status, objection.reason))
-        return future_of_refusal
+        refusal: Future[Compiled] = Future()
+        refusal.set_result(Compiled(config, objection.status, objection.reason))
+        return refusal
 
     def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[KernelWork]:
         """The work of a config's launches, from what Triton's front end makes of them.

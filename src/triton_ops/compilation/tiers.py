@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, digest_of, together, trace_of
+from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, together, trace_of
 from triton_ops.device import Machine, Target
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import amdgcn_features, amdgcn_usage, cubin_usage, ptx_features, serialised_products
@@ -90,7 +90,7 @@ def resources_of(built: Built, target: Target) -> Resources:
         registers=usage.registers,
         spill_bytes=usage.spill_bytes,
         shared_bytes=built.metadata["shared"],
-        binary=digest_of(built.binary),
+        binary=built.digest,
         stack_bytes=usage.stack_bytes,
         mma=features.mma,
         load_bytes=features.load_bytes,
