@@ -117,7 +117,7 @@ class Operation:
             ShapeMismatchError: Wrong number of extents, one below 1, or a shape that the kernel cannot take.
             UnsupportedDtypeError: A dtype that the operation does not take.
         """
-        extents = self._checked_shape(shape)
+        extents = self.full_shape(shape)
         keywords = self._checked_dtype(dtype)
         specs = self.arguments(*extents, **keywords)
         label = "x".join(map(str, extents)) or _tensor_list(specs)
@@ -129,21 +129,6 @@ class Operation:
         Raises:
             ShapeMismatchError: As `problem`.
         """
-        return self._checked_shape(shape)
-
-    def space_for(self, problem: Problem) -> ConfigSpace:
-        """The configs that may be tried on this problem."""
-        return self.space if isinstance(self.space, ConfigSpace) else as_space(self.space(problem))
-
-    def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
-        """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""
-        values = {
-            name: value.create_tensor(device, seed + position) if isinstance(value, TensorSpec) else value
-            for position, (name, value) in enumerate(problem.arguments)
-        }
-        return Arguments(keyword=values)
-
-    def _checked_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         names = self.extents
         parameters = parameters_of(self.arguments)
         minimum = sum(parameters[name].default is inspect.Parameter.empty for name in names)
@@ -169,6 +154,18 @@ class Operation:
             raise ShapeMismatchError(f"shape {text} of {self.name} has an extent below 1", "1 or more", shape)
         rest = tuple(parameters[name].default for name in names[len(shape) :])
         return (*shape, *rest)
+
+    def space_for(self, problem: Problem) -> ConfigSpace:
+        """The configs that may be tried on this problem."""
+        return self.space if isinstance(self.space, ConfigSpace) else as_space(self.space(problem))
+
+    def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
+        """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""
+        values = {
+            name: value.create_tensor(device, seed + position) if isinstance(value, TensorSpec) else value
+            for position, (name, value) in enumerate(problem.arguments)
+        }
+        return Arguments(keyword=values)
 
     def _checked_dtype(self, dtype: str | None) -> dict[str, str]:
         if not self.dtypes:
