@@ -415,10 +415,12 @@ class CompilePool:
     def _fork(self) -> CompilingProcess:
         """A new process; the first call waits for the fork server's imports."""
         process = self._start_process()
-        if not self._admit(process):
-            process.close()
-            raise TargetError(_CLOSED)
-        return process
+        with self._lock:
+            if not self.closed:
+                self._processes.add(process)  # which `stop` ends
+                return process
+        process.close()
+        raise TargetError(_CLOSED)
 
     def _start_process(self) -> CompilingProcess:
         """A process of the fork server, or of another one if this one was ended by somebody else."""
@@ -440,7 +442,7 @@ class CompilePool:
             if self.closed:
                 raise TargetError(_CLOSED)
             if self._fork_server is None:
-                needs = self._server_needs
+                needs = self._start.packed.imports, self._ahead.target
                 make = partial(ForkServer, *needs)
                 self._fork_server = idle_server.borrow(needs, make) if self._reuse else make()
             return self._fork_server
@@ -450,18 +452,6 @@ class CompilePool:
             idle_server.give_back(server)
         else:
             server.close()
-
-    @property
-    def _server_needs(self) -> idle_server.ServerNeeds:
-        """The package that the fork server imports beside Triton, and the target that it compiles for."""
-        return self._start.packed.imports, self._ahead.target
-
-    def _admit(self, process: CompilingProcess) -> bool:
-        """Add a process to those that `stop` ends; False if the pool was closed meanwhile."""
-        with self._lock:
-            if not self.closed:
-                self._processes.add(process)
-            return not self.closed
 
     def _last_line(self) -> str:
         """The last line of a fork server that is gone, which is closed, so that the next process starts a new one."""
