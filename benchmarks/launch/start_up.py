@@ -4,7 +4,7 @@
 
 A parent that has imported torch starts a worker that imports Triton and torch, in four situations, in turn: Python
 keeps bytecode; it keeps none (PYTHONDONTWRITEBYTECODE, nothing there) and neither does this project; it keeps none, and
-this project's folder is filled while the worker starts; the same with the folder filled. Ratios are of one run.
+this worker is the first that fills this project's folder; the same with the folder filled. Ratios are of one run.
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ from triton_ops.device import probe
 PARENT = """
 import time
 import torch
-from triton_ops.processes import being_filled
 from triton_ops.processes import WorkerProcess
 from triton_ops.evaluation import Attempt
 from triton_ops.space import Config
 
 begun = time.perf_counter()
-with being_filled():
-    worker = WorkerProcess(("triton", "torch"))
-    worker.ask(Attempt(Config(), None), 120, {}, "start")
-    print(time.perf_counter() - begun)
-    worker.kill()
+worker = WorkerProcess(("triton", "torch"))
+worker.ask(Attempt(Config(), None), 120, {}, "start")
+print(time.perf_counter() - begun)
+worker.kill()
 """
-SITUATIONS = ("python's own", "none", "filled meanwhile", "kept")
+SITUATIONS = ("python's own", "none", "first", "kept")
 
 
 def seconds(situation: str, folder: Path) -> float:
@@ -63,7 +61,7 @@ def main() -> None:
     found: dict[str, list[float]] = {situation: [] for situation in SITUATIONS}
     for _ in range(options.turns):
         with tempfile.TemporaryDirectory() as folder:
-            for situation in SITUATIONS:  # "kept" comes after the one that fills
+            for situation in SITUATIONS:  # "kept" comes after "first", which fills
                 found[situation].append(round(seconds(situation, Path(folder)), 3))
     medians = {situation: statistics.median(times) for situation, times in found.items()}
     document = headed(

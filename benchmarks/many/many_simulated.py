@@ -124,7 +124,7 @@ class GpuClock:
 class _Process:
     """A compiling process; `begun` says whether it has compiled anything."""
 
-    begun = False
+    begun = closed = False
 
 
 class _Worker:
@@ -180,7 +180,7 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         clocks: The GPUs, by torch's names.
     """
     before = [(request, "probe"), (request, "gpu_missing"), (session, "usable_cpus"), (stations, "begin_station"),
-              (stations, "process_started_early"), (CompilePool, "_compiled"), (CompilePool, "_build_launcher"),
+              (stations, "process_started_early"), (CompilePool, "_compile"), (CompilePool, "_build_launcher"),
               (CompilePool, "_read")]  # fmt: skip
     kept = [(place, name, getattr(place, name)) for place, name in before]
     server_ready_s = time.monotonic() + _SERVER_S
@@ -203,13 +203,13 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
     def compiled(pool: Any, config: Config) -> Compiled:
         seconds = compile_s[pool._ahead.kernel.name]
         seconds *= random.Random(config.text).lognormvariate(0.0, _SPREAD)
-        process = pool._at_hand.process(_Process)
-        if not process.begun:
-            process.begun = True
-            seconds += _PROCESS_S + max(0.0, server_ready_s - time.monotonic())
-        until = time.monotonic() + seconds
-        while not pool.closed and (left_s := until - time.monotonic()) > 0:
-            time.sleep(min(left_s, 0.05))
+        with pool._waiting.one(_Process) as process:
+            if not process.begun:
+                process.begun = True
+                seconds += _PROCESS_S + max(0.0, server_ready_s - time.monotonic())
+            until = time.monotonic() + seconds
+            while not pool.closed and (left_s := until - time.monotonic()) > 0:
+                time.sleep(min(left_s, 0.05))
         registers = 32 + random.Random(f"{config.text} registers").randrange(0, 220, 4)
         return Compiled(config, Status.OK, resources=Resources(registers, 0, 0), compile_s=seconds)
 

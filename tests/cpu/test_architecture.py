@@ -188,7 +188,7 @@ OPEN_THEMSELVES = {
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
     "triton_ops.base.proc": "the kernel's own files of processes",
-    "triton_ops.processes.bytecode": "bytecode, which has rules of its own, and a file without a name",
+    "triton_ops.processes.bytecode": "bytecode, which has rules of its own",
     "triton_ops.backend.offline": "a file that Triton reads by name",
     "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
     "triton_ops.backend.assembler": "a file that nvdisasm reads by name",

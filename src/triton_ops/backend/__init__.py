@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     from triton_ops.backend.assembler import installed_assemblers as installed_assemblers
     from triton_ops.backend.assembler import use_ptxas as use_ptxas
     from triton_ops.backend.compiled_kernel import compile_error as compile_error
-    from triton_ops.backend.compiled_kernel import most as most
     from triton_ops.backend.compiled_kernel import nothing_compiled as nothing_compiled
-    from triton_ops.backend.compiled_kernel import one_of as one_of
     from triton_ops.backend.compiled_kernel import packed_allocator as packed_allocator
     from triton_ops.backend.compiled_kernel import take_allocator as take_allocator
+    from triton_ops.backend.compiled_kernel import together as together
     from triton_ops.backend.compiled_kernel import with_scratch as with_scratch
     from triton_ops.backend.composed import FormsKernel as FormsKernel
     from triton_ops.backend.composed import StagedKernel as StagedKernel
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.containers import mapped as mapped
     from triton_ops.backend.containers import tensors_in as tensors_in
     from triton_ops.backend.descriptors import matrix_descriptor as matrix_descriptor
-    from triton_ops.backend.disk_entries import Entry as Entry
-    from triton_ops.backend.disk_entries import disk_cache as disk_cache
-    from triton_ops.backend.disk_entries import entry_binary as entry_binary
-    from triton_ops.backend.disk_entries import has_entry as has_entry
-    from triton_ops.backend.disk_entries import read_entry as read_entry
-    from triton_ops.backend.disk_entries import remove_entry as remove_entry
-    from triton_ops.backend.disk_entries import write_entry as write_entry
     from triton_ops.backend.errors import CandidateError as CandidateError
     from triton_ops.backend.errors import candidate_error as candidate_error
     from triton_ops.backend.errors import one_line as one_line
@@ -53,25 +45,17 @@ if TYPE_CHECKING:
     from triton_ops.backend.host_arguments import is_array as is_array
     from triton_ops.backend.identity import function_identity as function_identity
     from triton_ops.backend.identity import is_kept as is_kept
-    from triton_ops.backend.identity import source_fingerprint as source_fingerprint
     from triton_ops.backend.identity import source_of as source_of
-    from triton_ops.backend.interpreted import interpreter_is_older_than_numpy as interpreter_is_older_than_numpy
     from triton_ops.backend.interpreted import is_interpreted as is_interpreted
     from triton_ops.backend.interpreted import launcher_of as launcher_of
     from triton_ops.backend.interpreted import numpy_misfit as numpy_misfit
     from triton_ops.backend.launcher import LauncherKernel as LauncherKernel
-    from triton_ops.backend.launcher import dry_run as dry_run
-    from triton_ops.backend.launcher import launches_taken as launches_taken
+    from triton_ops.backend.lowering import binary_of as binary_of
+    from triton_ops.backend.lowering import ttir_of as ttir_of
     from triton_ops.backend.offline import AheadOfTime as AheadOfTime
     from triton_ops.backend.offline import Built as Built
     from triton_ops.backend.offline import TargetDriver as TargetDriver
-    from triton_ops.backend.offline import binary_of as binary_of
     from triton_ops.backend.offline import compiler_environment as compiler_environment
-    from triton_ops.backend.offline import option_names as option_names
-    from triton_ops.backend.offline import pretending as pretending
-    from triton_ops.backend.offline import rehearse as rehearse
-    from triton_ops.backend.offline import ttir_of as ttir_of
-    from triton_ops.backend.operations import ArgumentSpecs as ArgumentSpecs
     from triton_ops.backend.operations import HasOperation as HasOperation
     from triton_ops.backend.operations import Operation as Operation
     from triton_ops.backend.operations import operation as operation
@@ -83,7 +67,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.portable import is_jit_function as is_jit_function
     from triton_ops.backend.portable import pack as pack
     from triton_ops.backend.portable import unpack as unpack
-    from triton_ops.backend.private import Canaries as Canaries
     from triton_ops.backend.private import Form as Form
     from triton_ops.backend.private import Protection as Protection
     from triton_ops.backend.private import place_of as place_of
@@ -99,12 +82,9 @@ if TYPE_CHECKING:
     from triton_ops.backend.roles import Kernel as Kernel
     from triton_ops.backend.roles import MayCrash as MayCrash
     from triton_ops.backend.roles import PreparedCall as PreparedCall
-    from triton_ops.backend.roles import by_name as by_name
-    from triton_ops.backend.roles import positional_names as positional_names
     from triton_ops.backend.signatures import layers as layers
     from triton_ops.backend.signatures import parameters_of as parameters_of
     from triton_ops.backend.signatures import placed as placed
-    from triton_ops.backend.signatures import written_only as written_only
     from triton_ops.backend.stand_in import StandIn as StandIn
     from triton_ops.backend.stand_in import described as described
     from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS as LAUNCH_OPTIONS
@@ -113,5 +93,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.triton_process import without_ptxas_dumps as without_ptxas_dumps
     from triton_ops.backend.unwrapping import is_triton as is_triton
     from triton_ops.backend.unwrapping import unwrap as unwrap
+    from triton_ops.backend.written import written_only as written_only
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -47,7 +47,7 @@ def _is_address(value: Any) -> bool:
 
 
 def holds_addresses(tensor: Any) -> bool:
-    """Whether a torch tensor holds addresses of memory that torch has allocated on a GPU of this process.
+    """Tell whether a torch tensor holds addresses of memory that torch has allocated on a GPU of this process.
 
     All values but zeros lie in such memory then; or one is where a piece of it begins, as in a table in which sizes
     stand beside addresses. While a CUDA graph is captured nothing can be read, and the answer is no.

@@ -29,7 +29,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.backend.identity import own_program, version_told
+from triton_ops.backend.identity import own_program, ptxas_version
 from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, SettingsError
 from triton_ops.settings import triton_program
@@ -43,19 +43,19 @@ def disassembled(cubin: bytes) -> str | None:
 
     Cost: a third of a second for a matrix product.
     """
-    named = triton_program(_PROGRAM)
-    for path in [*([Path(named)] if named else []), *own_program(_PROGRAM)]:
+    override = triton_program(_PROGRAM)
+    for path in [*([Path(override)] if override else []), *own_program(_PROGRAM)]:
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(cubin)
             file.flush()
             try:
-                done = subprocess.run(
+                process = subprocess.run(
                     [str(path), "-c", file.name], capture_output=True, text=True, check=False, timeout=_LIMIT_S
                 )
             except (OSError, subprocess.TimeoutExpired):
                 continue
-        if done.returncode == 0:
-            return done.stdout
+        if process.returncode == 0:
+            return process.stdout
     return None
 
 
@@ -65,11 +65,10 @@ _TOOLKIT = Path("/usr/local/cuda/bin/ptxas")
 
 @dataclass(frozen=True)
 class _Fault:
-    """What some versions do to code on Hopper.
+    """A fault of some versions in code on Hopper.
 
     Attributes:
-        shown_by: A text in PTX that it takes.
-        times: How often at least.
+        shown_by: A text in PTX that it takes, `times` times at least.
         whole: The first version that is known to be without it.
         what: What an earlier version does, in words.
     """
@@ -80,7 +79,7 @@ class _Fault:
     what: str
 
     def may_be_in(self, text: str) -> bool:
-        """Whether the code has what the fault takes."""
+        """Tell whether the code has what the fault takes."""
         return len(self.shown_by.findall(text)) >= self.times
 
 
@@ -91,13 +90,7 @@ _FAULTS = (_REGISTERS, _Fault(re.compile(r"\bmov\.pred\b"), 16, (13, 5), "may lo
 
 @dataclass(frozen=True)
 class Assembler:
-    """One ptxas.
-
-    Attributes:
-        path: The program.
-        version: Such as `13.4.59`.
-        origin: Where it comes from, in words.
-    """
+    """One ptxas, of a version such as `13.4.59`; `origin` says in words where it comes from."""
 
     path: str
     version: str
@@ -110,7 +103,7 @@ class Assembler:
 
     @property
     def faulty(self) -> bool:
-        """Whether it can break products from registers on Hopper."""
+        """Tell whether it can break products from registers on Hopper."""
         return self.numbers < _REGISTERS.whole
 
     def __str__(self) -> str:
@@ -124,10 +117,10 @@ def assembler_in_use(arch: int = HOPPER) -> Assembler | None:
     except (MissingDependencyError, AttributeError, RuntimeError):  # no Triton, another form of it, or no program there
         return None
     path = str(tool.path)
-    version = version_told(Path(path))
-    named = {settings.triton_program(name): "named by the environment" for name in ("ptxas", "ptxas-blackwell")}
-    named |= {settings.torchs_ptxas(): "named by torch's compiler, and in no record's key"}
-    origin = named.get(path, "Triton's own")
+    version = ptxas_version(Path(path))
+    origins = {settings.triton_program(name): "named by the environment" for name in ("ptxas", "ptxas-blackwell")}
+    origins |= {settings.torchs_ptxas(): "named by torch's compiler, and in no record's key"}
+    origin = origins.get(path, "Triton's own")
     return None if version is None else Assembler(path, version, origin)
 
 
@@ -136,12 +129,12 @@ def installed_assemblers() -> list[Assembler]:
 
     Cost: some ms for each, to ask its version.
     """
-    found: dict[Path, Assembler] = {}
+    assemblers: dict[Path, Assembler] = {}
     for path, origin in _candidates():
-        version = version_told(path)
+        version = ptxas_version(path)
         if version is not None:
-            found.setdefault(path.resolve(), Assembler(str(path), version, origin))
-    return sorted(found.values(), key=lambda one: one.numbers, reverse=True)
+            assemblers.setdefault(path.resolve(), Assembler(str(path), version, origin))
+    return sorted(assemblers.values(), key=lambda one: one.numbers, reverse=True)
 
 
 def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
@@ -158,45 +151,45 @@ def use_ptxas(path: str | os.PathLike[str] | None = None) -> Assembler:
         SettingsError: There is none, or the program does not tell its version.
     """
     if path is None:
-        found = next(iter(installed_assemblers()), None)
-        if found is None:
+        assembler = next(iter(installed_assemblers()), None)
+        if assembler is None:
             raise SettingsError("no ptxas is installed beside Triton's", hint="pip install nvidia-cuda-nvcc")
     else:
-        version = version_told(expanded(path))
+        version = ptxas_version(expanded(path))
         if version is None:
             raise SettingsError(f"{path} does not tell the version of a ptxas", hint="name the program itself")
-        found = Assembler(str(expanded(path).absolute()), version, "named by the caller")
-    settings.name_triton_programs(found.path)
-    return found
+        assembler = Assembler(str(expanded(path).absolute()), version, "named by the caller")
+    settings.name_triton_programs(assembler.path)
+    return assembler
 
 
-def suspicion(made: Sequence[Any]) -> str:
+def suspicion(kernels: Sequence[Any]) -> str:
     """The fault of the ptxas in use that compiled kernels may show, in words; empty if they do not.
 
     Args:
-        made: What Triton has compiled.
+        kernels: What Triton has compiled.
 
     Cost: reads the PTX; asks a program its version.
     """
-    texts = [compiled.asm.get("ptx") for compiled in made if _arch(compiled) == HOPPER]
+    texts = [kernel.asm.get("ptx") for kernel in kernels if _arch(kernel) == HOPPER]
     code = [text for text in texts if isinstance(text, str)]
-    shown = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
-    used = assembler_in_use() if shown else None
-    found = [fault for fault in shown if used is not None and used.numbers < fault.whole]
-    return _told(used, found) if used is not None and found else ""
+    suspects = [fault for fault in _FAULTS if any(map(fault.may_be_in, code))]
+    assembler = assembler_in_use() if suspects else None
+    faults = [fault for fault in suspects if assembler is not None and assembler.numbers < fault.whole]
+    return _advice(assembler, faults) if assembler is not None and faults else ""
 
 
-def _told(used: Assembler, faults: Sequence[_Fault]) -> str:
-    """What an assembler may have done and what to do about it, in words."""
+def _advice(assembler: Assembler, faults: Sequence[_Fault]) -> str:
+    """The fault of an assembler and what to do about it, in words."""
     whole = ".".join(map(str, max(fault.whole for fault in faults)))
     return (
-        f"it may be the assembler's fault: ptxas {used.version} {' and '.join(fault.what for fault in faults)}, "
+        f"it may be the assembler's fault: ptxas {assembler.version} {' and '.join(fault.what for fault in faults)}, "
         f"as here; ptxas {whole} does not: triton_ops.use_ptxas(), or TRITON_PTXAS_PATH"
     )
 
 
-def _arch(compiled: Any) -> Any:
-    return getattr(getattr(compiled.metadata, "target", None), "arch", None)
+def _arch(kernel: Any) -> Any:
+    return getattr(getattr(kernel.metadata, "target", None), "arch", None)
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

@@ -51,7 +51,7 @@ _NEEDS = ("global_scratch_size", "profile_scratch_size")
 
 @dataclass(frozen=True)
 class DirectLaunch:
-    """How to launch one compiled kernel without its launcher.
+    """A launch of one compiled kernel without its launcher.
 
     Attributes:
         function: The C function.
@@ -65,7 +65,7 @@ class DirectLaunch:
 
 
 def direct_launch(launcher: Any, packed_metadata: Any) -> DirectLaunch | None:
-    """How a launcher calls its C function, without hooks and launch metadata; None unless that is always the same.
+    """The call of a launcher's C function, without hooks and launch metadata; None unless that is always the same.
 
     Args:
         launcher: The launcher of a compiled kernel, `CompiledKernel.run`.
@@ -75,30 +75,30 @@ def direct_launch(launcher: Any, packed_metadata: Any) -> DirectLaunch | None:
     function = state.get("launch")
     if not callable(function) or any(state.get(name) != 0 for name in _NEEDS) or state.get("gsan_enabled"):
         return None
-    calls = [_recorded(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object()))]
-    found = [None if call is None else _between(*call) for call in calls]
-    if found[0] is None or found[0] != found[1]:
+    calls = [_record_call(launcher, packed_metadata, marks) for marks in ((object(),), (object(), object()))]
+    tails = [None if call is None else _between(*call) for call in calls]
+    if tails[0] is None or tails[0] != tails[1]:
         return None
-    return DirectLaunch(function, *found[0])
+    return DirectLaunch(function, *tails[0])
 
 
-def _recorded(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
-    """What a call with `marks` as the kernel's arguments hands to the C function; None if it does something else."""
-    made: list[tuple[Any, ...]] = []
-    asked = copy.copy(launcher)
-    asked.launch = lambda *handed: made.append(handed)
+def _record_call(launcher: Any, packed_metadata: Any, marks: tuple[object, ...]) -> tuple[Any, ...] | None:
+    """The values that a call with `marks` as the kernel's arguments hands to the C function; None if it does more."""
+    calls: list[tuple[Any, ...]] = []
+    recorder = copy.copy(launcher)
+    recorder.launch = lambda *handed: calls.append(handed)
     stream, kernel = object(), object()
     try:
-        asked(*_GRID, stream, kernel, packed_metadata, None, None, None, *marks)
+        recorder(*_GRID, stream, kernel, packed_metadata, None, None, None, *marks)
     except (TypeError, AttributeError):
         return None
-    if len(made) != 1 or made[0][:_LEAD] != (*_GRID, stream, kernel):
+    if len(calls) != 1 or calls[0][:_LEAD] != (*_GRID, stream, kernel):
         return None
-    return made[0][_LEAD:], marks
+    return calls[0][_LEAD:], marks
 
 
 def _between(handed: tuple[Any, ...], marks: tuple[object, ...]) -> tuple[tuple[Any, ...], bool] | None:
-    """What stands before the marks, and whether they are one tuple; None where they do not come last."""
+    """The values before the marks, and whether they are one tuple; None where they do not come last."""
     if handed and handed[-1] == marks:
         return handed[:-1], True
     if handed[-len(marks) :] == marks:
@@ -114,7 +114,7 @@ def with_scratch(launch: Callable[[], Any]) -> Callable[[], Any]:
     """`launch` with an allocator, for the time of the call, if none is set then."""
     variable = _variable()
 
-    def launched() -> Any:
+    def launch_with_memory() -> Any:
         if _is_set(variable):
             return launch()
         token = variable.set(_from_torch)
@@ -123,7 +123,7 @@ def with_scratch(launch: Callable[[], Any]) -> Callable[[], Any]:
         finally:
             variable.reset(token)
 
-    return launched
+    return launch_with_memory
 
 
 def packed_allocator() -> bytes | None:
@@ -136,10 +136,10 @@ def packed_allocator() -> bytes | None:
         return None
 
 
-def take_allocator(packed: bytes) -> None:
+def take_allocator(content: bytes) -> None:
     """Make the user's allocator that of this context; torch's memory is taken where it cannot be made again."""
     try:
-        require("triton", "launching kernels").set_allocator(unpack(packed))
+        require("triton", "launching kernels").set_allocator(unpack(content))
     except KernelTypeError as error:
         _log.warning("kernels are given torch's memory, and not that of the allocator that was set: %s", error.message)
 
@@ -173,15 +173,15 @@ def loaded(make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         CandidateError: `compile` if the compiler refused one, `resources` if the device cannot hold one.
         CacheError: The compiler cannot write its files, as on a full disk.
     """
-    said = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
+    output = io.StringIO()  # ptxas' input, on failure: a thousand lines that belong to nobody
     try:
-        with contextlib.redirect_stdout(said):
-            made = make()
-            for compiled in made:
-                compiled._init_handles()
+        with contextlib.redirect_stdout(output):
+            kernels = make()
+            for kernel in kernels:
+                kernel._init_handles()
     except Exception as error:
         raise compile_error(error) from error
-    return made
+    return kernels
 
 
 @contextlib.contextmanager
@@ -219,58 +219,81 @@ class _Refusal:
         self.before = before
         self.threads: Counter[int] = Counter()  # how many blocks each of them is in
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.threads[threading.get_ident()]:
             return True
-        return None if self.before is None else self.before(*given, **named)
+        return None if self.before is None else self.before(*args, **kwargs)
 
 
-def resources_of(made: Sequence[Any]) -> Resources:
-    """The resources of loaded kernels that one config launches: of each kind the most that one of them takes."""
-    binaries = [compiled.asm.get("cubin") or compiled.asm.get("hsaco") for compiled in made]
-    digests = [hashlib.sha256(binary).hexdigest()[:32] for binary in binaries if binary]
-    spills = most(getattr(compiled, "n_spills", None) for compiled in made)
+def resources_of(kernels: Sequence[Any]) -> Resources:
+    """The resources of loaded kernels that one config launches."""
+    return together([_resources(kernel) for kernel in kernels])
+
+
+def _resources(kernel: Any) -> Resources:
+    binary, spills = kernel.asm.get("cubin") or kernel.asm.get("hsaco"), getattr(kernel, "n_spills", None)
     return Resources(
-        registers=most(getattr(compiled, "n_regs", None) for compiled in made),
+        registers=getattr(kernel, "n_regs", None),
         spill_bytes=None if spills is None else spills * _SPILL_UNIT_BYTES,
-        shared_bytes=most(getattr(compiled.metadata, "shared", None) for compiled in made),
-        binary=one_of(digests) if len(digests) == len(made) else None,
+        shared_bytes=getattr(kernel.metadata, "shared", None),
+        binary=binary_digest(binary) if binary else None,
     )
 
 
-def traits_of(made: Sequence[Any]) -> dict[str, Any]:
-    """What `Executable` says of code: `tf32`, `atomics`, `compilation` and `suspect`."""
-    hashes = [getattr(compiled, "hash", None) for compiled in made]
+def binary_digest(binary: bytes) -> str:
+    """The fingerprint of a binary, as in `Resources.binary`."""
+    return hashlib.sha256(binary).hexdigest()[:32]
+
+
+def together(parts: Sequence[Resources]) -> Resources:
+    """The resources of a config that launches several kernels: of each kind the most that one takes.
+
+    The binary is the fingerprint of all. The instructions are those of the first kernel that uses the matrix unit, and
+    the loads the narrowest.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    digests = [part.binary for part in parts if part.binary is not None]
+    mma = [part.mma for part in parts if part.mma is not None]
+    return Resources(
+        registers=_most(part.registers for part in parts),
+        spill_bytes=_most(part.spill_bytes for part in parts),
+        shared_bytes=_most(part.shared_bytes for part in parts),
+        binary=fingerprint(digests) if digests and len(digests) == len(parts) else None,
+        stack_bytes=_most(part.stack_bytes for part in parts),
+        mma=next((name for name in mma if name != "none"), next(iter(mma), None)),
+        load_bytes=min((part.load_bytes for part in parts if part.load_bytes is not None), default=None),
+        serialised=max((part.serialised for part in parts if part.serialised is not None), default=None),
+    )
+
+
+def traits_of(kernels: Sequence[Any]) -> dict[str, Any]:
+    """The fields of `Executable` that code decides: `tf32`, `atomics`, `compilation` and `suspect`."""
+    hashes = [getattr(kernel, "hash", None) for kernel in kernels]
     return {
-        "tf32": _in_one(made, _TF32), "atomics": _in_one(made, _ATOMICS), "suspect": lambda: suspicion(made),
+        "tf32": _in_one(kernels, _TF32), "atomics": _in_one(kernels, _ATOMICS), "suspect": lambda: suspicion(kernels),
         "compilation": None if None in hashes else fingerprint(hashes),
     }  # fmt: skip
 
 
-def _in_one(made: Sequence[Any], words: Mapping[str, re.Pattern[str]]) -> bool | None:
-    found = [_in_code(compiled, words) for compiled in made]
-    return True if True in found else (None if None in found else False)
+def _in_one(kernels: Sequence[Any], words: Mapping[str, re.Pattern[str]]) -> bool | None:
+    answers = [_in_code(kernel, words) for kernel in kernels]
+    return True if True in answers else (None if None in answers else False)
 
 
-def _in_code(compiled: Any, words: Mapping[str, re.Pattern[str]]) -> bool | None:
-    """Whether some instruction is in the compiled code; None where no form of the code is known to tell."""
+def _in_code(kernel: Any, words: Mapping[str, re.Pattern[str]]) -> bool | None:
+    """Tell whether some instruction is in the compiled code; None where no form of the code is known to tell."""
     for form, word in words.items():
-        if isinstance(text := compiled.asm.get(form), str):
+        if isinstance(text := kernel.asm.get(form), str):
             return word.search(text) is not None
     return None
 
 
-def most(numbers: Iterable[int | None]) -> int | None:
-    """The largest of the numbers that are known; None if none is."""
+def _most(numbers: Iterable[int | None]) -> int | None:
     return max((number for number in numbers if number is not None), default=None)
 
 
-def one_of(digests: Sequence[str]) -> str | None:
-    """The fingerprint of several binaries together; of a single one its own."""
-    return fingerprint(list(digests)) if len(digests) > 1 else next(iter(digests), None)
-
-
 def compile_error(error: Exception) -> CandidateError | CacheError:
-    """What Triton raised while it compiled, as the config's failure, or as that of its disk cache."""
+    """The failure of a compilation as the config's, or as that of the disk cache."""
     cache = importlib.import_module("triton.knobs").cache.dir
     return not_of_the_config(error, str(cache)) or candidate_error(error, Status.COMPILE)

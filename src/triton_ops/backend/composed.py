@@ -1,4 +1,4 @@
-"""What a kernel that is made of several Triton kernels says by the one that leads them.
+"""Kernels that are made of several Triton kernels, each known by the one that leads them.
 
 The first takes every tunable, and is all that most configs launch. So both are compiled without torch, and the free
 rules read the first, as with a kernel of one launch.
@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of
 from triton_ops.backend.errors import CandidateError
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.roles import Arguments, Executable, by_name
+from triton_ops.backend.roles import Arguments, Executable
 from triton_ops.backend.stand_in import StandIn
 from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS, TritonKernel
 from triton_ops.base import fingerprint, require
@@ -41,7 +41,7 @@ class ComposedKernel(ABC):
 
     @property
     def name(self) -> str:
-        """That of the leading kernel."""
+        """The name of the leading kernel."""
         return self._leading.name
 
     @property
@@ -51,17 +51,17 @@ class ComposedKernel(ABC):
 
     @property
     def interpreted(self) -> bool:
-        """Whether the leading kernel runs as Python, as under `TRITON_INTERPRET`."""
+        """Tell whether the leading kernel runs as Python, as under `TRITON_INTERPRET`."""
         return self._leading.interpreted
 
     @property
     def parameter_names(self) -> list[str]:
-        """Those of the leading kernel, in calling order."""
+        """The names of the leading kernel, in calling order."""
         return self._leading.parameter_names
 
     @property
     def process_imports(self) -> tuple[str, ...]:
-        """Those of the leading kernel: all are Triton's."""
+        """The packages of the leading kernel: all are Triton's."""
         return self._leading.process_imports
 
     @property
@@ -104,8 +104,8 @@ class StagedKernel(ComposedKernel):
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        known = {*self.first.parameter_names, *self.options, _PROGRAMS}
-        strange = [name for name in self.second.parameter_names if name not in known]
+        names = {*self.first.parameter_names, *self.options, _PROGRAMS}
+        strange = [name for name in self.second.parameter_names if name not in names]
         if strange or any(self.scratch not in each.parameter_names for each in (self.first, self.second)):
             raise KernelTypeError(
                 f"{self.second.name} cannot follow {self.first.name}: no value for "
@@ -146,7 +146,7 @@ class StagedKernel(ComposedKernel):
 
     @property
     def cache_key(self) -> str:
-        """What Triton calls the sources of both."""
+        """Triton's name for the sources of both."""
         return fingerprint([self.first.cache_key, self.second.cache_key])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
@@ -181,9 +181,9 @@ class StagedKernel(ComposedKernel):
         if self.interpreted:
             return self.executable(config)
         start = time.perf_counter()
-        made = loaded(lambda: self.lowered(config, arguments))
+        kernels = loaded(lambda: self.lowered(config, arguments))
         took_s = time.perf_counter() - start
-        return replace(self.executable(config), resources=resources_of(made), compile_s=took_s, **traits_of(made))
+        return replace(self.executable(config), resources=resources_of(kernels), compile_s=took_s, **traits_of(kernels))
 
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind.
@@ -191,13 +191,13 @@ class StagedKernel(ComposedKernel):
         The scratch is made when arguments are bound, and is theirs for all launches.
         """
 
-        def bind(given: Arguments) -> Callable[[], Any]:
-            if not self._is_staged(config, given):
-                return self.first.executable(config).bind(given)
-            meta = self._meta(config, given)
+        def bind(arguments: Arguments) -> Callable[[], Any]:
+            if not self._is_staged(config, arguments):
+                return self.first.executable(config).bind(arguments)
+            meta = self._meta(config, arguments)
             programs = math.prod(self.first.grid(meta))
             scratch = self._memory(meta[self.outputs[0]].device, self.elements(meta, programs))
-            first, second, own = self._parts(config, given, scratch, programs)
+            first, second, own = self._parts(config, arguments, scratch, programs)
             launches = [self.first.executable(config).bind(first), self.second.executable(own).bind(second)]
 
             def launched() -> None:
@@ -208,31 +208,31 @@ class StagedKernel(ComposedKernel):
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """Names all that a launch of a compiled config is; None for two launches, of which none is known alone."""
-        return None if self._is_staged(config, arguments) else self.first.program_key(config, arguments, made)
+        return None if self._is_staged(config, arguments) else self.first.program_key(config, arguments, resources)
 
-    def _meta(self, config: Config, given: Arguments) -> dict[str, Any]:
+    def _meta(self, config: Config, arguments: Arguments) -> dict[str, Any]:
         """Arguments and config by name, with the defaults of the first kernel's parameters, as grids are given them."""
-        return {**self.first.defaults, **self.first.by_name(given), **config}
+        return {**self.first.defaults, **self.first.by_name(arguments), **config}
 
-    def _is_staged(self, config: Config, given: Arguments) -> bool:
-        return self.when(self._meta(config, given))
+    def _is_staged(self, config: Config, arguments: Arguments) -> bool:
+        return self.when(self._meta(config, arguments))
 
     def _memory(self, device: Any, elements: int) -> Any:
         torch = require("torch", "memory between two launches")
         return torch.empty(elements, dtype=torch.float32, device=device)
 
     def _parts(
-        self, config: Config, given: Arguments, scratch: Any, programs: int
+        self, config: Config, arguments: Arguments, scratch: Any, programs: int
     ) -> tuple[Arguments, Arguments, Config]:
-        """What both launches are given: the arguments of the first, those of the second, and its own config."""
-        taken = set(self.second.parameter_names)
-        meta = {**self._meta(config, given), self.scratch: scratch, _PROGRAMS: programs}
-        own = {name: meta[name] for name in config if name in taken} | dict(self.options)
+        """The arguments of the first launch, those of the second, and the config of the second."""
+        parameters = set(self.second.parameter_names)
+        meta = {**self._meta(config, arguments), self.scratch: scratch, _PROGRAMS: programs}
+        own = {name: meta[name] for name in config if name in parameters} | dict(self.options)
         second = {name: meta[name] for name in self.second.parameter_names if name not in own}
         return (
-            Arguments(given.positional, {**given.keyword, self.scratch: scratch}),
+            Arguments(arguments.positional, {**arguments.keyword, self.scratch: scratch}),
             Arguments(keyword=second),
             Config(own),
         )
@@ -282,7 +282,7 @@ class FormsKernel(ComposedKernel):
 
     @property
     def identity(self) -> Mapping[str, str]:
-        """That of the first form, with a fingerprint of all of them."""
+        """The identity of the first form, with a fingerprint of all of them."""
         every = [[value, sorted(form.identity.items())] for value, form in sorted(self.forms.items())]
         return {**self._leading.identity, "forms": fingerprint([self.tunable, self.default, every])}
 
@@ -303,7 +303,7 @@ class FormsKernel(ComposedKernel):
 
     @property
     def cache_key(self) -> str:
-        """What Triton calls the sources of all forms."""
+        """Triton's name for the sources of all forms."""
         return fingerprint([form.cache_key for form in self.forms.values()])
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
@@ -316,26 +316,26 @@ class FormsKernel(ComposedKernel):
             KernelTypeError, ConfigCollisionError, ShapeMismatchError, DeviceError: As `TritonKernel.check`.
         """
         names = list(tunables)
-        known = {*self.others, *LAUNCH_OPTIONS, *(each for form in self.forms.values() for each in _names(form))}
+        known_names = {*self.others, *LAUNCH_OPTIONS, *(each for form in self.forms.values() for each in _names(form))}
         if self.tunable not in names and self.default is None:
             raise UnknownTunableError(
                 f"{self.name} has several forms, and the space has no {self.tunable} to choose one",
                 hint=f"add {self.tunable}, one of {', '.join(self.forms)}",
             )
-        if strange := [name for name in names if name not in known and name != self.tunable]:
+        if strange := [name for name in names if name not in known_names and name != self.tunable]:
             raise UnknownTunableError(
                 f"no form of {self.name} has a parameter {', '.join(strange)}", hint="correct the tunable's name"
             )
         if self.tunable not in names:
-            looked_at = [self.forms[str(self.default)]]
+            forms = [self.forms[str(self.default)]]
         elif isinstance(tunables, Mapping) and str(tunables[self.tunable]) in self.forms:
-            looked_at = [self.forms[str(tunables[self.tunable])]]
+            forms = [self.forms[str(tunables[self.tunable])]]
         else:
-            looked_at = list(self.forms.values())
-        for form in looked_at:
-            taken = _taken(form, names)
-            own = {name: tunables[name] for name in taken} if isinstance(tunables, Mapping) else taken
-            form.check(own, _given(form, self._named(arguments)))
+            forms = list(self.forms.values())
+        for form in forms:
+            own_names = [name for name in names if name in _names(form) | LAUNCH_OPTIONS]
+            own = {name: tunables[name] for name in own_names} if isinstance(tunables, Mapping) else own_names
+            form.check(own, self._given(form, arguments))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel of the config's form; nothing is loaded or launched.
@@ -346,7 +346,7 @@ class FormsKernel(ComposedKernel):
             Exception: Whatever Triton raises.
         """
         form, own = self._form(config)
-        return form.lowered(own, _given(form, self._named(arguments)))
+        return form.lowered(own, self._given(form, arguments))
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile the config's form for these arguments, and load the binary; nothing is launched.
@@ -359,7 +359,7 @@ class FormsKernel(ComposedKernel):
             CacheError: The compiler cannot write its files, as on a full disk.
         """
         form, own = self._form(config)
-        return self._whole(config, form, form.compile(own, _given(form, self._named(arguments))))
+        return self._whole(config, form, form.compile(own, self._given(form, arguments)))
 
     def executable(self, config: Config) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind.
@@ -371,10 +371,10 @@ class FormsKernel(ComposedKernel):
         form, own = self._form(config)
         return self._whole(config, form, form.executable(own))
 
-    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """Names all that a launch of a compiled config is; None where its form cannot tell."""
         form, own = self._form(config)
-        return form.program_key(own, _given(form, self._named(arguments)), made)
+        return form.program_key(own, self._given(form, arguments), resources)
 
     def _form(self, config: Config) -> tuple[Form, Config]:
         """The form that a config names, and the part of the config that it takes."""
@@ -387,28 +387,18 @@ class FormsKernel(ComposedKernel):
             raise CandidateError(Status.COMPILE, f"{form.name} cannot run as Python, as TRITON_INTERPRET asks for")
         return form, _part(_names(form), config)
 
-    def _named(self, given: Arguments) -> dict[str, Any]:
-        return dict(by_name(self, given).keyword)
+    def _given(self, form: Form, arguments: Arguments) -> Arguments:
+        """The arguments that a form has parameters for."""
+        values, parameters = arguments.by_name(self).keyword, _names(form)
+        return Arguments(keyword={name: value for name, value in values.items() if name in parameters})
 
-    def _whole(self, config: Config, form: Form, found: Executable) -> Executable:
+    def _whole(self, config: Config, form: Form, executable: Executable) -> Executable:
         """A form's executable, which is given all arguments, under the whole config."""
 
-        def bind(given: Arguments) -> Callable[[], Any]:
-            return found.bind(_given(form, self._named(given)))
+        def bind(arguments: Arguments) -> Callable[[], Any]:
+            return executable.bind(self._given(form, arguments))
 
-        return replace(found, config=config, bind=bind)
-
-
-def _taken(form: Form, names: Iterable[str]) -> list[str]:
-    """Those tunables that a form takes, as a parameter or as a launch option."""
-    known = _names(form)
-    return [name for name in names if name in known or name in LAUNCH_OPTIONS]
-
-
-def _given(form: Form, named: Mapping[str, Any]) -> Arguments:
-    """Those arguments that a form has parameters for."""
-    known = _names(form)
-    return Arguments(keyword={name: value for name, value in named.items() if name in known})
+        return replace(executable, config=config, bind=bind)
 
 
 def _names(form: Form) -> frozenset[str]:
@@ -423,5 +413,5 @@ def _as_set(names: tuple[str, ...]) -> frozenset[str]:
 @lru_cache(maxsize=1024)
 def _part(parameters: frozenset[str], config: Config) -> Config:
     """The part of a config that a form with these parameters takes; kept, since every call of a kernel asks for it."""
-    known = parameters | LAUNCH_OPTIONS
-    return Config({name: value for name, value in config.items() if name in known})
+    names = parameters | LAUNCH_OPTIONS
+    return Config({name: value for name, value in config.items() if name in names})

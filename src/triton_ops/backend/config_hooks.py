@@ -1,4 +1,4 @@
-"""What a list of `triton.Config`s brings beside the values of configs: hooks, and files that override compiled code."""
+"""Hooks and overriding files, which a list of `triton.Config`s brings beside the values of configs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OVERRIDE = "ir_override"
 
 
 def is_triton_config(value: Any) -> bool:
-    """Whether a value is a `triton.Config`, told without importing Triton."""
+    """Tell whether a value is a `triton.Config`, told without importing Triton."""
     return hasattr(value, "all_kwargs") and hasattr(value, "pre_hook")
 
 
 def values_of(config: Any) -> Mapping[str, Any]:
     """Tunables and launch options of a config of either kind; what a `triton.Config` leaves open does not appear."""
-    found: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
-    return found
+    values: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
+    return values
 
 
 def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
@@ -37,20 +37,20 @@ def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
     """
     if isinstance(space, Mapping):
         values = space.get(OVERRIDE)
-        listed: list[Any] = [{OVERRIDE: value} for value in (values if isinstance(values, (list, tuple)) else ())]
+        configs: list[Any] = [{OVERRIDE: value} for value in (values if isinstance(values, (list, tuple)) else ())]
         plain: Any = space
     elif isinstance(space, (list, tuple)):
-        listed = [one for one in space if is_triton_config(one) or (isinstance(one, Mapping) and OVERRIDE in one)]
+        configs = [one for one in space if is_triton_config(one) or (isinstance(one, Mapping) and OVERRIDE in one)]
         plain = [_without_hook(one) for one in space]
     else:
         return kernel, space
-    if not listed or not hasattr(kernel, "with_configs"):
-        if any(getattr(one, "pre_hook", None) for one in listed):
+    if not configs or not hasattr(kernel, "with_configs"):
+        if any(getattr(one, "pre_hook", None) for one in configs):
             raise KernelTypeError(
                 f"the configs have a pre_hook, and {kernel.name} is no Triton kernel", hint="call it in the function"
             )
         return kernel, plain
-    return kernel.with_configs(listed), plain
+    return kernel.with_configs(configs), plain
 
 
 def _without_hook(config: Any) -> Any:
@@ -73,8 +73,8 @@ def hook_of(configs: Sequence[Any]) -> Hook | None:
         return None
     first = hooks[0][1]
     if len(hooks) == len(configs) and all(hook is first for _, hook in hooks):
-        found: Hook = first
-        return found
+        hook: Hook = first
+        return hook
     return HookByConfig(tuple((Config(values_of(config)), hook) for config, hook in hooks))
 
 
@@ -114,20 +114,20 @@ class HooksInOrder:
             hook(values)
 
 
-def given_to_hook(named: Mapping[str, Any], grid: Any, config: Config) -> dict[str, Any]:
-    """What a hook is called with before a launch, as by Triton."""
-    return {**named, "grid": grid, "warmup": False, **config}
+def given_to_hook(arguments: Mapping[str, Any], grid: Any, config: Config) -> dict[str, Any]:
+    """The argument of a hook before a launch, as by Triton."""
+    return {**arguments, "grid": grid, "warmup": False, **config}
 
 
-def with_hook_run(hook: Hook, given: Arguments, grid: Any, config: Config) -> tuple[Arguments, bool]:
+def with_hook_run(hook: Hook, arguments: Arguments, grid: Any, config: Config) -> tuple[Arguments, bool]:
     """The arguments as a hook leaves them, and whether it writes tensors; their memory stays as it is.
 
     The hook runs on tensors without memory; what it does to descriptors is then taken over.
     """
     torch = require("torch", "running a hook")
-    tried = given.map(lambda tensor: torch.empty_like(tensor, device="meta"))
-    before = [tensor._version for tensor in tried.tensors()]
-    hook(given_to_hook(tried.keyword, grid, config))
-    writes = before != [tensor._version for tensor in tried.tensors()]
-    memory = iter(list(given.tensors()))
-    return tried.map(lambda _: next(memory)), writes
+    substitutes = arguments.map(lambda tensor: torch.empty_like(tensor, device="meta"))
+    before = [tensor._version for tensor in substitutes.tensors()]
+    hook(given_to_hook(substitutes.keyword, grid, config))
+    writes = before != [tensor._version for tensor in substitutes.tensors()]
+    memory = iter(list(arguments.tensors()))
+    return substitutes.map(lambda _: next(memory)), writes

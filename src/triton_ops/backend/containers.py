@@ -14,14 +14,14 @@ _DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether `value` is a torch tensor, and not the class of one, told without importing torch."""
+    """Tell whether `value` is a torch tensor, and not the class of one, told without importing torch."""
     return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride")) and not isinstance(
         value, type
     )
 
 
 def is_descriptor(value: Any) -> bool:
-    """Whether `value` is a tensor descriptor made on the host, told without importing Triton."""
+    """Tell whether `value` is a tensor descriptor made on the host, told without importing Triton."""
     return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
 
 
@@ -61,8 +61,8 @@ def mapped(value: Any, change: Callable[[Any], Any], leaf: Callable[[Any], bool]
 
 def _with_base(descriptor: Any, base: Any) -> Any:
     """A descriptor of its own over `base`: hooks change descriptors, and one must not see what another has changed."""
-    made = copy.copy(descriptor)
-    made.base = base
+    duplicate = copy.copy(descriptor)
+    duplicate.base = base
     for name in _DESCRIPTOR_PARTS[1:]:
-        setattr(made, name, list(getattr(descriptor, name)))
-    return made
+        setattr(duplicate, name, list(getattr(descriptor, name)))
+    return duplicate

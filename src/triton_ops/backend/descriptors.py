@@ -100,13 +100,13 @@ def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[
     for name, rule in rules.items():
         if name not in values:
             continue
-        given = values[name]
-        if not (is_tensor(given) or isinstance(given, TensorSpec)):
+        value = values[name]
+        if not (is_tensor(value) or isinstance(value, TensorSpec)):
             raise KernelTypeError(
-                f"{name} of {kernel} is described by a rule, and was given {type(given).__name__}",
+                f"{name} of {kernel} is described by a rule, and was given {type(value).__name__}",
                 hint="pass the tensor itself; its descriptor is made for each config",
             )
-        spec = given if isinstance(given, TensorSpec) else TensorSpec.of(given)
+        spec = value if isinstance(value, TensorSpec) else TensorSpec.of(value)
         if not callable(rule) and len(rule) != len(spec.shape):
             raise ShapeMismatchError(
                 f"{name} of {kernel} has {len(spec.shape)} axes, and its block shape {tuple(rule)} has {len(rule)}",
@@ -115,9 +115,9 @@ def check_declared(kernel: str, rules: Mapping[str, BlockRule], values: Mapping[
                 hint="give one extent for each axis",
             )
         _check(name, kernel, spec.strides, spec)
-    for name, given in values.items():
-        if is_descriptor(given) and is_tensor(given.base):
-            _check(name, kernel, given.strides, TensorSpec.of(given.base))
+    for name, value in values.items():
+        if is_descriptor(value) and is_tensor(value.base):
+            _check(name, kernel, value.strides, TensorSpec.of(value.base))
 
 
 def check_in_kernel(kernel: str, function: Any, values: Mapping[str, Any]) -> None:
@@ -129,26 +129,26 @@ def check_in_kernel(kernel: str, function: Any, values: Mapping[str, Any]) -> No
         ShapeMismatchError: As of `check_declared`.
     """
     for base, strides in _described_in(function.src) if hasattr(function, "src") else ():
-        given = values.get(base)
-        if is_tensor(given) or isinstance(given, TensorSpec):
-            spec = given if isinstance(given, TensorSpec) else TensorSpec.of(given)
-            known = [values.get(stride) if isinstance(stride, str) else stride for stride in strides]
-            _check(base, kernel, [step if type(step) is int else None for step in known], spec)
+        value = values.get(base)
+        if is_tensor(value) or isinstance(value, TensorSpec):
+            spec = value if isinstance(value, TensorSpec) else TensorSpec.of(value)
+            numbers = [values.get(stride) if isinstance(stride, str) else stride for stride in strides]
+            _check(base, kernel, [step if type(step) is int else None for step in numbers], spec)
 
 
 def _check(name: str, kernel: str, strides: Sequence[int | None], spec: TensorSpec) -> None:
     item = ITEM_BYTES[spec.dtype]
-    said = "x".join("?" if step is None else str(step) for step in strides)
+    shown_strides = "x".join("?" if step is None else str(step) for step in strides)
     wrong = ""
     if not 1 <= len(strides) <= _MOST_AXES:
         wrong = f"has {len(strides)} axes; a descriptor has 1 to {_MOST_AXES}"
     elif not spec.aligned:
         wrong = f"does not start at a multiple of {ALIGNMENT_BYTES} bytes"
     elif strides[-1] not in (1, None):
-        wrong = f"has strides {said}; the last one must be 1"
+        wrong = f"has strides {shown_strides}; the last one must be 1"
     elif any(step is not None and step * item % ALIGNMENT_BYTES for step in strides[:-1]):
         odd = next(step for step in strides[:-1] if step is not None and step * item % ALIGNMENT_BYTES)
-        wrong = f"has strides {said}: {odd} elements are {odd * item} bytes, no multiple of {ALIGNMENT_BYTES}"
+        wrong = f"has strides {shown_strides}: {odd} elements are {odd * item} bytes, no multiple of {ALIGNMENT_BYTES}"
     if wrong:
         raise ShapeMismatchError(
             f"{name} of {kernel} is read through a tensor descriptor, and {wrong}",
@@ -160,27 +160,27 @@ def _check(name: str, kernel: str, strides: Sequence[int | None], spec: TensorSp
 
 @lru_cache(maxsize=256)
 def _described_in(text: str) -> tuple[tuple[str, tuple[str | int | None, ...]], ...]:
-    """Of each `make_tensor_descriptor(parameter, …)` in a kernel's text the parameter and its strides."""
+    """The parameter and the strides of each `make_tensor_descriptor(parameter, …)` in a kernel's text."""
     return tuple(_calls(ast.parse(text)))
 
 
 def _calls(tree: ast.Module) -> Iterator[tuple[str, tuple[str | int | None, ...]]]:
     (kernel,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
-    changed = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    variables = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for node in ast.walk(kernel):
         if not (isinstance(node, ast.Call) and _name(node.func) == "make_tensor_descriptor"):
             continue
-        given: dict[str | None, ast.expr] = {**dict(zip(("base", "shape", "strides"), node.args, strict=False)),
+        arguments: dict[str | None, ast.expr] = {**dict(zip(("base", "shape", "strides"), node.args, strict=False)),
                  **{keyword.arg: keyword.value for keyword in node.keywords}}  # fmt: skip
-        base, strides = given.get("base"), given.get("strides")
-        if isinstance(base, ast.Name) and base.id not in changed and isinstance(strides, (ast.List, ast.Tuple)):
-            yield base.id, tuple(_stride(step, changed) for step in strides.elts)
+        base, strides = arguments.get("base"), arguments.get("strides")
+        if isinstance(base, ast.Name) and base.id not in variables and isinstance(strides, (ast.List, ast.Tuple)):
+            yield base.id, tuple(_stride(step, variables) for step in strides.elts)
 
 
-def _stride(node: ast.expr, changed: set[str]) -> str | int | None:
+def _stride(node: ast.expr, variables: set[str]) -> str | int | None:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
-    return node.id if isinstance(node, ast.Name) and node.id not in changed else None
+    return node.id if isinstance(node, ast.Name) and node.id not in variables else None
 
 
 def _name(node: ast.expr) -> str:

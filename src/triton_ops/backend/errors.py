@@ -75,20 +75,20 @@ def not_of_the_config(error: BaseException, cache: str) -> CacheError | None:
 
 
 def trace_of(error: BaseException) -> str:
-    """Where a candidate's failure was raised: the trace from the first frame of the user's or a library's code.
+    """The trace of a candidate's failure from the first frame of the user's or a library's code on.
 
     It is empty if there is no such frame. Of a long trace the last 8,000 characters are kept.
     """
     if isinstance(error, CandidateError) and error.__cause__ is not None:
         error = error.__cause__
-    found = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = found
+    trace = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = trace
     frames = 0
     while part is not None:
         part.stack = traceback.StackSummary.from_list(_from_the_callable_on(list(part.stack)))
         frames += len(part.stack)
         part = part.__cause__ or part.__context__
-    return "".join(found.format())[-_LONGEST_TRACE:] if frames else ""
+    return "".join(trace.format())[-_LONGEST_TRACE:] if frames else ""
 
 
 def _from_the_callable_on(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:

@@ -33,7 +33,7 @@ _MOST_LAUNCHES = 64  # a function that launches more is taken for one without an
 Contents = Mapping[str, Sequence[int]]
 
 
-class _EnoughError(Exception):
+class _TtirKnownError(Exception):
     """Ends a compilation once the TTIR is known."""
 
     def __init__(self, text: str) -> None:
@@ -46,11 +46,11 @@ class _TooManyError(Exception):
 
 
 @dataclass
-class _Launch:
+class _LoweredLaunch:
     """One launch as it is met: the text of its TTIR, its grid, and what its parameters are given."""
 
     function: Any
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     grid: Any
     signature: Mapping[str, Any]
     text: str
@@ -90,16 +90,16 @@ def launched_kernels(
     Raises:
         Exception: Whatever the front end and the caller's own functions raise.
     """
-    return tuple(_typed(launch) for launch in _launches(kernel, config, arguments, target))
+    return tuple(_with_types(launch) for launch in _launches(kernel, config, arguments, target))
 
 
-def _typed(launch: _Launch) -> LaunchedKernel:
+def _with_types(launch: _LoweredLaunch) -> LaunchedKernel:
     constant = {param.name for param in launch.function.params if param.is_constexpr}
     types: dict[str, str] = {}
     constants: dict[str, Any] = {}
     ones = set()
     for name, kind in launch.signature.items():
-        value = launch.given.get(name)
+        value = launch.arguments.get(name)
         if kind == _CONSTANT and name not in constant and type(value) is int:
             types[name] = "i32"
             ones.add(name)
@@ -140,22 +140,22 @@ def kernel_work(
         return KernelWork(silent=str(error))
 
 
-def _work(launch: _Launch, contents: Contents) -> Any:
+def _work(launch: _LoweredLaunch, contents: Contents) -> Any:
     operands = tuple(
         operand
         for name, kind in launch.signature.items()
-        for operand in _operands(name, kind, launch.given.get(name), contents.get(name))
+        for operand in _operands(name, kind, launch.arguments.get(name), contents.get(name))
     )
     return launch_work(launch.text, _extents(launch), operands)
 
 
-def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: Target) -> list[_Launch]:
+def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: Target) -> list[_LoweredLaunch]:
     """The launches of one config, each with its text.
 
     Raises:
         Exception: Whatever the front end and the caller's own functions raise.
     """
-    met: list[_Launch] = []
+    launches: list[_LoweredLaunch] = []
 
     def stop(stages: dict[str, Any]) -> None:
         lower = stages.get("ttir")
@@ -166,19 +166,19 @@ def _launches(kernel: Compilable, config: Config, arguments: Arguments, target: 
         pretending(target, f"{target.arch}, read"),
         stages_changed(target, stop),
         never_cached(),
-        _launches_met(met),
+        _lowering_launches(launches),
     ):
         kernel.lowered(config, arguments)
-    return met
+    return launches
 
 
 def _stop(module: Any) -> None:
-    raise _EnoughError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
+    raise _TtirKnownError(module.str_nodebug() if hasattr(module, "str_nodebug") else str(module))
 
 
 @contextlib.contextmanager
-def _launches_met(met: list[_Launch]) -> Iterator[None]:
-    """Inside, each launch is lowered to TTIR, kept in `met`, and goes no further."""
+def _lowering_launches(launches: list[_LoweredLaunch]) -> Iterator[None]:
+    """Have each launch lowered to TTIR, kept in `launches`, and stopped there, inside of the block."""
     jit = importlib.import_module("triton.runtime.jit").JITFunction
     source = importlib.import_module("triton.compiler.compiler").ASTSource
     run, make_ir = jit.run, source.make_ir
@@ -189,12 +189,12 @@ def _launches_met(met: list[_Launch]) -> Iterator[None]:
         return make_ir(self, *args, **kwargs)
 
     def launched(self: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
-        if len(met) >= _MOST_LAUNCHES:
+        if len(launches) >= _MOST_LAUNCHES:
             raise _TooManyError
         try:
             run(self, *args, grid=grid, **{**kwargs, "warmup": True})
-        except _EnoughError as enough:
-            met.append(_Launch(self, _bound(self, args, kwargs), grid, signatures[-1], enough.text))
+        except _TtirKnownError as enough:
+            launches.append(_LoweredLaunch(self, _bind(self, args, kwargs), grid, signatures[-1], enough.text))
 
     jit.run, source.make_ir = launched, kept
     try:
@@ -203,23 +203,23 @@ def _launches_met(met: list[_Launch]) -> Iterator[None]:
         jit.run, source.make_ir = run, make_ir
 
 
-def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What each parameter of a JIT function is given, defaults included."""
+def _bind(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of each parameter of a JIT function, defaults included."""
     names = set(function.arg_names)
     defaults = {param.name: param.default for param in function.params if param.has_default}
-    given = dict(zip(function.arg_names, args, strict=False))
-    return {**defaults, **given, **{name: value for name, value in kwargs.items() if name in names}}
+    values = dict(zip(function.arg_names, args, strict=False))
+    return {**defaults, **values, **{name: value for name, value in kwargs.items() if name in names}}
 
 
-def _extents(launch: _Launch) -> tuple[int, int, int]:
+def _extents(launch: _LoweredLaunch) -> tuple[int, int, int]:
     """Programs along x, y and z.
 
     Raises:
         UntoldError: The grid function raises, or gives no extents.
     """
     try:
-        found = launch.grid(launch.given) if callable(launch.grid) else launch.grid
-        across, down, deep = (*(int(extent) for extent in found), 1, 1)[:3]
+        grid = launch.grid(launch.arguments) if callable(launch.grid) else launch.grid
+        across, down, deep = (*(int(extent) for extent in grid), 1, 1)[:3]
     except Exception as error:
         raise UntoldError(f"its grid cannot be told: {one_line(error)}") from error
     return across, down, deep
@@ -236,8 +236,8 @@ def _operands(name: str, kind: Any, value: Any, content: Sequence[int] | None) -
     elif str(kind).startswith("tensordesc"):
         yield from _descriptor(name, value)
     elif hasattr(value, "data_ptr"):
-        known = None if content is None else np.asarray(content, dtype=np.int64)
-        yield Operand(name=name, bytes=_span(value), content=known)
+        numbers = None if content is None else np.asarray(content, dtype=np.int64)
+        yield Operand(name=name, bytes=_span(value), content=numbers)
     else:
         yield Operand(name=name, number=int(value) if isinstance(value, int) else None)
 

@@ -41,8 +41,8 @@ class FunctionKernel:
                 f"{self.function!r} of type {type(self.function).__name__} is not callable",
                 hint="give a function that takes the config values as keywords",
             )
-        if (made := _made_instead(self.function)) is not None:
-            what, way = made
+        if (substitute := _substitute(self.function)) is not None:
+            what, way = substitute
             raise KernelTypeError(
                 f"{self.name} only makes {what} when it is called: its work would not be timed",
                 hint=f"write a function around it that does the work: lambda *args, **config: {way}",
@@ -72,12 +72,12 @@ class FunctionKernel:
             UnknownTunableError: The callable takes no keyword of that name.
         """
         names = list(tunables)
-        taken = set(arguments.keyword)
+        argument_names = set(arguments.keyword)
         parameters = _parameters(self.function)
         if parameters is not None:
             order = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-            taken.update(order[: len(arguments.positional)])
-        if clash := [name for name in names if name in taken]:
+            argument_names.update(order[: len(arguments.positional)])
+        if clash := [name for name in names if name in argument_names]:
             raise ConfigCollisionError(
                 f"{', '.join(map(repr, clash))} is both a tunable and an argument of this call",
                 hint="rename the tunable, or leave the argument to the tuner",
@@ -94,15 +94,15 @@ class FunctionKernel:
 
     @property
     def parameter_names(self) -> list[str | None]:
-        """In calling order; None for a parameter that cannot be passed by name. Empty without a signature."""
+        """The names in calling order; None for a parameter that cannot be passed by name. Empty without a signature."""
         parameters = (_parameters(self.function) or {}).values()
         return [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else None for p in parameters]
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:  # noqa: ARG002 - the role's signature
         """The callable with the config's values as keywords; there is nothing to compile."""
 
-        def bind(given: Arguments) -> Callable[[], Any]:
-            return functools.partial(self.function, *given.positional, **{**given.keyword, **config})
+        def bind(inputs: Arguments) -> Callable[[], Any]:
+            return functools.partial(self.function, *inputs.positional, **{**inputs.keyword, **config})
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
@@ -118,16 +118,16 @@ def as_kernel(target: Any) -> Kernel:
         return kernel
     if hasattr(target, "arg_names") and hasattr(target, "run"):
         below = f"{unwrap(target).__name__}{'.fn' if hasattr(target, 'configs') else ''}"
-        called = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
+        alternative = ', or call it inside of `with triton_ops.on_miss("tune"):`' if below.endswith(".fn") else ""
         raise KernelTypeError(
             f"{unwrap(target).__module__}:{unwrap(target).__name__} is a Triton kernel without a grid",
-            hint=f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){called}",
+            hint=f"wrap it: TritonKernel({below}, grid=lambda meta: (...,), outputs=(...,)){alternative}",
         )
     return FunctionKernel(target)
 
 
-def _made_instead(function: Callable[..., Any]) -> tuple[str, str] | None:
-    """What a call makes instead of doing the work, and how the work is done; None for an ordinary callable."""
+def _substitute(function: Callable[..., Any]) -> tuple[str, str] | None:
+    """The object that a call makes instead of doing the work, and the way to do it; None for an ordinary callable."""
     inner = unwrap(function)
     inner = inner.func if isinstance(inner, functools.partial) else inner
     call = inner if inspect.isroutine(inner) else type(inner).__call__

@@ -24,7 +24,7 @@ def taken_apart(function: Any) -> tuple[Any, Heuristics]:
 
 @dataclass
 class Variants:
-    """What is launched for one key of a kernel with heuristics, by the values that these compute at each call.
+    """The launches of one key of a kernel with heuristics, by the values that these compute at each call.
 
     Attributes:
         function: The outermost heuristics.
@@ -45,20 +45,20 @@ class Variants:
         """The entry for these arguments; None if what heuristics compute was not seen."""
         if self.runs != runs_of(self.function):
             return None
-        named = {**{name: values[name] for name in self.given}, **self.brings}
-        found = computed(taken_apart(self.function)[1], named, grid)
-        return self.entries.get(tuple(found.items()))
+        arguments = {**{name: values[name] for name in self.given}, **self.brings}
+        results = computed(taken_apart(self.function)[1], arguments, grid)
+        return self.entries.get(tuple(results.items()))
 
 
 def runs_of(function: Any) -> list[Any]:
-    """What runs each of the heuristics and the kernel: the class's function, and one in its place on the object."""
-    found = [(function, type(function).run, vars(function).get("run"))]
-    return found if not hasattr(function, "values") else found + runs_of(function.fn)
+    """The functions that run each of the heuristics and the kernel: the class's, and one in its place on the object."""
+    runs = [(function, type(function).run, vars(function).get("run"))]
+    return runs if not hasattr(function, "values") else runs + runs_of(function.fn)
 
 
-def computed(heuristics: Heuristics, named: Mapping[str, Any], grid: Any) -> dict[str, Any]:
-    """What heuristics give for a launch, each of them told what Triton tells it."""
-    found: dict[str, Any] = {}
+def computed(heuristics: Heuristics, arguments: Mapping[str, Any], grid: Any) -> dict[str, Any]:
+    """The values of heuristics for a launch, each of them told what Triton tells it."""
+    results: dict[str, Any] = {}
     for name, heuristic in heuristics.items():
-        found[name] = heuristic({**named, "grid": grid, "warmup": False, **found})
-    return found
+        results[name] = heuristic({**arguments, "grid": grid, "warmup": False, **results})
+    return results

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from triton_ops.backend.containers import mapped
 from triton_ops.base import require
 from triton_ops.exceptions import DeviceError
 
@@ -20,7 +21,7 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def is_array(value: Any) -> bool:
-    """Whether `value` is a NumPy array, told without importing NumPy."""
+    """Tell whether `value` is a NumPy array, told without importing NumPy."""
     return any((kind.__module__, kind.__name__) == ("numpy", "ndarray") for kind in type(value).__mro__)
 
 
@@ -51,17 +52,13 @@ def host_values(values: Iterable[Any]) -> Iterator[Any]:
             yield from host_values(value)
 
 
-def copied(value: Any, arrays: Mapping[int, Any]) -> Any:
+def with_copies(value: Any, arrays: Mapping[int, Any]) -> Any:
     """`value` with its containers made anew and every array in it replaced by what `arrays` has for its `id`."""
-    if is_array(value):
-        return arrays[id(value)]
-    if isinstance(value, Mapping):
-        return {name: copied(item, arrays) for name, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
-        return value._make(copied(item, arrays) for item in value)
-    if type(value) in (tuple, list):
-        return type(value)(copied(item, arrays) for item in value)
-    return copy.copy(value) if type(value) in (set, bytearray) else value
+    return mapped(
+        value,
+        lambda part: arrays[id(part)] if is_array(part) else copy.copy(part),
+        lambda part: is_array(part) or type(part) in (set, bytearray),
+    )
 
 
 def copies_of(arrays: Iterable[Any]) -> dict[int, Any]:
@@ -69,28 +66,28 @@ def copies_of(arrays: Iterable[Any]) -> dict[int, Any]:
 
     Subclasses of `ndarray` and arrays of objects are copied one by one, as they copy themselves.
     """
-    plain, found = [], {}
+    plain, copies = [], {}
     for array in arrays:
         if type(array).__name__ == "ndarray" and not array.dtype.hasobject:
             plain.append(array)
         else:
-            found[id(array)] = copy.deepcopy(array)
+            copies[id(array)] = copy.deepcopy(array)
     for block in _blocks(plain):
-        found.update(_copied_block(block))
-    return found
+        copies.update(_copied_block(block))
+    return copies
 
 
 def _blocks(arrays: Iterable[Any]) -> list[list[Any]]:
     """The arrays in groups whose memory overlaps."""
-    found: list[list[Any]] = []
+    blocks: list[list[Any]] = []
     end = -1
     for array in sorted(arrays, key=_bounds):
         low, high = _bounds(array)
-        if low >= end or not found:
-            found.append([])
-        found[-1].append(array)
+        if low >= end or not blocks:
+            blocks.append([])
+        blocks[-1].append(array)
         end = max(end, high)
-    return found
+    return blocks
 
 
 def _bounds(array: Any) -> tuple[int, int]:
@@ -108,14 +105,14 @@ def _copied_block(arrays: Sequence[Any]) -> dict[int, Any]:
     low, high = min(_bounds(array)[0] for array in arrays), max(_bounds(array)[1] for array in arrays)
     room = numpy.zeros(high - low + _ALIGNMENT_BYTES, dtype=numpy.uint8)
     pad = (low - _bounds(room)[0]) % _ALIGNMENT_BYTES
-    found = {}
+    copies = {}
     for array in arrays:
         offset = pad + array.__array_interface__["data"][0] - low
-        made = numpy.ndarray(array.shape, array.dtype, room, offset, array.strides)
-        made[...] = array
-        made.flags.writeable = array.flags.writeable
-        found[id(array)] = made
-    return found
+        duplicate = numpy.ndarray(array.shape, array.dtype, room, offset, array.strides)
+        duplicate[...] = array
+        duplicate.flags.writeable = array.flags.writeable
+        copies[id(array)] = duplicate
+    return copies
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ class Snapshot:
         return cls(value, value.copy())
 
     def changed(self) -> bool:
-        """Whether the value differs from its content at that time; items of containers are compared as objects."""
+        """Tell whether the value differs from its content at that time; items of containers are compared as objects."""
         if is_array(self.value):
             return not _same_array(self.value, self.content)
         return not _same_items(self.value, self.content)

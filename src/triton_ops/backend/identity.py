@@ -54,7 +54,7 @@ _MOST_KEPT = 256  # callables, which live as long as they are kept
 
 @dataclass(frozen=True)
 class Source:
-    """What is known of a callable's meaning.
+    """The meaning of a callable, as far as it is known.
 
     Attributes:
         fingerprint: Names the callable and everything it refers to by content.
@@ -69,37 +69,32 @@ class Source:
     interpreted: bool = False
 
 
-_kept: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
+_sources: OrderedDict[int, tuple[Any, Source, list[ReadValue]]] = OrderedDict()
 
 
 def source_of(function: Any) -> Source:
-    """What `function` means, everything it refers to included.
+    """The meaning of `function`, everything it refers to included.
 
     Cost: parses the source of every reached function once in a process, a millisecond for a typical kernel. After
     that a few microseconds, if nothing that can change in place is among what it refers to; else every value again.
     """
-    found = _kept.get(id(function))
-    if found is not None and found[0] is function and all(read.holds() for read in found[2]):
-        return found[1]
+    entry = _sources.get(id(function))
+    if entry is not None and entry[0] is function and all(value.holds() for value in entry[2]):
+        return entry[1]
     reader = Reader(str(getattr(unwrap(function), "__module__", "")).partition(".")[0])
     reader.read("root", function)
     source = Source(fingerprint(reader.parts), reader.unknown, reader.packages, reader.interpreted)
     if reader.fixed and reader.unknown is None:
-        _kept[id(function)] = (function, source, reader.values_read)
-        if len(_kept) > _MOST_KEPT:
-            _kept.popitem(last=False)
+        _sources[id(function)] = (function, source, reader.values_read)
+        if len(_sources) > _MOST_KEPT:
+            _sources.popitem(last=False)
     return source
 
 
 def is_kept(function: Any) -> bool:
-    """Whether `source_of` answers for this very function in microseconds, since nothing in it can change in place."""
-    found = _kept.get(id(function))
-    return found is not None and found[0] is function
-
-
-def source_fingerprint(function: Any) -> str:
-    """The fingerprint in `source_of(function)`."""
-    return source_of(function).fingerprint
+    """Tell whether `source_of` answers for this very function in microseconds: nothing in it can change in place."""
+    entry = _sources.get(id(function))
+    return entry is not None and entry[0] is function
 
 
 _PTXAS = ("ptxas", "ptxas-blackwell")
@@ -112,15 +107,15 @@ def toolchain() -> dict[str, str]:
     Cost: 10 ms at first, most of it for two programs that tell their version, then 15 µs.
     """
     steered = _environment()
-    named = tuple(map(triton_program, _PTXAS))
-    return {"triton": _version(), "ptxas": _ptxas(named), **({"environment": steered} if steered else {})}
+    overrides = tuple(map(triton_program, _PTXAS))
+    return {"triton": _version(), "ptxas": _ptxas(overrides), **({"environment": steered} if steered else {})}
 
 
 def _environment() -> str:
-    """What is set of the variables that Triton itself counts when it looks for a kernel in its cache, and of others."""
+    """The variables that Triton itself counts when it looks for a kernel in its cache, and others, as text."""
     library = importlib.import_module("triton._C.libtriton")
-    counted: Mapping[str, str] = library.get_cache_invalidating_env_vars()
-    return " ".join(f"{name}={value}" for name, value in sorted({**triton_options(), **counted}.items()))
+    variables: Mapping[str, str] = library.get_cache_invalidating_env_vars()
+    return " ".join(f"{name}={value}" for name, value in sorted({**triton_options(), **variables}.items()))
 
 
 @lru_cache(maxsize=1)
@@ -132,13 +127,13 @@ def _version() -> str:
 
 
 @lru_cache(maxsize=16)
-def _ptxas(named: tuple[str | None, ...]) -> str:
+def _ptxas(overrides: tuple[str | None, ...]) -> str:
     """The versions of the programs that Triton would call, each once; `none` where there is none, as on AMD's GPUs."""
-    found: list[str] = []
-    for name, path in zip(_PTXAS, named, strict=True):
+    versions: list[str] = []
+    for name, path in zip(_PTXAS, overrides, strict=True):
         candidates = [*([Path(path)] if path else []), *own_program(name)]
-        found += [version for version in map(version_told, candidates) if version][:1]
-    return ", ".join(dict.fromkeys(found)) or "none"
+        versions += [version for version in map(ptxas_version, candidates) if version][:1]
+    return ", ".join(dict.fromkeys(versions)) or "none"
 
 
 def own_program(name: str) -> list[Path]:
@@ -147,22 +142,22 @@ def own_program(name: str) -> list[Path]:
     return [] if spec is None or spec.origin is None else [Path(spec.origin).parent / "backends/nvidia/bin" / name]
 
 
-def version_told(path: Path) -> str | None:
+def ptxas_version(path: Path) -> str | None:
     """The version that a ptxas tells; None if the program is not there, or tells none."""
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
+        process = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r"release [\d.]+, V([\d.]+)", done.stdout) or re.search(r"release ([\d.]+)", done.stdout)
+    match = re.search(r"release [\d.]+, V([\d.]+)", process.stdout) or re.search(r"release ([\d.]+)", process.stdout)
     return match.group(1) if match else None
 
 
 def function_identity(function: Callable[..., Any]) -> dict[str, str]:
     """The identity of a Python callable: source, Python, torch, packages, and the compiler if it uses Triton."""
     source = source_of(function)
-    found = {"source": source.fingerprint, "python": platform.python_version(), **source.packages, **_torch()}
+    facts = {"source": source.fingerprint, "python": platform.python_version(), **source.packages, **_torch()}
     compiler = toolchain() if "triton" in source.packages else {}
-    return {**found, **compiler, **_as_python(source.interpreted), **_unknown({"source": source.unknown})}
+    return {**facts, **compiler, **_as_python(source.interpreted), **_unknown({"source": source.unknown})}
 
 
 def triton_identity(
@@ -182,8 +177,8 @@ def triton_identity(
         parts: What else decides what a launch does, such as hooks, by name.
         files: Files that take the place of what the compiler makes; they count by their content.
     """
-    counted = {**parts, **({} if grid is None else {"grid": grid})}
-    source, others = source_of(function), {name: source_of(part) for name, part in counted.items()}
+    sources = {**parts, **({} if grid is None else {"grid": grid})}
+    source, others = source_of(function), {name: source_of(part) for name, part in sources.items()}
     contents = {f"file {path}": _content(path) for path in files}
     packages = {name: version for name, version in source.packages.items() if name != "triton"}
     return {
@@ -202,9 +197,9 @@ def _as_python(interpreted: bool) -> dict[str, str]:
     return {"interpreted": "yes"} if interpreted else {}
 
 
-def _unknown(found: Mapping[str, str | None]) -> dict[str, str]:
+def _unknown(reasons_by_part: Mapping[str, str | None]) -> dict[str, str]:
     """The reasons why something cannot be told apart, as one entry; no entry if there is none."""
-    reasons = [f"{name}: {why}" for name, why in found.items() if why is not None]
+    reasons = [f"{name}: {why}" for name, why in reasons_by_part.items() if why is not None]
     return {"unknown": "; ".join(reasons)} if reasons else {}
 
 

@@ -24,12 +24,12 @@ _turn = Guard(threading.RLock)
 
 
 def is_interpreted(function: Any) -> bool:
-    """Whether a kernel, below its decorators, runs as Python."""
+    """Tell whether a kernel, below its decorators, runs as Python."""
     return type(layers(function)[-1]).__name__ == INTERPRETED
 
 
 def launcher_of(function: Any) -> Callable[..., Any]:
-    """What launches a kernel; of those that run as Python, one at a time."""
+    """The callable that launches a kernel; of those that run as Python, one at a time."""
     return _InTurn(function) if is_interpreted(function) else function.run
 
 
@@ -54,19 +54,19 @@ class _InTurn:
                 raise
 
 
-def numpy_misfit(error: Exception) -> MissingDependencyError | None:
-    """What to do about an error that Triton's interpreter has raised because of NumPy; None for any other error."""
-    if _REFUSED_BY_NUMPY not in str(error) or not interpreter_is_older_than_numpy():
+def numpy_misfit(error: Exception | None = None) -> MissingDependencyError | None:
+    """The advice where Triton's interpreter is of before NumPy 2.4, and NumPy is not; None otherwise.
+
+    Args:
+        error: What the interpreter has raised; for an error that is not because of NumPy there is no advice.
+    """
+    refused = error is None or _REFUSED_BY_NUMPY in str(error)
+    if not refused or _numbers("triton") >= _FITS_NUMPY or _numbers("numpy") < (2, 4):
         return None
     return MissingDependencyError(
         f"the interpreter of Triton {_version('triton')} does not run this kernel with NumPy {_version('numpy')}",
         hint="pip install 'numpy<2.4'; or use Triton 3.7 or newer",
     )
-
-
-def interpreter_is_older_than_numpy() -> bool:
-    """Whether Triton's interpreter is of before NumPy 2.4, and NumPy is not."""
-    return _numbers("triton") < _FITS_NUMPY and _numbers("numpy") >= (2, 4)
 
 
 def _numbers(package: str) -> tuple[int, ...]:

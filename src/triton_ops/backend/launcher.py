@@ -41,7 +41,7 @@ from triton_ops.backend.portable import is_jit_function, settled
 from triton_ops.backend.reader import used_values
 from triton_ops.backend.roles import Arguments, Executable
 from triton_ops.backend.stand_in import described
-from triton_ops.backend.unwrapping import is_triton, layers, unwrap
+from triton_ops.backend.unwrapping import function_layers, is_triton, unwrap
 from triton_ops.base import Guard, fingerprint, require
 from triton_ops.device import gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
@@ -63,7 +63,7 @@ _LIKE = ("empty_like", "zeros_like", "ones_like")
 
 
 def light(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What `func` gives for a contiguous tensor without memory; `NotImplemented` where torch itself is to be asked.
+    """The result of `func` for a contiguous tensor without memory; `NotImplemented` where torch itself is to be asked.
 
     Args:
         torch: The package.
@@ -76,12 +76,12 @@ def light(torch: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         return NotImplemented
     if not args or type(args[0]) is not torch.Tensor or not _is_plain(torch, args[0]):
         return NotImplemented
-    make: Callable[..., Any] = _like if name in _LIKE else _reduced
+    make: Callable[..., Any] = _like if name in _LIKE else _reduce
     return make(torch, name, args[0], args[1:], dict(kwargs))
 
 
 def _is_plain(torch: Any, tensor: Any) -> bool:
-    """Whether a tensor has no memory and no gradient, and strides as a new tensor of its shape has them."""
+    """Tell whether a tensor has no memory and no gradient, and strides as a new tensor of its shape has them."""
     if not tensor.is_meta or tensor.requires_grad or not tensor.is_contiguous():
         return False
     return bool(tensor.stride() == torch.Tensor.new_empty(tensor, tensor.shape).stride())
@@ -92,14 +92,14 @@ def _like(torch: Any, _name: str, tensor: Any, args: Sequence[Any], kwargs: dict
     return NotImplemented if args or kwargs else torch.Tensor.new_empty(tensor, tensor.shape, dtype=dtype)
 
 
-def _reduced(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    given = dict(zip(("dim", "keepdim"), args, strict=False))
-    if len(args) > len(given) or given.keys() & kwargs.keys():
+def _reduce(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    options = dict(zip(("dim", "keepdim"), args, strict=False))
+    if len(args) > len(options) or options.keys() & kwargs.keys():
         return NotImplemented
-    given |= kwargs
-    axis, keep, dtype = given.pop("dim", None), given.pop("keepdim", False), given.pop("dtype", None)
-    named = dtype is not None and name != "sum"
-    if given or named or type(axis) is not int or type(keep) is not bool or not -tensor.ndim <= axis < tensor.ndim:
+    options |= kwargs
+    axis, keep, dtype = options.pop("dim", None), options.pop("keepdim", False), options.pop("dtype", None)
+    is_typed = dtype is not None and name != "sum"
+    if options or is_typed or type(axis) is not int or type(keep) is not bool or not -tensor.ndim <= axis < tensor.ndim:
         return NotImplemented
     at, extents = axis % tensor.ndim, list(tensor.shape)
     if name == "amax" and extents[at] == 0:
@@ -123,7 +123,7 @@ class NotCompiledError(Exception):
 
 
 def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
-    """What Triton compiled for each launch of `function(…)`, in their order.
+    """Triton's compiled kernels of each launch of `function(…)`, in their order.
 
     Args:
         function: Launches kernels.
@@ -133,15 +133,15 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
         TargetError: The function itself cannot be run without computing, with its error.
         Exception: Whatever Triton raises while it compiles.
     """
-    made: list[Any] = []
+    kernels: list[Any] = []
 
     def compiled(run: Take, *args: Any, **kwargs: Any) -> Any:
         try:
             settled(args[0])
-            made.append(run(*args, **{**kwargs, "warmup": True}))
+            kernels.append(run(*args, **{**kwargs, "warmup": True}))
         except Exception as error:
             raise NotCompiledError(error) from error
-        return made[-1]
+        return kernels[-1]
 
     with launches_taken(compiled), _on_meta(), _device_facts():
         try:
@@ -153,12 +153,12 @@ def dry_run(function: Callable[..., Any], arguments: Arguments) -> list[Any]:
                 f"it cannot be run without computing: {one_line(error)}",
                 hint="take sizes from shapes, and pass what must be read from a tensor as an argument",
             ) from error
-    return [one.result() if hasattr(one, "result") else one for one in made]
+    return [one.result() if hasattr(one, "result") else one for one in kernels]
 
 
 @contextlib.contextmanager
 def launches_taken(take: Take) -> Iterator[None]:
-    """Inside, on this thread, `take` is called for each launch with what would launch it and its arguments."""
+    """Call `take` for each launch on this thread, inside of the block, with what would launch it and its arguments."""
     jit = importlib.import_module("triton.runtime.jit").JITFunction
     with _lock:
         original = jit.run
@@ -177,7 +177,7 @@ def launches_taken(take: Take) -> Iterator[None]:
 
 
 def _on_meta() -> contextlib.AbstractContextManager[Any]:
-    """Inside, tensors without memory say that they are on the GPU, and new ones on a GPU have no memory either."""
+    """A mode in which tensors without memory say that they are on the GPU, and new ones there have no memory either."""
     torch = require("torch", "running a launcher without a device")
     gpu, meta = torch.device("cuda", 0), torch.device("meta")
     device_of, is_cuda = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
@@ -207,7 +207,7 @@ def _on_meta() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def _device_facts() -> Iterator[None]:
-    """Inside, where there is no GPU, torch answers what functions that launch commonly ask of one."""
+    """Have torch answer what launching functions commonly ask of a GPU, inside of the block, where there is none."""
     cuda = require("torch", "running a launcher without a device").cuda
     if cuda.is_available():
         yield
@@ -300,7 +300,7 @@ class LauncherKernel:
 
     @property
     def parameter_names(self) -> list[str | None]:
-        """In calling order; None for a parameter that cannot be passed by name."""
+        """The names in calling order; None for a parameter that cannot be passed by name."""
         return self._function.parameter_names
 
     @property
@@ -315,7 +315,7 @@ class LauncherKernel:
 
     @property
     def interpreted(self) -> bool:
-        """Whether its kernels run as Python, as under `TRITON_INTERPRET`."""
+        """Tell whether its kernels run as Python, as under `TRITON_INTERPRET`."""
         return any(is_interpreted(kernel) for _, kernel in _kernels_of(self.launch))
 
     @property
@@ -325,7 +325,7 @@ class LauncherKernel:
         What an operator such as `+` needs is imported when it is first met.
         """
         home = _home(self.launch)
-        codes = (value.__code__ for value in _referred(self.launch) if _is_own(value, home))
+        codes = (value.__code__ for value in _references(self.launch) if _is_own(value, home))
         return REFERENCES if any(_names_in(code) & NEEDS_MORE for code in codes) else "torch"
 
     @property
@@ -370,12 +370,12 @@ class LauncherKernel:
             Exception: Whatever Triton raises.
         """
         call = functools.partial(self.launch, **config)
-        made = dry_run(call, described(arguments))
-        if not made:
-            raise self._nothing_launched()
-        return made
+        kernels = dry_run(call, described(arguments))
+        if not kernels:
+            raise self._no_launch_error()
+        return kernels
 
-    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> None:  # noqa: ARG002
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> None:  # noqa: ARG002
         """None: what the function does beside its launches is not known."""
         return
 
@@ -390,44 +390,46 @@ class LauncherKernel:
             CacheError: The compiler cannot write its files, as on a full disk.
         """
         if self.interpreted:
-            return self._executable(config, known=True)
+            return self._executable(config, launches=True)
         start = time.perf_counter()
         try:
-            made = self.lowered(config, arguments)
+            kernels = self.lowered(config, arguments)
         except TargetError as error:
             _log.warning("%s is compiled when it is launched: %s", self.name, error.message)
-            return self._executable(config, known=False)
+            return self._executable(config, launches=False)
         except Exception as error:
             raise compile_error(error) from error
-        loaded(lambda: made)
+        loaded(lambda: kernels)
         took_s = time.perf_counter() - start
-        traits = {**traits_of(made), "atomics": None}  # torch may use some too
-        return replace(self._executable(config, known=True), resources=resources_of(made), compile_s=took_s, **traits)
+        traits = {**traits_of(kernels), "atomics": None}  # torch may use some too
+        return replace(
+            self._executable(config, launches=True), resources=resources_of(kernels), compile_s=took_s, **traits
+        )
 
-    def _executable(self, config: Config, known: bool) -> Executable:
+    def _executable(self, config: Config, launches: bool) -> Executable:
         """The config; where it is not known that it launches a kernel, its first call looks."""
 
-        def bind(given: Arguments) -> Callable[[], Any]:
-            call = functools.partial(self.launch, *given.positional, **{**given.keyword, **config})
-            return with_scratch(call if known else functools.partial(self._watched, call))
+        def bind(arguments: Arguments) -> Callable[[], Any]:
+            call = functools.partial(self.launch, *arguments.positional, **{**arguments.keyword, **config})
+            return with_scratch(call if launches else functools.partial(self._watch, call))
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def _watched(self, call: Callable[[], Any]) -> Any:
-        launched = 0
+    def _watch(self, call: Callable[[], Any]) -> Any:
+        launches = 0
 
         def counted(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            nonlocal launched
-            launched += 1
+            nonlocal launches
+            launches += 1
             return run(*args, **kwargs)
 
         with launches_taken(counted):
-            found = call()
-        if not launched:
-            raise self._nothing_launched()
-        return found
+            output = call()
+        if not launches:
+            raise self._no_launch_error()
+        return output
 
-    def _nothing_launched(self) -> CandidateError:
+    def _no_launch_error(self) -> CandidateError:
         return CandidateError(
             Status.RUNTIME, f"{self.name} launches no Triton kernel; a function that needs none is a FunctionKernel"
         )
@@ -435,9 +437,9 @@ class LauncherKernel:
 
 def _kernels_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """The JIT functions that a function of the user's and its helpers refer to, each once, with a name."""
-    for value in _referred(function):
+    for value in _references(function):
         if is_triton(value):
-            *_, kernel = (layer for layer in layers(value) if is_triton(layer))
+            *_, kernel = (layer for layer in function_layers(value) if is_triton(layer))
             if is_jit_function(kernel):
                 yield f"{kernel.fn.__module__}.{kernel.fn.__qualname__}", kernel
 
@@ -448,7 +450,7 @@ def _home(function: Callable[..., Any]) -> str:
 
 
 def _is_own(value: Any, home: str) -> bool:
-    """Whether something is a Python function of the user's or of the same package, and no kernel."""
+    """Tell whether something is a Python function of the user's or of the same package, and no kernel."""
     if is_triton(value) or not isinstance(value, FunctionType):
         return False
     return is_users(value.__module__ or "", value.__code__.co_filename, home)
@@ -460,18 +462,18 @@ def _names_in(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*inner)
 
 
-def _referred(function: Callable[..., Any]) -> Iterator[Any]:
+def _references(function: Callable[..., Any]) -> Iterator[Any]:
     """A function of the user's, and what it and its helpers refer to, each once; kernels are not looked into."""
     home = _home(function)
-    seen: set[int] = set()
-    left: deque[Any] = deque([unwrap(function)])
-    while left:
-        value = left.popleft()
+    ids: set[int] = set()
+    queue: deque[Any] = deque([unwrap(function)])
+    while queue:
+        value = queue.popleft()
         if isinstance(value, functools.partial):
             value = unwrap(value.func)
-        if id(value) in seen:
+        if id(value) in ids:
             continue
-        seen.add(id(value))
+        ids.add(id(value))
         yield value
         if _is_own(value, home):
-            left.extend(found.value for found in used_values(value, lambda module: is_users(module, None, home)))
+            queue.extend(use.value for use in used_values(value, lambda module: is_users(module, None, home)))

@@ -7,25 +7,20 @@ looks up. Tensors need no memory for that: only dtype, strides, alignment and th
 Facts used, of Triton 3.6 to 3.9: `driver.set_active`; `JITFunction.device_caches` is keyed by what the driver calls
 the current device; a backend's `add_stages` fills a dictionary of stages, whose `llir` runs one pass manager that
 allocates shared memory before `add_to_llvmir`. This file and `backend/triton.py` alone know such things.
-
-Facts used, of Triton 3.6 to 3.9: `ASTSource(fn, signature, constexprs, attrs)` with a type for each parameter in order,
-`constexpr` for those whose values are in `constexprs`; `make_backend(target)` has `add_stages`, whose `ttir` comes
-first; a module printed with `str` has the places of the source.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from triton_ops.backend.compiled_kernel import binary_digest
 from triton_ops.backend.roles import Arguments, Compilable
 from triton_ops.backend.stand_in import StandIn as StandIn
 from triton_ops.backend.stand_in import described as described
@@ -46,25 +41,6 @@ def _nothing(x):  # type: ignore[no-untyped-def]
     pass
 
 
-def rehearse(target: Target) -> None:
-    """Compile a kernel that does nothing, so that what Triton does once in a process is done.
-
-    A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
-
-    Cost: 0.2 s.
-    """
-    triton, absent = require("triton", "compiling"), "torch" not in sys.modules
-    if absent:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
-    try:
-        nothing = TritonKernel(triton.jit(_nothing), lambda _: (1,))
-        given = Arguments((StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64),))
-        AheadOfTime(nothing, given, target).lowered(Config())
-    finally:
-        if absent:
-            del sys.modules["torch"]
-
-
 class TargetDriver:
     """A driver that knows its target, and has no device."""
 
@@ -75,7 +51,7 @@ class TargetDriver:
         self._name, self._units = name, target.units
 
     def get_current_target(self) -> Any:
-        """What to compile for."""
+        """The target to compile for."""
         return self._target
 
     def get_current_device(self) -> str:
@@ -102,7 +78,7 @@ class TargetDriver:
 
 @contextlib.contextmanager
 def pretending(target: Target, name: str = "") -> Iterator[None]:
-    """Inside, Triton compiles for `target`, in the whole process, and nothing can be launched.
+    """Have Triton compile for `target` in the whole process, inside of the block, where nothing can be launched.
 
     What was compiled under another `name`, by default the target's, is not found again in this process's memory.
     """
@@ -123,7 +99,7 @@ def option_names(target: Target) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Built:
-    """What the compiler made, as Triton keeps it.
+    """The product of the compiler, as Triton keeps it.
 
     Attributes:
         binary: `cubin` or `hsaco`.
@@ -137,8 +113,13 @@ class Built:
     metadata: Mapping[str, Any]
     key: str
 
+    @property
+    def digest(self) -> str:
+        """The fingerprint of the binary, as in `Resources.binary`."""
+        return binary_digest(self.binary)
 
-class _EnoughError(Exception):
+
+class _SharedKnownError(Exception):
     """Ends a compilation once shared memory is known."""
 
     def __init__(self, shared_bytes: int, text: str) -> None:
@@ -163,10 +144,29 @@ class AheadOfTime:
     target: Target
     members: Members = field(default_factory=dict)
 
+    @staticmethod
+    def rehearse(target: Target) -> None:
+        """Compile a kernel that does nothing, so that what Triton does once in a process is done.
+
+        A process that has not imported torch needs none afterwards: Triton looks for it once, and does without.
+
+        Cost: 0.2 s.
+        """
+        triton, absent = require("triton", "compiling"), "torch" not in sys.modules
+        if absent:
+            sys.modules["torch"] = None  # type: ignore[assignment]  # Python's way to say that there is none
+        try:
+            nothing = TritonKernel(triton.jit(_nothing), lambda _: (1,))
+            arguments = Arguments((StandIn("float32", (16,), (1,), offset_bytes=0, storage_bytes=64),))
+            AheadOfTime(nothing, arguments, target).lowered(Config())
+        finally:
+            if absent:
+                del sys.modules["torch"]
+
     def build(self, config: Config) -> Built:
         """As `built`, of a kernel that is launched once."""
-        (found,) = self.built(config)
-        return found
+        (result,) = self.built(config)
+        return result
 
     def built(self, config: Config, judge: Judge | None = None) -> tuple[Built, ...]:
         """Compile into Triton's disk cache, or find the config there; one result for each launch of the kernel.
@@ -182,10 +182,10 @@ class AheadOfTime:
             TargetError: The kernel cannot be compiled without being launched.
             Exception: Whatever Triton raises, and what `judge` raises.
         """
-        with pretending(self.target), _judged(self.target, judge):
-            made = self._lowered(config)
+        with pretending(self.target), _with_judge(self.target, judge):
+            kernels = self._lower(config)
         binary, assembly = ("cubin", "ptx") if self.target.kind == "cuda" else ("hsaco", "amdgcn")
-        return tuple(Built(one.asm[binary], one.asm[assembly], one.metadata._asdict(), one.hash) for one in made)
+        return tuple(Built(one.asm[binary], one.asm[assembly], one.metadata._asdict(), one.hash) for one in kernels)
 
     def lowered(self, config: Config) -> tuple[int, str]:
         """Exact shared memory per block in bytes, and the TTGIR's text, without LLVM and the assembler.
@@ -199,13 +199,13 @@ class AheadOfTime:
         """
 
         def stop(shared_bytes: int, text: str) -> None:
-            raise _EnoughError(shared_bytes, text)
+            raise _SharedKnownError(shared_bytes, text)
 
         apart = f"{self.target.arch}, lowered"
-        with pretending(self.target, apart), _judged(self.target, stop), never_cached():
+        with pretending(self.target, apart), _with_judge(self.target, stop), never_cached():
             try:
-                self._lowered(config)
-            except _EnoughError as enough:
+                self._lower(config)
+            except _SharedKnownError as enough:
                 return enough.answer
         raise RuntimeError(f"Triton's backend for {self.target.arch} has no stage between TTGIR and LLVM")
 
@@ -221,22 +221,29 @@ class AheadOfTime:
         if vendor is None:
             return
         with pretending(self.target):
-            made = self._lowered(config)
+            kernels = self._lower(config)
         driver = vendor.triton_driver
-        for compiled in made:
-            getattr(importlib.import_module(driver.module), driver.launcher)(compiled.src, compiled.metadata)
+        for kernel in kernels:
+            getattr(importlib.import_module(driver.module), driver.launcher)(kernel.src, kernel.metadata)
 
-    def program_key(self, config: Config, made: Resources | None) -> str | None:
+    def program_key(self, config: Config, resources: Resources | None) -> str | None:
         """The kernel's name for the program of a compiled config with these arguments; None where it is not known."""
-        return self.kernel.program_key(config.with_members(self.members), self.arguments, made)
+        return self.kernel.program_key(config.with_members(self.members), self.arguments, resources)
 
-    def _lowered(self, config: Config) -> Sequence[Any]:
+    def unknown_names(self, config: Config) -> list[str]:
+        """The names in a config that the target's compiler does not know; Triton itself ignores some silently."""
+        if self.kernel.parsed is None:  # a launcher's tunables are keywords of its own
+            return []
+        known_names = option_names(self.target).union(name for name in self.kernel.parameter_names if name)
+        return [name for name in config if name not in known_names]
+
+    def _lower(self, config: Config) -> Sequence[Any]:
         return self.kernel.lowered(config.with_members(self.members), self.arguments)
 
 
 @contextlib.contextmanager
 def never_cached() -> Iterator[None]:
-    """Inside, nothing is taken from the disk cache."""
+    """Take nothing from the disk cache, inside of the block."""
     compilation = importlib.import_module("triton.knobs").compilation
     before = compilation.always_compile
     compilation.always_compile = True
@@ -247,8 +254,8 @@ def never_cached() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _judged(target: Target, judge: Judge | None) -> Iterator[None]:
-    """Inside, `judge` is asked between the TTGIR and LLVM. It is no part of the cache's key: the result is the same."""
+def _with_judge(target: Target, judge: Judge | None) -> Iterator[None]:
+    """Ask `judge` between the TTGIR and LLVM. It is no part of the cache's key: the result is the same."""
     if judge is None:
         yield
         return
@@ -271,7 +278,7 @@ def _judged(target: Target, judge: Judge | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stages_changed(target: Target, change: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Inside, `change` may replace stages of the target's backend, by name, before each compilation."""
+    """Let `change` replace stages of the target's backend, by name, before each compilation inside of the block."""
     module, name, _, _ = _BACKENDS[target.kind]
     backend = getattr(importlib.import_module(module), name)
     original = backend.add_stages
@@ -315,88 +322,12 @@ def _shared_bytes(text: str, to_llvm: Callable[[Any], Any], native: Any, context
 
 
 def compiler_environment() -> dict[str, str]:
-    """What a process needs in its environment to compile for this one's disk cache, with every GPU hidden from it.
+    """The environment of a process that compiles for this one's disk cache, with every GPU hidden from it.
 
     To be set before it imports torch or Triton.
     """
     hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    found = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
+    variables = {**dict.fromkeys(hidden, ""), "OMP_NUM_THREADS": "1"}
     if "triton" in sys.modules:  # which may have been told of another folder than the environment names
-        found["TRITON_CACHE_DIR"] = str(code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton"))
-    return found
-
-
-CONSTANT = "constexpr"
-
-
-def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target) -> str:
-    """The text of a kernel's TTIR, with the places of the source.
-
-    Args:
-        function: The JIT function.
-        types: The type of each parameter, in order, such as `*bf16`, `i32` or `constexpr`.
-        constants: Values of the parameters whose type is `constexpr`.
-        target: What to lower for; below `sm_90` tensor descriptors become pointers and masks.
-
-    Cost: 10 to 40 ms.
-
-    Raises:
-        Exception: Whatever Triton's front end raises.
-    """
-    compiler, goal = _compiler(target)
-    ir = importlib.import_module("triton._C.libtriton").ir
-    backend = compiler.make_backend(goal)
-    source = compiler.ASTSource(function, dict(types), dict(constants), {})
-    options = backend.parse_options({})
-    stages: dict[str, Any] = {}
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    backend.add_stages(stages, options, source.language)
-    with _quiet():
-        module = source.make_ir(
-            goal, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
-        )
-        return str(stages["ttir"](module, {}))
-
-
-def binary_of(
-    function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target, options: Mapping[str, int]
-) -> Built:
-    """What the compiler makes of a kernel, whose pointers and whole numbers are taken as multiples of 16.
-
-    Args:
-        function: The JIT function.
-        types: As for `ttir_of`.
-        constants: As for `ttir_of`.
-        target: What to compile for.
-        options: Launch options, such as `num_warps`.
-
-    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
-
-    Raises:
-        Exception: Whatever Triton and the assembler raise.
-    """
-    compiler, goal = _compiler(target)
-    even = [["tt.divisibility", 16]]
-    whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
-    source = compiler.ASTSource(function, dict(types), dict(constants), whole)
-    with _quiet():
-        made = compiler.compile(source, target=goal, options=dict(options))
-    binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
-    return Built(made.asm[binary], made.asm[assembly], made.metadata._asdict(), made.hash)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Inside, nothing is printed or warned of: `static_print`, what is deprecated, an assembler's whole input."""
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _compiler(target: Target) -> tuple[Any, Any]:
-    require("triton", "lowering a kernel")
-    arch = target.capability if target.kind == "cuda" else target.arch
-    goal = importlib.import_module("triton.backends.compiler").GPUTarget(target.kind, arch, target.warp_size)
-    return importlib.import_module("triton.compiler.compiler"), goal
+        variables["TRITON_CACHE_DIR"] = str(code_folder(Path(require("triton.knobs", "compiling").cache.dir), "triton"))
+    return variables

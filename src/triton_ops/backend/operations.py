@@ -117,11 +117,11 @@ class Operation:
             ShapeMismatchError: Wrong number of extents, one below 1, or a shape that the kernel cannot take.
             UnsupportedDtypeError: A dtype that the operation does not take.
         """
-        extents = self._checked_shape(shape)
+        extents = self.full_shape(shape)
         keywords = self._checked_dtype(dtype)
         specs = self.arguments(*extents, **keywords)
-        said = "x".join(map(str, extents)) or _described(specs)
-        return Problem(self.name, tuple(specs.items()), " ".join([said, *keywords.values()]).strip())
+        label = "x".join(map(str, extents)) or _tensor_list(specs)
+        return Problem(self.name, tuple(specs.items()), " ".join([label, *keywords.values()]).strip())
 
     def full_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         """`shape` with the defaults for what it leaves out.
@@ -129,26 +129,11 @@ class Operation:
         Raises:
             ShapeMismatchError: As `problem`.
         """
-        return self._checked_shape(shape)
-
-    def space_for(self, problem: Problem) -> ConfigSpace:
-        """What may be tried on this problem."""
-        return self.space if isinstance(self.space, ConfigSpace) else as_space(self.space(problem))
-
-    def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
-        """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""
-        values = {
-            name: given.create_tensor(device, seed + position) if isinstance(given, TensorSpec) else given
-            for position, (name, given) in enumerate(problem.arguments)
-        }
-        return Arguments(keyword=values)
-
-    def _checked_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         names = self.extents
         parameters = parameters_of(self.arguments)
-        needed = sum(parameters[name].default is inspect.Parameter.empty for name in names)
+        minimum = sum(parameters[name].default is inspect.Parameter.empty for name in names)
         if shape is None:
-            if needed:
+            if minimum:
                 raise ShapeMismatchError(
                     f"{self.name} needs a shape: {'x'.join(names)}",
                     names,
@@ -156,19 +141,31 @@ class Operation:
                     hint=f"add --shape {'x'.join(names)}",
                 )
             return tuple(parameters[name].default for name in names)
-        said = "x".join(map(str, shape))
-        if not needed <= len(shape) <= len(names):
-            count = str(len(names)) if needed == len(names) else f"{needed} to {len(names)}"
+        text = "x".join(map(str, shape))
+        if not minimum <= len(shape) <= len(names):
+            count = str(len(names)) if minimum == len(names) else f"{minimum} to {len(names)}"
             raise ShapeMismatchError(
-                f"{self.name} takes {count} extents, {'x'.join(names) or 'none'}; {said} has {len(shape)}",
+                f"{self.name} takes {count} extents, {'x'.join(names) or 'none'}; {text} has {len(shape)}",
                 names,
                 shape,
                 hint=f"write --shape as {'x'.join(names)}",
             )
         if any(extent < 1 for extent in shape):
-            raise ShapeMismatchError(f"shape {said} of {self.name} has an extent below 1", "1 or more", shape)
+            raise ShapeMismatchError(f"shape {text} of {self.name} has an extent below 1", "1 or more", shape)
         rest = tuple(parameters[name].default for name in names[len(shape) :])
         return (*shape, *rest)
+
+    def space_for(self, problem: Problem) -> ConfigSpace:
+        """The configs that may be tried on this problem."""
+        return self.space if isinstance(self.space, ConfigSpace) else as_space(self.space(problem))
+
+    def materialise(self, problem: Problem, device: str, seed: int = 0) -> Arguments:
+        """Dummy arguments for `problem` on `device`: tensors from their specs, scalars as they are."""
+        values = {
+            name: value.create_tensor(device, seed + position) if isinstance(value, TensorSpec) else value
+            for position, (name, value) in enumerate(problem.arguments)
+        }
+        return Arguments(keyword=values)
 
     def _checked_dtype(self, dtype: str | None) -> dict[str, str]:
         if not self.dtypes:
@@ -197,11 +194,11 @@ class HasOperation(Protocol):
 
 @lru_cache(maxsize=1)
 def _calls() -> ModuleType:
-    """What decides about calls: it looks into records, and so stands above everything that an operation is made of."""
+    """The module that decides about calls: it looks into records, and so stands above what an operation is made of."""
     return importlib.import_module("triton_ops.dispatch.operations")
 
 
-def _described(specs: ArgumentSpecs) -> str:
+def _tensor_list(specs: ArgumentSpecs) -> str:
     """The tensors of a problem without extents, in short; nothing for no arguments at all."""
     tensors = [str(spec) for spec in specs.values() if isinstance(spec, TensorSpec)]
     more = ", …" if len(tensors) > _TENSORS_SHOWN else ""

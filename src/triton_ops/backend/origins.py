@@ -39,6 +39,13 @@ _BESIDE = {"triton_ops.base.optional": "triton_ops._optional", "triton_ops.excep
 Shipped kernels refer to them, and their winners must outlive a changed hint, and a module that moves: each counts under
 a name that stays.
 """
+_FORMER_MODULES = {
+    "dtype_name": "triton_ops.tensors",
+    **dict.fromkeys(("matrix_descriptor", "_made", "_laid_out"), "triton_ops.backend.descriptors"),
+}
+"""The helpers of shipped kernels that lie outside of them, by name: each counts as of the module that it was in when
+the first winners were shipped, wherever it lies now.
+"""
 
 
 def label(value: Any) -> str:
@@ -46,12 +53,14 @@ def label(value: Any) -> str:
     name = getattr(value, "__qualname__", None)
     if not isinstance(name, str):
         value, name = type(value), type(value).__qualname__
-    module = getattr(value, "__module__", "")
-    return f"{_BESIDE.get(module, module)}.{name}"
+    module = str(getattr(value, "__module__", ""))
+    if module.startswith("triton_ops.") and not module.startswith("triton_ops.kernels."):
+        module = _FORMER_MODULES.get(name, _BESIDE.get(module, module))
+    return f"{module}.{name}"
 
 
 def is_users(module: str, path: str | None, home: str) -> bool:
-    """Whether code is read, and not told by the version of its package.
+    """Tell whether code is read, and not told by the version of its package.
 
     Args:
         module: The name of the module it is in.
@@ -81,20 +90,20 @@ def _file_of(module: str) -> str | None:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module belongs to Python, to this package or what it needs, or to an installed package."""
+    """Tell whether a module belongs to Python, to this package or what it needs, or to an installed package."""
     if module.partition(".")[0] in _NAMED:
         return True
-    loaded = sys.modules.get(module)
-    if loaded is None or module == "__main__":
+    package = sys.modules.get(module)
+    if package is None or module == "__main__":
         return False
-    file = getattr(loaded, "__file__", None)
+    file = getattr(package, "__file__", None)
     if file is None:
-        return getattr(getattr(loaded, "__spec__", None), "origin", None) in ("built-in", "frozen")
+        return getattr(getattr(package, "__spec__", None), "origin", None) in ("built-in", "frozen")
     return not is_users_path(file)
 
 
 def is_found_again(module: str) -> bool:
-    """Whether another process that imports a module by its name finds the same file as this one has.
+    """Tell whether another process that imports a module by its name finds the same file as this one has.
 
     What is looked for is the outermost package that has a file, which brings its modules with it.
     """
@@ -114,20 +123,20 @@ def is_found_again(module: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_users_path(path: str) -> bool:
-    """Whether a file belongs neither to Python nor to an installed package."""
-    told = (*_STDLIB, "<frozen", *_places_of_needs())
-    return not (path.startswith(told) or _SITE_FOLDERS.intersection(PurePath(path).parts) or is_listed(path))
+    """Tell whether a file belongs neither to Python nor to an installed package."""
+    places = (*_STDLIB, "<frozen", *_places_of_needs())
+    return not (path.startswith(places) or _SITE_FOLDERS.intersection(PurePath(path).parts) or is_listed(path))
 
 
 def _places_of_needs() -> list[str]:
     """The folders or files of what this package needs, which may be a checkout of their source or any other place."""
-    loaded = [getattr(sys.modules.get(name), "__file__", None) for name in NEEDS]
-    files = [PurePath(file) for file in loaded if file]
+    origins = [getattr(sys.modules.get(name), "__file__", None) for name in NEEDS]
+    files = [PurePath(file) for file in origins if file]
     return [f"{file.parent}/" if file.stem == "__init__" else str(file) for file in files]
 
 
 def is_listed(path: str) -> bool:
-    """Whether the folder or archive of the search path that holds a file lists it among those of a package."""
+    """Tell whether the folder or archive of the search path that holds a file lists it among those of a package."""
     here = settings.current_folder() or "/"
     file, *entries = (os.path.normpath(os.path.join(here, str(each))) for each in (path, *sys.path))  # noqa: PTH118
     file = file.removesuffix("c") if file.endswith(".pyc") else file
@@ -153,8 +162,8 @@ def _records(entry: str) -> Iterator[str]:
 def version_of(module: str) -> str | None:
     """The version that an installed package tells of itself; None of Python's, the user's and our own modules."""
     top = module.partition(".")[0]
-    found = None if module in _BESIDE else sys.modules.get(top)
-    if found is None or top in sys.stdlib_module_names or is_users(top, None, ""):
+    package = None if module in _BESIDE else sys.modules.get(top)
+    if package is None or top in sys.stdlib_module_names or is_users(top, None, ""):
         return None
-    version = vars(found).get("__version__")
+    version = vars(package).get("__version__")
     return str(version) if isinstance(version, str) else None

@@ -54,16 +54,16 @@ from triton_ops.exceptions import KernelTypeError, TargetError
 
 _KINDS = {"JITFunction", INTERPRETED}
 _MOST_SETTLED = 4096
-_settled: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
+_settled_keys: dict[int, str] = {}  # by identity: the name that a function got after those that it calls
 
 
 def is_jit_function(value: Any) -> bool:
-    """Whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
+    """Tell whether `value` is a JIT function of Triton or Gluon, told without importing Triton."""
     return hasattr(value, "fn") and not _KINDS.isdisjoint(cls.__name__ for cls in type(value).__mro__)
 
 
 def is_jit_or_constexpr_function(value: Any) -> bool:
-    """Whether Triton made `value` of a Python function, to be called in kernels."""
+    """Tell whether Triton made `value` of a Python function, to be called in kernels."""
     return is_jit_function(value) or (type(value).__name__ == "ConstexprFunction" and hasattr(value, "fn"))
 
 
@@ -80,37 +80,37 @@ def settled(kernel: Any) -> Any:
     return kernel
 
 
-def _settle(kernel: Any, begun: set[int]) -> None:
+def _settle(kernel: Any, ids: set[int]) -> None:
     before = getattr(kernel, "hash", None)
-    if id(kernel) in begun or not hasattr(kernel, "hash") or (before and _settled.get(id(kernel)) == before):
+    if id(kernel) in ids or not hasattr(kernel, "hash") or (before and _settled_keys.get(id(kernel)) == before):
         return
-    begun.add(id(kernel))
-    for used in used_values(kernel.fn, lambda _: False):
-        if is_jit_or_constexpr_function(used.value):
-            _settle(used.value, begun)
+    ids.add(id(kernel))
+    for use in used_values(kernel.fn, lambda _: False):
+        if is_jit_or_constexpr_function(use.value):
+            _settle(use.value, ids)
     kernel.hash = None
     try:
-        found = str(kernel.cache_key)
+        key = str(kernel.cache_key)
     except BaseException:
         kernel.hash = before
         raise
-    if len(_settled) >= _MOST_SETTLED:
-        _settled.clear()
-    _settled[id(kernel)] = found
+    if len(_settled_keys) >= _MOST_SETTLED:
+        _settled_keys.clear()
+    _settled_keys[id(kernel)] = key
 
 
 def reduced_by_name(kernel: Any) -> tuple[Any, ...] | None:
-    """How `pickle` finds a JIT function again under its name; None if its module has something else under the name."""
+    """The reduction by which `pickle` finds a JIT function under its name; None if something else has the name."""
     module, name = kernel.fn.__module__, kernel.fn.__name__
     if module == "__main__" or getattr(sys.modules.get(module), name, None) is not kernel:
         return None
-    return _named, (module, name)
+    return _import_named, (module, name)
 
 
 def reduced_by_value(kernel: Any) -> tuple[Any, ...]:
-    """How `pickle` makes a JIT function again of its Python function, its options and its source."""
+    """The reduction by which `pickle` makes a JIT function of its Python function, its options and its source."""
     kind, file = type(kernel), kernel.fn.__code__.co_filename
-    return _made, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
+    return _make_function, (kind.__module__, kind.__name__, kernel.fn, _options(kernel), file, _lines(file, kernel))
 
 
 def _options(kernel: Any) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _lines(file: str, kernel: Any) -> list[str]:
     return [*padded[:first], *own, *padded[first + len(own) :]]
 
 
-def _named(module: str, name: str) -> Any:
+def _import_named(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
@@ -149,7 +149,7 @@ def _code_of_file(make: Any, arguments: tuple[Any, ...], file: str) -> Any:
     return make(*arguments).replace(co_filename=file)
 
 
-def _made(module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]) -> Any:
+def _make_function(module: str, kind: str, function: Any, options: dict[str, Any], file: str, lines: list[str]) -> Any:
     linecache.cache[file] = (sum(map(len, lines)), None, lines, file)  # the source need not be a file that exists here
     return getattr(importlib.import_module(module), kind)(function, **options)
 
@@ -163,7 +163,9 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self.imports: set[str] = set()  # top-level packages that the other process imports
         self._kernels: dict[int, Any] = {}  # JIT functions by the identity of their Python functions
         self._modules: dict[str, _EmptyModule] = {}
-        self._named: dict[str, bool] = {}  # by the name of a module: whether it is an installed one, and found there
+        self._importable: dict[
+            str, bool
+        ] = {}  # by the name of a module: whether it is an installed one, and found there
 
     def sending(self) -> contextlib.AbstractContextManager[None]:
         """Nothing need be known beforehand, or forgotten afterwards."""
@@ -175,12 +177,12 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _reduced_code(self, obj)
         module = module_of(obj)
         if is_jit_or_constexpr_function(obj):
-            home, named = obj.fn.__module__, reduced_by_name(obj)
-            if named is None or not self._goes_by_name(home):
+            home, reduction = obj.fn.__module__, reduced_by_name(obj)
+            if reduction is None or not self._goes_by_name(home):
                 self._kernels[id(obj.fn)] = obj
                 return reduced_by_value(obj)
             self.imports.add(home.partition(".")[0])
-            return named
+            return reduction
         if is_tensor(obj):
             return _stand_in, (asdict(StandIn.of(obj)),)
         if isinstance(obj, FunctionType) and not self._goes_by_name(module):
@@ -191,34 +193,34 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def _goes_by_name(self, module: str) -> bool:
-        if module not in self._named:
-            self._named[module] = is_installed(module) and is_found_again(module)
-        return self._named[module]
+        if module not in self._importable:
+            self._importable[module] = is_installed(module) and is_found_again(module)
+        return self._importable[module]
 
     def _dynamic_function_reduce(self, func: FunctionType) -> Any:
         """Cloudpickle's reduction, with parts of the user's modules and the names that Triton's compiler looks up."""
-        made, arguments, (plain, slots), *others = super()._dynamic_function_reduce(func)
-        known = dict(slots["__globals__"])
+        maker, arguments, (plain, slots), *others = super()._dynamic_function_reduce(func)
+        scope = dict(slots["__globals__"])
         names = set(names_in(func.__code__))
         if (kernel := self._kernels.get(id(func))) is not None:
             variables, attributes = _names_for_triton(kernel.src)
             names |= variables | attributes
-            known |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
+            scope |= {name: func.__globals__[name] for name in variables if name in func.__globals__}
         slots["__globals__"] = {
-            name: self._part(value, names) if isinstance(value, ModuleType) else value for name, value in known.items()
+            name: self._part(value, names) if isinstance(value, ModuleType) else value for name, value in scope.items()
         }
         slots["_cloudpickle_submodules"] = []
-        return (made, arguments, (plain, slots), *others)
+        return (maker, arguments, (plain, slots), *others)
 
     def _part(self, module: ModuleType, names: set[str]) -> Any:
         """A module; if it is the user's, those of its attributes that have one of these names."""
         if self._goes_by_name(module.__name__):
             return module
         empty = self._modules.setdefault(module.__name__, _EmptyModule(module.__name__))
-        found = {name: value for name, value in vars(module).items() if name in names and value is not module}
+        attributes = {name: value for name, value in vars(module).items() if name in names and value is not module}
         return _Part(empty, {
             name: self._part(value, names - {name}) if isinstance(value, ModuleType) else value
-            for name, value in found.items()
+            for name, value in attributes.items()
         })  # fmt: skip
 
 
@@ -255,8 +257,8 @@ def module_of(value: Any) -> str:
     """The name of the module that an object belongs to: of a module its own, of another object that of its type."""
     if isinstance(value, ModuleType):
         return value.__name__
-    named = value if isinstance(value, (FunctionType, type)) else type(value)
-    return str(getattr(value, "__module__", None) or named.__module__)
+    owner = value if isinstance(value, (FunctionType, type)) else type(value)
+    return str(getattr(value, "__module__", None) or owner.__module__)
 
 
 def _names_for_triton(text: str) -> tuple[set[str], set[str]]:
@@ -320,7 +322,7 @@ def pack(value: Any, most_bytes: int = MOST_TENSOR_BYTES, *, by_value: bool = Fa
 
 
 def unpack(content: bytes) -> Any:
-    """What `pack` was given, made again in this process.
+    """The object that `pack` was given, made again in this process.
 
     Raises:
         KernelTypeError: It cannot be: a module is not found here, or has changed.
@@ -338,17 +340,17 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(target, protocol=5)
         self.drawn: list[str] = []  # tensors whose values are not sent, described
         self.imports: frozenset[str] = frozenset()  # not known: objects that go by name import their modules
-        self._left = most_bytes
+        self._bytes_left = most_bytes
         self._storages: dict[tuple[str, int, int], _Storage] = {}
         self._homes: dict[str, bool] = {}  # by the name of a module: whether another process finds it
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
-        """Inside, cloudpickle may be told to send modules by value; at the end it forgets that."""
+        """Let cloudpickle be told to send modules by value, until the block ends."""
         try:
             yield
         finally:
-            for name in [name for name, found in self._homes.items() if not found]:
+            for name in [name for name, importable in self._homes.items() if not importable]:
                 cloudpickle.unregister_pickle_by_value(sys.modules[name])
 
     def reducer_override(self, obj: Any) -> Any:
@@ -361,8 +363,8 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
             if not self._homes[home]:
                 cloudpickle.register_pickle_by_value(sys.modules[home])
         if is_jit_or_constexpr_function(obj):
-            named = reduced_by_name(obj) if self._homes[home] else None
-            return named or reduced_by_value(obj)
+            reduction = reduced_by_name(obj) if self._homes[home] else None
+            return reduction or reduced_by_value(obj)
         if is_tensor(obj) and type(obj).__name__ == "Tensor" and str(obj.layout) == "torch.strided":
             if holds_addresses(obj):
                 raise not_for_another_process(f"a tensor of shape {tuple(obj.shape)}")
@@ -376,8 +378,8 @@ class _ReferencePickler(cloudpickle.Pickler):  # type: ignore[misc]
         place = (str(tensor.device), storage.data_ptr(), storage.nbytes())
         if place not in self._storages:
             drawable = tensor.dtype.is_floating_point  # an index must stay in range
-            fits = not drawable or storage.nbytes() <= self._left
-            self._left -= storage.nbytes() if fits and drawable else 0
+            fits = not drawable or storage.nbytes() <= self._bytes_left
+            self._bytes_left -= storage.nbytes() if fits and drawable else 0
             if not fits:
                 self.drawn.append(f"{tuple(tensor.shape)} {tensor.dtype} of {storage.nbytes() / 1e9:.1f} GB")
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -394,24 +396,24 @@ class _Storage:
     dtype: str
     content: bytes | None
     _: KW_ONLY
-    made: dict[str, Any] = field(default_factory=dict, compare=False)
+    cache: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Storage, (self.device, self.size, self.dtype, self.content)
 
     def get(self) -> Any:
         """The storage; it is made once in this process."""
-        if "storage" not in self.made:
-            self.made["storage"] = self._make()
-        return self.made["storage"]
+        if "storage" not in self.cache:
+            self.cache["storage"] = self._make()
+        return self.cache["storage"]
 
     def _make(self) -> Any:
         torch = require("torch", "making tensors")
         if self.size == 0:
             return torch.empty(0, dtype=torch.uint8, device=self.device).untyped_storage()
         if self.content is not None:
-            found = torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
-            return found.to(self.device).clone().untyped_storage()
+            content = torch.frombuffer(bytearray(self.content), dtype=torch.uint8)
+            return content.to(self.device).clone().untyped_storage()
         room = torch.empty(self.size, dtype=torch.uint8, device=self.device)
         values = room[: self.size // 8 * 8].view(getattr(torch, self.dtype))
         generator = torch.Generator(device=self.device).manual_seed(0)
@@ -430,6 +432,6 @@ def _tensor(
     storage: _Storage, dtype: str, offset: int, shape: Sequence[int], stride: Sequence[int], requires_grad: bool
 ) -> Any:
     torch = require("torch", "making tensors")
-    made = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
-    made.set_(storage.get(), offset, tuple(shape), tuple(stride))
-    return made.requires_grad_(requires_grad)
+    tensor = torch.empty(0, dtype=getattr(torch, dtype), device=storage.device)
+    tensor.set_(storage.get(), offset, tuple(shape), tuple(stride))
+    return tensor.requires_grad_(requires_grad)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend.host_arguments import Snapshot, copied, copies_of, host_values, is_array
+from triton_ops.backend.host_arguments import Snapshot, copies_of, host_values, is_array, with_copies
 from triton_ops.backend.roles import Arguments
 from triton_ops.base import require
 from triton_ops.values import check_layout
@@ -42,7 +42,7 @@ class Protection:
         self._host = [Snapshot.of(value) for value in host_values(values)]
 
     def changed(self) -> bool:
-        """Whether any byte, item or shape differs from when this was made; waits for the device."""
+        """Tell whether any byte, item or shape differs from when this was made; waits for the device."""
         return next(self._differences(), None) is not None
 
     def differing(self) -> set[int]:
@@ -59,23 +59,18 @@ class Protection:
             now.copy_(before)
 
     def _differences(self) -> Iterator[int]:
-        written = {place for place, (now, before) in self._saved.items() if not _same(now, before)}
-        yield from (id(form.tensor) for form in self._forms if form.place in written or form.changed())
+        places = {place for place, (now, before) in self._saved.items() if not _same(now, before)}
+        yield from (id(form.tensor) for form in self._forms if form.place in places or form.changed())
         yield from (id(snapshot.value) for snapshot in self._host if snapshot.changed())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How a tensor lay over its storage at one time, to find and undo what resizes or replaces either.
+    """The place of a tensor over its storage at one time, to find and undo what resizes or replaces either.
 
     Attributes:
-        tensor: The tensor.
-        storage: Its storage at that time.
-        place: Where the storage was.
-        size_bytes: The size of the storage.
+        place: The device and the address of the storage.
         layout: The tensor's offset in the storage, shape and strides.
-        dtype: Its torch dtype.
-        requires_grad: Whether gradients were recorded for it.
     """
 
     tensor: Any
@@ -96,7 +91,7 @@ class Form:
         )  # fmt: skip
 
     def changed(self) -> bool:
-        """Whether the tensor has another storage, shape or dtype, or its storage another size."""
+        """Tell whether the tensor has another storage, shape or dtype, or its storage another size."""
         now = Form.of(self.tensor)
         same_storage = now.storage._cdata == self.storage._cdata
         return not same_storage or (now.size_bytes, now.layout, now.dtype, now.requires_grad) != (
@@ -136,14 +131,14 @@ def _storages(tensors: Iterable[Any]) -> dict[tuple[str, int], Any]:
     Raises:
         KernelTypeError: A tensor has none, as a sparse one.
     """
-    found: dict[tuple[str, int], Any] = {}
+    storages: dict[tuple[str, int], Any] = {}
     for tensor in tensors:
         check_layout(tensor, "an argument")
         storage = tensor.untyped_storage()
-        held = found.setdefault(_place(storage), storage)
-        if storage.nbytes() > held.nbytes():
-            found[_place(storage)] = storage
-    return found
+        longest = storages.setdefault(_place(storage), storage)
+        if storage.nbytes() > longest.nbytes():
+            storages[_place(storage)] = storage
+    return storages
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -152,7 +147,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def same_bytes(a: Any, b: Any) -> bool:
-    """Whether two flat tensors of bytes are equal; eight bytes at a time where both allow it: a quarter of the time."""
+    """Compare two flat tensors of bytes, eight at a time where both allow it, which takes a quarter of the time."""
     torch = require("torch", "comparing tensors")
     if all(not (t.numel() % 8 or t.storage_offset() % 8 or t.data_ptr() % 8) for t in (a, b)):
         a, b = a.view(torch.int64), b.view(torch.int64)
@@ -175,8 +170,8 @@ def private_copy(arguments: Arguments) -> Arguments:
     values = (*arguments.positional, *arguments.keyword.values())
     arrays = copies_of(value for value in host_values(values) if is_array(value))
     arguments = Arguments(
-        tuple(copied(value, arrays) for value in arguments.positional),
-        {name: copied(value, arrays) for name, value in arguments.keyword.items()},
+        tuple(with_copies(value, arrays) for value in arguments.positional),
+        {name: with_copies(value, arrays) for name, value in arguments.keyword.items()},
     )
     copies = {place: storage.clone() for place, storage in _storages(arguments.tensors()).items()}
 
@@ -192,7 +187,7 @@ def private_copy(arguments: Arguments) -> Arguments:
 def value_copy(value: Any) -> Any:
     """A copy of a result, which later launches cannot change; tensors and arrays may lie otherwise in memory."""
     arrays = {id(array): array.copy() for array in host_values((value,)) if is_array(array)}
-    return Arguments((copied(value, arrays),)).map(lambda tensor: tensor.clone()).positional[0]
+    return Arguments((with_copies(value, arrays),)).map(lambda tensor: tensor.clone()).positional[0]
 
 
 @dataclass(frozen=True)
@@ -207,16 +202,16 @@ class Canaries:
     zones: tuple[tuple[str, Any, Any], ...] = ()
 
     def stray_writes(self) -> str | None:
-        """How many bytes were written outside which output, or None; the pattern of the canaries is restored."""
-        said = None
+        """The number of bytes that were written outside which output, or None; the canaries' pattern is restored."""
+        message = None
         for (name, zone, outside), count in zip(self.zones, self._counts(), strict=True):
             if count:
                 zone[_strays(zone, outside)] = _PATTERN
-                said = said or f"writes {count} bytes outside {name}"
-        return said
+                message = message or f"writes {count} bytes outside {name}"
+        return message
 
     def _counts(self) -> list[int]:
-        """How many bytes were written in each zone; the device is waited for once."""
+        """The number of bytes that were written in each zone; the device is waited for once."""
         if not self.zones:
             return []  # also without torch: its import would be most of the time of a tune of a plain function
         counts = [_strays(zone, outside).sum() for _, zone, outside in self.zones]
@@ -225,7 +220,7 @@ class Canaries:
 
 
 def _strays(zone: Any, outside: Any) -> Any:
-    """Which bytes of a zone are not as they were."""
+    """The bytes of a zone that are not as they were, as a mask."""
     hit = zone != _PATTERN
     return hit if outside is None else hit.logical_and_(outside)
 
@@ -260,9 +255,9 @@ def with_canaries(arguments: Arguments, outputs: Iterable[str]) -> tuple[Argumen
         if place_of(tensor) not in fresh:
             return tensor
         room, zone_bytes = fresh[place_of(tensor)]
-        made = tensor.new_empty(0)
+        output = tensor.new_empty(0)
         offset = tensor.storage_offset() + zone_bytes // tensor.element_size()
-        return made.set_(room.untyped_storage(), offset, tensor.shape, tensor.stride())
+        return output.set_(room.untyped_storage(), offset, tensor.shape, tensor.stride())
 
     return arguments.map(moved), Canaries(tuple(zones))
 
@@ -272,7 +267,7 @@ def _tensors(arguments: Arguments, name: str) -> Any:
 
 
 def _gaps(tensor: Any) -> Any:
-    """Which elements of a tensor's storage are not its own, as a column; None if all are, or too many are not."""
+    """The elements of a tensor's storage that are not its own, as a column; None if all are, or too many are not."""
     torch = require("torch", "watching the memory around outputs")
     size, rest = divmod(tensor.untyped_storage().nbytes(), tensor.element_size())
     if rest or not tensor.numel() < size <= _MOST_GAPS * tensor.numel():
@@ -286,8 +281,8 @@ def _room(tensor: Any) -> tuple[Any, int]:
     """The tensor's storage with a zone at each end, as bytes; and how long a zone is."""
     torch = require("torch", "watching the memory around outputs")
     storage = tensor.untyped_storage()
-    wanted = min(max(storage.nbytes() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
-    zone_bytes = -(-wanted // _STEP_BYTES) * _STEP_BYTES
+    size = min(max(storage.nbytes() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
+    zone_bytes = -(-size // _STEP_BYTES) * _STEP_BYTES
     room = torch.full((storage.nbytes() + 2 * zone_bytes,), _PATTERN, dtype=torch.uint8, device=tensor.device)
     old = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
     room[zone_bytes : zone_bytes + storage.nbytes()] = old

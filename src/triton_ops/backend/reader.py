@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from triton_ops.backend.origins import is_users, label, version_of
 from triton_ops.backend.syntax import text_of
 from triton_ops.backend.torch_compile import compilation_of
-from triton_ops.backend.unwrapping import INTERPRETED, compile_options, is_triton, layers
+from triton_ops.backend.unwrapping import INTERPRETED, compile_options, function_layers, is_triton
 from triton_ops.base import fingerprint
 
 _BY_ANY_NAME = {"getattr", "vars", "__dict__"}  # beside these, it cannot be seen which names of a module are used
@@ -63,42 +63,42 @@ def used_values(function: FunctionType, is_users: Callable[[str], bool]) -> Iter
     for number, value in enumerate(function.__defaults__ or ()):
         yield UsedValue(f"default[{number}]", value)
     for holder in (function.__kwdefaults__ or {}, vars(function)):
-        yield from (UsedValue(name, holder[name], holder, name) for name in sorted(holder) if _is_told(name))
+        yield from (UsedValue(name, holder[name], holder, name) for name in sorted(holder) if _is_users_attribute(name))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        if _assigned(cell):
+        if _has_value(cell):
             yield from _with_attributes(UsedValue(name, cell.cell_contents, cell, "cell_contents"), names, is_users)
     for name in sorted(set(_global_names(function.__code__))):
         if name in function.__globals__:
-            found = UsedValue(name, function.__globals__[name], function.__globals__, name)
-            yield from _with_attributes(found, names, is_users)
+            use = UsedValue(name, function.__globals__[name], function.__globals__, name)
+            yield from _with_attributes(use, names, is_users)
 
 
-def _is_told(name: str) -> bool:
-    """Whether an attribute of a function is the user's, not one of `functools.wraps` or of torch's compiler."""
+def _is_users_attribute(name: str) -> bool:
+    """Tell whether an attribute of a function is the user's, not one of `functools.wraps` or of torch's compiler."""
     return name != "__wrapped__" and not name.startswith(_MARKS)
 
 
-def _with_attributes(found: UsedValue, names: list[str], is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
-    yield found
-    module = found.value
+def _with_attributes(use: UsedValue, names: list[str], is_users: Callable[[str], bool]) -> Iterator[UsedValue]:
+    yield use
+    module = use.value
     if isinstance(module, ModuleType):
         if is_users(module.__name__) and not _BY_ANY_NAME.isdisjoint(names):
             names = sorted(name for name in vars(module) if name[:2] != "__")
-        yield from _in_module(found.name, module, names, {module.__name__})
+        yield from _in_module(use.name, module, names, {module.__name__})
 
 
-def _in_module(path: str, module: ModuleType, names: list[str], seen: set[str]) -> Iterator[UsedValue]:
+def _in_module(path: str, module: ModuleType, names: list[str], paths: set[str]) -> Iterator[UsedValue]:
     """The values that the code may mean by `module.name`, also in modules below `module`."""
     for name in names:
         value = vars(module).get(name)
         if isinstance(value, ModuleType):
-            if value.__name__ not in seen and value.__name__.startswith(f"{module.__name__}."):
-                yield from _in_module(f"{path}.{name}", value, names, seen | {value.__name__})
+            if value.__name__ not in paths and value.__name__.startswith(f"{module.__name__}."):
+                yield from _in_module(f"{path}.{name}", value, names, paths | {value.__name__})
         elif name in vars(module):
             yield UsedValue(f"{path}.{name}", value, vars(module), name)
 
 
-def _assigned(cell: CellType) -> bool:
+def _has_value(cell: CellType) -> bool:
     try:
         cell.cell_contents  # noqa: B018 - the only way to ask
     except ValueError:
@@ -127,10 +127,10 @@ def names_in(code: CodeType) -> Iterator[str]:
 def members(cls: type) -> Iterator[tuple[str, Any]]:
     """The values in the body of a class; functions that a decorator generated are left out."""
     if issubclass(cls, Enum):
-        yield from ((f"member {found.name}", found.value) for found in cls)
+        yield from ((f"member {item.name}", item.value) for item in cls)
     for name, member in vars(cls).items():
         if isinstance(member, property):
-            yield from ((f"{name}{n or ''}", found) for n, found in enumerate((member.fget, member.fset)) if found)
+            yield from ((f"{name}{n or ''}", item) for n, item in enumerate((member.fget, member.fset)) if item)
         elif isinstance(member, functools.cached_property):
             yield name, member.func
         elif isinstance(member, (staticmethod, classmethod, FunctionType)):
@@ -147,28 +147,28 @@ def _is_of_enum(cls: type, name: str) -> bool:
     return issubclass(cls, Enum) and (name.startswith("_") or name in cls.__members__)
 
 
-def attributes(found: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Any]]:
+def attributes(values: Mapping[str, Any], cls: type) -> Iterator[tuple[str, Any]]:
     """An object's attributes by name, without those that were computed from others, or marks of torch's compiler."""
-    for name in sorted(found):
+    for name in sorted(values):
         if not name.startswith(_MARKS) and not isinstance(getattr(cls, name, None), functools.cached_property):
-            yield name, found[name]
+            yield name, values[name]
 
 
-def state_of(value: Any) -> Iterator[tuple[str, Any]]:
+def parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
     """The parts that an object is made of, as `copy` and `pickle` see it; nothing is copied.
 
     Raises:
         Exception: Its type does not tell, as of an open file.
     """
-    known = copyreg.dispatch_table.get(type(value))
-    found = value.__reduce_ex__(2) if known is None else known(value)
-    if isinstance(found, str):
-        yield "name", found
+    reducer = copyreg.dispatch_table.get(type(value))
+    reduction = value.__reduce_ex__(2) if reducer is None else reducer(value)
+    if isinstance(reduction, str):
+        yield "name", reduction
         return
-    make, given, state, items, pairs = (*found, *[None] * (5 - len(found)))[:5]
+    make, arguments, state, items, pairs = (*reduction, *[None] * (5 - len(reduction)))[:5]
     if make is not copyreg.__newobj__:  # type: ignore[attr-defined]
         yield "made by", make
-    yield from ((f"given[{number}]", part) for number, part in enumerate(given))
+    yield from ((f"given[{number}]", part) for number, part in enumerate(arguments))
     for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
         if part is not None:
             yield "state", part
@@ -207,7 +207,7 @@ class ReadValue(NamedTuple):
     value: Any
 
     def holds(self) -> bool:
-        """Whether the very same object is there still."""
+        """Tell whether the very same object is there still."""
         if isinstance(self.holder, (dict, MappingProxyType)):
             return self.holder.get(self.name, _ABSENT) is self.value
         return getattr(self.holder, self.name, _ABSENT) is self.value
@@ -233,9 +233,9 @@ class Reader:
         self.fixed = True
         self.values_read: list[ReadValue] = []
         self._home = home
-        self._seen: dict[int, tuple[Any, str]] = {}  # by identity; holds the objects, so that no identity returns
+        self._places: dict[int, tuple[Any, str]] = {}  # by identity; holds the objects, so that no identity returns
         self._labels: dict[int, tuple[Any, str]] = {}  # likewise, of functions and classes
-        self._changed: set[int] = set()
+        self._working_memory: set[int] = set()
         self._code: deque[Any] = deque()
         self._values: deque[tuple[str, Any]] = deque()
 
@@ -257,7 +257,7 @@ class Reader:
             self.parts[name] = repr(value)
         elif isinstance(value, ModuleType):
             self.parts[name] = value.__name__
-            self._used(value.__name__)
+            self._note_package(value.__name__)
         elif isinstance(value, _FUNCTIONS) or is_triton(value):
             self._add_function(name, value)
         elif isinstance(value, type):
@@ -266,8 +266,8 @@ class Reader:
             self._values.append((name, value))
 
     def _add_function(self, name: str, function: Any) -> None:
-        told: list[str] = []
-        for layer in layers(function):
+        labels: list[str] = []
+        for layer in function_layers(function):
             if self._read_compilation(name, layer):
                 continue
             if isinstance(layer, MethodType) or isinstance(owner := getattr(layer, "__self__", None), _CHANGEABLE):
@@ -279,20 +279,20 @@ class Reader:
             if is_triton(layer):  # options may be given by a call of `triton.jit`, which its source does not show
                 self.parts.update((f"{name}.{option}", text) for option, text in compile_options(layer))
             if isinstance(layer, FunctionType) and self._counts(layer):
-                told.append(self._read_later(layer))
-        self.parts[name] = ", ".join(told) or label(layer)
-        self._used(getattr(layer, "__module__", None))
+                labels.append(self._read_later(layer))
+        self.parts[name] = ", ".join(labels) or label(layer)
+        self._note_package(getattr(layer, "__module__", None))
 
     def _read_compilation(self, name: str, value: Any) -> bool:
         """Read what torch's compiler was given, and how it was asked to compile it; whether it made `value`."""
         try:
-            found = compilation_of(value)
+            request = compilation_of(value)
         except LookupError as error:
             self._give_up(name, str(error))
             return True
-        if found is not None:
-            self._add_items(f"{name}.compiled", found)
-        return found is not None
+        if request is not None:
+            self._add_items(f"{name}.compiled", request)
+        return request is not None
 
     def _read_later(self, code: Any) -> str:
         """The label under which a function or class is, or will be, among the parts."""
@@ -307,31 +307,31 @@ class Reader:
         self.parts[name] = text.syntax
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
             self.values_read.append(ReadValue(function, part, getattr(function, part)))
-        for used, found, holder, key in used_values(function, self._is_users):
+        for use, target, holder, key in used_values(function, self._is_users):
             if holder is not None:
-                self.values_read.append(ReadValue(holder, key, found))
-            self._read_reference(f"{name}.{used}", found, holder, used in text.changed)
+                self.values_read.append(ReadValue(holder, key, target))
+            self._read_reference(f"{name}.{use}", target, holder, use in text.mutations)
 
-    def _read_reference(self, name: str, found: Any, holder: Any, changed: bool) -> None:
-        if changed and isinstance(found, (*_CHANGEABLE, *_PLAIN)):
+    def _read_reference(self, name: str, value: Any, holder: Any, is_changed: bool) -> None:
+        if is_changed and isinstance(value, (*_CHANGEABLE, *_PLAIN)):
             self.parts[name] = _WORKING_MEMORY
-            if isinstance(found, _CHANGEABLE):
-                self._changed.add(id(found))
-        elif self._is_value_of_library(holder, found):
-            self.parts[name] = label(found)
+            if isinstance(value, _CHANGEABLE):
+                self._working_memory.add(id(value))
+        elif self._is_value_of_library(holder, value):
+            self.parts[name] = label(value)
         else:
-            self._add(name, found)
+            self._add(name, value)
 
     def _read_class(self, cls: type) -> None:
         if issubclass(cls, BaseException) or not self._is_users(cls.__module__):
-            self._used(cls.__module__)  # and how an error reads does not change what is computed
+            self._note_package(cls.__module__)  # and how an error reads does not change what is computed
             return
         name = self._read_later(cls)
         self.parts[name] = "class"
-        for part, found in members(cls):
+        for part, member in members(cls):
             self.values_read.append(ReadValue(vars(cls), part, vars(cls).get(part, _ABSENT)))
-            if not isinstance(found, FunctionType) or self._counts(found):
-                self._add(f"{name}.{part}", found)
+            if not isinstance(member, FunctionType) or self._counts(member):
+                self._add(f"{name}.{part}", member)
         for position, base in enumerate(cls.__bases__):
             self._add(f"{name}.base[{position}]", base)
 
@@ -350,11 +350,11 @@ class Reader:
             self._add(name, value.value)
         elif isinstance(value, frozenset):
             self._read_set(name, value)
-        elif id(value) in self._seen:
-            self.parts[name] = f"as {self._seen[id(value)][1]}"
+        elif id(value) in self._places:
+            self.parts[name] = f"as {self._places[id(value)][1]}"
         else:
             self.fixed = False
-            self._seen[id(value)] = (value, name)
+            self._places[id(value)] = (value, name)
             self._read_changeable(name, value)
 
     def _read_enum(self, name: str, member: Enum) -> None:
@@ -362,11 +362,11 @@ class Reader:
         self._add(f"{name}.value", member.value)
 
     def _read_changeable(self, name: str, value: Any) -> None:
-        if id(value) in self._changed:
+        if id(value) in self._working_memory:
             self.parts[name] = _WORKING_MEMORY
-        elif (described := _array(value)) is not None:
-            self.parts[name] = described
-            self._used(type(value).__module__)
+        elif (shape := _array(value)) is not None:
+            self.parts[name] = shape
+            self._note_package(type(value).__module__)
         elif isinstance(value, (dict, MappingProxyType)):
             self.parts[name] = f"{label(type(value))} of {len(value)}"
             self._add_items(name, value.items())
@@ -388,7 +388,7 @@ class Reader:
     def _read_object(self, name: str, value: Any) -> None:
         cls = type(value)
         self.parts[name] = f"{label(cls)} object"
-        self._used(cls.__module__)
+        self._note_package(cls.__module__)
         if self._read_compilation(name, value):
             return
         if (
@@ -401,18 +401,18 @@ class Reader:
             self.parts[name] = public
             return
         try:
-            state = list(state_of(value))
+            state = list(parts_of_object(value))
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
             self._give_up(name, f"a {label(cls)} gives no account of its state: {error}")
             return
-        for part, found in state:
-            if isinstance(found, dict) and part == "state":
-                self._add_attributes(name, found, cls)
+        for part, content in state:
+            if isinstance(content, dict) and part == "state":
+                self._add_attributes(name, content, cls)
             else:
-                self._add(f"{name}.{part}", found)
+                self._add(f"{name}.{part}", content)
 
-    def _add_attributes(self, name: str, found: Mapping[str, Any], cls: type) -> None:
-        for attribute, value in attributes(found, cls):
+    def _add_attributes(self, name: str, values: Mapping[str, Any], cls: type) -> None:
+        for attribute, value in attributes(values, cls):
             if isinstance(value, ModuleType) and self._is_users(value.__name__):
                 self._read_module(f"{name}.{attribute}", value)
             else:
@@ -433,19 +433,19 @@ class Reader:
     def _read_module(self, name: str, module: ModuleType) -> None:
         """A module of the user's that is held as a value: which of its names are used cannot be seen."""
         self.parts[name] = module.__name__
-        if id(module) in self._seen:
+        if id(module) in self._places:
             return
-        self._seen[id(module)] = (module, name)
+        self._places[id(module)] = (module, name)
         self.fixed = False
-        for used, found in sorted(vars(module).items()):
-            if used[:2] != "__":
-                self._add(f"{name}.{used}", found)
+        for attribute, value in sorted(vars(module).items()):
+            if attribute[:2] != "__":
+                self._add(f"{name}.{attribute}", value)
 
     def _digest(self, value: Any) -> str:
         if type(value) in _PLAIN:
             return repr(value)
         inner = Reader(self._home)
-        inner._seen = dict(self._seen)
+        inner._places = dict(self._places)
         inner.read("member", value)
         self.unknown = self.unknown or inner.unknown
         self.fixed = self.fixed and inner.fixed
@@ -473,14 +473,14 @@ class Reader:
     def _is_users(self, module: str, path: str | None = None) -> bool:
         return is_users(module, path, self._home)
 
-    def _is_value_of_library(self, holder: Any, found: Any) -> bool:
-        """Whether a value is an attribute of an installed module, and not a function, a class, or plain."""
-        if isinstance(found, (*_FUNCTIONS, type, ModuleType)) or type(found) in _PLAIN or is_triton(found):
+    def _is_value_of_library(self, holder: Any, value: Any) -> bool:
+        """Tell whether a value is an attribute of an installed module, and not a function, a class, or plain."""
+        if isinstance(value, (*_FUNCTIONS, type, ModuleType)) or type(value) in _PLAIN or is_triton(value):
             return False
         module = holder.get("__name__") if isinstance(holder, dict) else None
         return isinstance(module, str) and not self._is_users(module)
 
-    def _used(self, module: Any) -> None:
+    def _note_package(self, module: Any) -> None:
         if isinstance(module, str) and (version := version_of(module)) is not None:
             self.packages[module.partition(".")[0]] = version
 

@@ -63,23 +63,24 @@ class Arguments:
             {name: mapped(value, change, leaf) for name, value in self.keyword.items()},
         )
 
+    def by_name(self, kernel: Kernel) -> Arguments:
+        """These arguments with those that came by position under their names, as far as they can be passed by name."""
+        names = self.positional_names(kernel)
+        first = next((place for place, name in enumerate(names) if name is not None), len(names))
+        values = {name: value for name, value in zip(names, self.positional, strict=True) if name is not None}
+        if len(values) < len(names) - first:  # a starred parameter: what stands before it must stay before it
+            return self
+        return Arguments(self.positional[:first], {**values, **self.keyword})
 
-def by_name(kernel: Kernel, arguments: Arguments) -> Arguments:
-    """`arguments` with those that came by position under their names, as far as they can be passed by name."""
-    names = positional_names(kernel, len(arguments.positional))
-    first = next((place for place, name in enumerate(names) if name is not None), len(names))
-    named = {name: value for name, value in zip(names, arguments.positional, strict=True) if name is not None}
-    if len(named) < len(names) - first:  # a starred parameter: what stands before it must stay before it
-        return arguments
-    return Arguments(arguments.positional[:first], {**named, **arguments.keyword})
-
-
-def positional_names(kernel: Kernel, count: int) -> list[str | None]:
-    """Names of the first `count` positional parameters of a kernel; None where one cannot be passed by name."""
-    if count == 0:
-        return []
-    names = list(getattr(kernel, "parameter_names", ()))  # `isinstance` of a protocol takes a quarter of a known tune
-    return [*names[:count], *[None] * (count - len(names))]
+    def positional_names(self, kernel: Kernel) -> list[str | None]:
+        """The names that positional arguments have for a kernel; None where one cannot be passed by name."""
+        count = len(self.positional)
+        if count == 0:
+            return []
+        names = list(
+            getattr(kernel, "parameter_names", ())
+        )  # `isinstance` of a protocol takes a quarter of a known tune
+        return [*names[:count], *[None] * (count - len(names))]
 
 
 @dataclass(frozen=True)
@@ -174,15 +175,6 @@ class CompilesAtLaunch(Protocol):
 
 
 @runtime_checkable
-class NamesParameters(Protocol):
-    """A kernel that knows its positional parameters, so that arguments given by position are found by name."""
-
-    @property
-    def parameter_names(self) -> Sequence[str | None]:
-        """In calling order; None for a parameter that cannot be passed by name."""
-
-
-@runtime_checkable
 class MayCrash(Protocol):
     """A kernel that runs machine code which can end its process or hang; it is tried in a process of its own."""
 
@@ -213,7 +205,7 @@ class Compilable(Protocol):
 
     @property
     def interpreted(self) -> bool:
-        """Whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
+        """Tell whether it runs as Python, as under `TRITON_INTERPRET`, so that there is nothing to compile."""
 
     @property
     def compile_imports(self) -> str:
@@ -224,7 +216,7 @@ class Compilable(Protocol):
 
     @property
     def parameter_names(self) -> Sequence[str | None]:
-        """In calling order; None for a parameter that cannot be passed by name."""
+        """The names in calling order; None for a parameter that cannot be passed by name."""
 
     @property
     def parsed(self) -> Any:
@@ -242,5 +234,5 @@ class Compilable(Protocol):
             Exception: Whatever Triton raises.
         """
 
-    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """Names all that a launch of a compiled config is; None where it is not known."""

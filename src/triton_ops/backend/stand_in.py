@@ -14,7 +14,7 @@ from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 
 @dataclass(frozen=True)
 class StandIn:
-    """What specialisation sees of a tensor; pickles without the tensor's memory.
+    """The properties of a tensor that specialisation sees; pickles without the tensor's memory.
 
     For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`).
 
@@ -34,17 +34,17 @@ class StandIn:
     storage_bytes: int
 
     @classmethod
-    def of(cls, given: Any) -> StandIn:
-        """Of a tensor, or of a `TensorSpec`, as a tensor made from it would be."""
-        if isinstance(given, TensorSpec):
-            item = ITEM_BYTES[given.dtype]
-            offset = 0 if given.aligned else item
-            size = offset + item * _span(given.shape, given.strides)
-            return cls(given.dtype, given.shape, given.strides, offset_bytes=offset, storage_bytes=size)
-        dtype = str(given.dtype).removeprefix("torch.")
-        offset = given.data_ptr() % ALIGNMENT_BYTES
-        size = given.untyped_storage().nbytes()
-        return cls(dtype, tuple(given.shape), tuple(given.stride()), offset_bytes=offset, storage_bytes=size)
+    def of(cls, tensor: Any) -> StandIn:
+        """The stand-in of a tensor, or of the tensor that would be made from a `TensorSpec`."""
+        if isinstance(tensor, TensorSpec):
+            item = ITEM_BYTES[tensor.dtype]
+            offset = 0 if tensor.aligned else item
+            size = offset + item * _span(tensor.shape, tensor.strides)
+            return cls(tensor.dtype, tensor.shape, tensor.strides, offset_bytes=offset, storage_bytes=size)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        offset = tensor.data_ptr() % ALIGNMENT_BYTES
+        size = tensor.untyped_storage().nbytes()
+        return cls(dtype, tuple(tensor.shape), tuple(tensor.stride()), offset_bytes=offset, storage_bytes=size)
 
     def data_ptr(self) -> int:
         """An address that is aligned as the data are."""
@@ -86,7 +86,7 @@ def described(arguments: Arguments, light: bool = False) -> Arguments:
     """
 
     def one(value: Any) -> Any:
-        found = value if isinstance(value, StandIn) else StandIn.of(value)
-        return found if light else found.tensor()
+        stand_in = value if isinstance(value, StandIn) else StandIn.of(value)
+        return stand_in if light else stand_in.tensor()
 
     return arguments.map(one, lambda value: isinstance(value, (TensorSpec, StandIn)) or is_tensor(value))

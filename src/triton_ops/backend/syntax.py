@@ -25,34 +25,34 @@ _MOST_KEPT = 4096  # functions; a text is about as long as its source
 
 @dataclass(frozen=True)
 class Text:
-    """What the source of one function says.
+    """The content of one function's source.
 
     Attributes:
         syntax: Its syntax as text, or its bytecode where there is no source.
-        changed: Names of variables from outside that it gives other values, or whose containers it changes.
+        mutations: Names of variables from outside that it gives other values, or whose containers it changes.
     """
 
     syntax: str
-    changed: frozenset[str] = frozenset()
+    mutations: frozenset[str] = frozenset()
 
 
-_kept: dict[int, tuple[CodeType, Text]] = {}  # by identity: equal code may stand below different annotations
+_texts: dict[int, tuple[CodeType, Text]] = {}  # by identity: equal code may stand below different annotations
 
 
 def text_of(code: CodeType) -> Text:
-    """What the source of a function with this code says.
+    """The content of the source of a function with this code.
 
     Cost: parses the source once in a process, about a millisecond for 50 lines.
     """
-    found = _kept.get(id(code))
-    if found is None:
-        if len(_kept) >= _MOST_KEPT:
-            _kept.clear()
-        found = _kept[id(code)] = (code, _parsed(code))
-    return found[1]
+    entry = _texts.get(id(code))
+    if entry is None:
+        if len(_texts) >= _MOST_KEPT:
+            _texts.clear()
+        entry = _texts[id(code)] = (code, _parse(code))
+    return entry[1]
 
 
-def _parsed(code: CodeType) -> Text:
+def _parse(code: CodeType) -> Text:
     if code.co_name == "<lambda>":  # its source is the whole statement around it
         return Text(_bytecode(code))
     try:
@@ -64,10 +64,10 @@ def _parsed(code: CodeType) -> Text:
             node.decorator_list = [d for d in node.decorator_list if _name_of(d) not in _TUNING_DECORATORS]
             if ast.get_docstring(node) is not None:
                 node.body = node.body[1:] or [ast.Pass()]
-    return Text(_tree(tree), frozenset(_changed(tree)))
+    return Text(_tree(tree), frozenset(_mutations(tree)))
 
 
-def _changed(tree: ast.AST) -> Iterator[str]:
+def _mutations(tree: ast.AST) -> Iterator[str]:
     """Names that are declared global or nonlocal, and names of containers whose content the code changes."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
@@ -77,7 +77,7 @@ def _changed(tree: ast.AST) -> Iterator[str]:
 
 
 def _changes(node: ast.Subscript | ast.Attribute) -> bool:
-    """Whether an expression is `x[…] = …`, `del x[…]`, or a method such as `x.append`."""
+    """Tell whether an expression is `x[…] = …`, `del x[…]`, or a method such as `x.append`."""
     if isinstance(node, ast.Attribute):
         return node.attr in _CHANGING_METHODS
     return not isinstance(node.ctx, ast.Load)
@@ -97,13 +97,13 @@ def _tree(node: Any) -> str:
     if isinstance(node, ast.JoinedStr):  # Python 3.12 adds empty pieces to f-strings
         node.values = [v for v in node.values if not (isinstance(v, ast.Constant) and v.value == "")]
     fields = [(name, value) for name, value in ast.iter_fields(node) if name not in _SILENT_FIELDS]
-    given = ", ".join(f"{name}={_tree(value)}" for name, value in fields if value is not None and value != [])
-    return f"{type(node).__name__}({given})"
+    content = ", ".join(f"{name}={_tree(value)}" for name, value in fields if value is not None and value != [])
+    return f"{type(node).__name__}({content})"
 
 
 def _name_of(decorator: ast.expr) -> str:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _bytecode(code: CodeType) -> str:

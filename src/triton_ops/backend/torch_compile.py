@@ -1,4 +1,4 @@
-"""How `torch.compile` was asked to compile a callable: backend, mode, options, dynamic shapes.
+"""Requests to `torch.compile`, as a compiled callable keeps them: backend, mode, options, dynamic shapes.
 
 The wrapper that torch puts around a function looks like the function itself (`functools.wraps`), and runs other code.
 Facts used, of torch 2.13; what another version does not tell makes a callable unknown. The wrapper is a function of the
@@ -23,7 +23,7 @@ _ASKED = ("fullgraph", "_dynamic", "_shapes_spec", "_hooks")  # attributes of a 
 
 
 def compilation_of(value: Any) -> Mapping[str, Any] | None:
-    """What `value` compiles, and how it was asked to; None if torch's compiler did not make `value`.
+    """The callable that `value` compiles, and the request; None if torch's compiler did not make `value`.
 
     Raises:
         LookupError: The compiler made it, and this version of torch does not tell how it was asked to.
@@ -32,17 +32,22 @@ def compilation_of(value: Any) -> Mapping[str, Any] | None:
         if value.__globals__.get("__name__") != _MODULE or _ORIGINAL not in vars(value):
             return None
         cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=False))
-        return {"of": vars(value)[_ORIGINAL], **_asked(cells["self"].cell_contents if "self" in cells else None)}
+        return {"of": vars(value)[_ORIGINAL], **_request(cells["self"].cell_contents if "self" in cells else None)}
     if type(value).__module__ == _MODULE and "_orig_mod" in getattr(value, "_modules", ()):
-        return {"of": value._modules["_orig_mod"], **_asked(vars(value).get("dynamo_ctx"))}
+        return {"of": value._modules["_orig_mod"], **_request(vars(value).get("dynamo_ctx"))}
     return None
 
 
-def _asked(context: Any) -> dict[str, Any]:
+def _request(context: Any) -> dict[str, Any]:
     if not hasattr(context, "callback"):
         raise LookupError("this version of torch does not tell how `torch.compile` was asked to compile it")
-    found = {name.strip("_"): getattr(context, name, None) for name in _ASKED}
-    return {"context": type(context).__name__, **found, **_backend(context.callback), "changed": _changed_settings()}
+    attributes = {name.strip("_"): getattr(context, name, None) for name in _ASKED}
+    return {
+        "context": type(context).__name__,
+        **attributes,
+        **_backend(context.callback),
+        "changed": _changed_settings(),
+    }
 
 
 def _changed_settings() -> dict[str, Any]:
@@ -54,10 +59,10 @@ def _changed_settings() -> dict[str, Any]:
     settings = sys.modules.get(_INDUCTOR_SETTINGS)
     if settings is None:
         return {}
-    entries, copied = getattr(settings, "_config", {}), getattr(settings, "get_config_copy", None)
-    if copied is None:
+    entries, snapshot = getattr(settings, "_config", {}), getattr(settings, "get_config_copy", None)
+    if snapshot is None:
         raise LookupError("this version of torch does not tell which settings of Inductor were changed")
-    return {name: value for name, value in sorted(copied().items()) if value != entries[name].default}
+    return {name: value for name, value in sorted(snapshot().items()) if value != entries[name].default}
 
 
 def _backend(callback: Any) -> dict[str, Any]:

@@ -25,7 +25,15 @@ from triton_ops.backend.identity import triton_identity
 from triton_ops.backend.interpreted import is_interpreted, launcher_of
 from triton_ops.backend.portable import settled
 from triton_ops.backend.roles import Arguments, Executable, PreparedCall
-from triton_ops.backend.signatures import defaults_of, heuristics, is_gluon, layers, placed, unfilled, without_autotune
+from triton_ops.backend.signatures import (
+    defaults_of,
+    heuristics,
+    is_gluon,
+    layers,
+    missing_parameters,
+    placed,
+    without_autotune,
+)
 from triton_ops.backend.unwrapping import unwrap
 from triton_ops.base import fingerprint
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
@@ -93,7 +101,7 @@ class TritonKernel:
                 f"{self.name} is already wrapped by @triton.autotune",
                 hint="give the function below it: kernel.fn, or leave the decorator out",
             )
-        self._take_from_belowheuristics()
+        self._take_tuners_out()
         if not (hasattr(self.function, "arg_names") and hasattr(self.function, "run")):
             raise KernelTypeError(f"{self.function!r} is no Triton kernel", hint="decorate it with @triton.jit")
         if not callable(self.grid):
@@ -101,9 +109,9 @@ class TritonKernel:
                 f"the grid of {self.name} is {self.grid!r}; it must be a function of the config",
                 hint='write lambda meta: (triton.cdiv(n, meta["BLOCK"]),)',
             )
-        named = {"to be an output": self.outputs, "to be described": self.descriptors}
-        named |= {"to be reset to zero": self.reset_to_zero, "to be restored": self.restore_value}
-        for what, names in named.items():
+        names_by_use = {"to be an output": self.outputs, "to be described": self.descriptors}
+        names_by_use |= {"to be reset to zero": self.reset_to_zero, "to be restored": self.restore_value}
+        for what, names in names_by_use.items():
             if strange := [name for name in names if name not in self.function.arg_names]:
                 raise KernelTypeError(f"{self.name} has no parameter {', '.join(strange)} {what}")
         if both := [name for name in self.restore_value if name in self.outputs]:
@@ -112,7 +120,7 @@ class TritonKernel:
                 hint="leave it out of the outputs",
             )
 
-    def _take_from_belowheuristics(self) -> None:
+    def _take_tuners_out(self) -> None:
         """Take every `@triton.autotune` below heuristics out of the function, and keep what it says of arguments."""
         for tuner in [layer for layer in layers(self.function) if hasattr(layer, "configs")]:
             if getattr(tuner, "user_defined_pre_hook", False) or getattr(tuner, "user_defined_post_hook", False):
@@ -132,7 +140,7 @@ class TritonKernel:
 
     @property
     def interpreted(self) -> bool:
-        """Whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
+        """Tell whether it runs as Python, as under `TRITON_INTERPRET`: then there is nothing to compile."""
         return is_interpreted(self.function)
 
     @property
@@ -144,18 +152,18 @@ class TritonKernel:
             "descriptors": dict(self.descriptors),
             "made": self.made,
         }
-        found = {name: part for name, part in parts.items() if part}
+        extras = {name: part for name, part in parts.items() if part}
         return triton_identity(
             self.function,
             None if self.grid_of_call else self.grid,
             interpreted=self.interpreted,
-            parts=found,
+            parts=extras,
             files=self.overrides,
         )
 
     @property
     def cache_key(self) -> str:
-        """What Triton calls the source with all that it calls; the names of compiled binaries are made from it."""
+        """Triton's name for the source with all that it calls; the names of compiled binaries are made from it."""
         return str(settled(layers(self.function)[-1]).cache_key)
 
     def check(self, tunables: Iterable[str], arguments: Arguments) -> None:
@@ -171,8 +179,8 @@ class TritonKernel:
         names = list(tunables)
         self._check_names(names, {*arguments.keyword, *self.parameter_names[: len(arguments.positional)]})
         values = self.by_name(arguments)
-        known = tunables if isinstance(tunables, Mapping) else names
-        if missing := unfilled(self.function, known, values, self.made):
+        configs = tunables if isinstance(tunables, Mapping) else names
+        if missing := missing_parameters(self.function, configs, values, self.made):
             raise KernelTypeError(
                 f"{self.name} needs a value for {', '.join(missing)}",
                 hint="pass it as an argument, or add it to the config space",
@@ -190,10 +198,10 @@ class TritonKernel:
                 hint="move them to a GPU: tensor.cuda(); or run it as Python with TRITON_INTERPRET=1",
             )
 
-    def _check_names(self, names: list[str], given: set[str]) -> None:
+    def _check_names(self, names: list[str], arguments: set[str]) -> None:
         """Raise unless every tunable is the kernel's, and nothing gets two values."""
         order = self.parameter_names
-        if clash := [name for name in names if name in given]:
+        if clash := [name for name in names if name in arguments]:
             raise ConfigCollisionError(
                 f"{', '.join(map(repr, clash))} is both a tunable and an argument of {self.name}",
                 hint="leave it out of the arguments, or out of the space",
@@ -201,12 +209,12 @@ class TritonKernel:
         if unknown := [name for name in names if name not in order and name not in LAUNCH_OPTIONS]:
             raise UnknownTunableError(
                 f"{self.name} has no parameter {', '.join(map(repr, unknown))}; tunable are "
-                f"{', '.join(name for name in order if name not in given)} and the launch options "
+                f"{', '.join(name for name in order if name not in arguments)} and the launch options "
                 f"{', '.join(sorted(LAUNCH_OPTIONS))}",
                 hint="correct the tunable's name",
             )
-        computed = heuristics(self.function)
-        if clash := [name for name in (*given, *names) if name in computed]:
+        results = heuristics(self.function)
+        if clash := [name for name in (*arguments, *names) if name in results]:
             raise ConfigCollisionError(
                 f"{', '.join(map(repr, clash))} is computed by the @triton.heuristics of {self.name}",
                 hint="leave it out of the arguments and the space, or take it out of the heuristics",
@@ -247,9 +255,9 @@ class TritonKernel:
 
         As in Triton, a config's hook is called before the kernel's own.
         """
-        listed = list(configs)
-        hook = both_hooks(hook_of(listed), self.pre_hook)
-        return replace(self, pre_hook=hook, overrides=overrides_of(map(values_of, listed)))
+        all_configs = list(configs)
+        hook = both_hooks(hook_of(all_configs), self.pre_hook)
+        return replace(self, pre_hook=hook, overrides=overrides_of(map(values_of, all_configs)))
 
     def lowered(self, config: Config, arguments: Arguments) -> list[Any]:
         """Triton's compiled kernel for these arguments' types and alignment; nothing is loaded or launched.
@@ -257,12 +265,12 @@ class TritonKernel:
         Raises:
             Exception: Whatever Triton raises.
         """
-        given, _ = self._taken(config, arguments)
+        own_arguments, _ = self._own_arguments(config, arguments)
         settled(layers(self.function)[-1])
         grid = functools.partial(self._grid, config, arguments)  # for those who ask: compiling does not
-        args, named = placed(self.function, given.positional, {**given.keyword, **config})
-        compiled = self.function.warmup(*args, grid=grid, **named)
-        return [compiled.result() if hasattr(compiled, "result") else compiled]
+        args, keywords = placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
+        kernel = self.function.warmup(*args, grid=grid, **keywords)
+        return [kernel.result() if hasattr(kernel, "result") else kernel]
 
     def compile(self, config: Config, arguments: Arguments) -> Executable:
         """Compile for these arguments' types and alignment, and load the binary; nothing is launched.
@@ -276,11 +284,11 @@ class TritonKernel:
         if self.interpreted:
             return self.executable(config)
         start = time.perf_counter()
-        (compiled,) = loaded(lambda: self.lowered(config, arguments))
-        took_s, found = time.perf_counter() - start, resources_of([compiled])
-        made = self.executable(config, scratch=bool(getattr(compiled.metadata, "global_scratch_size", 1)))
-        key = self.program_key(config, arguments, found)
-        return replace(made, resources=found, compile_s=took_s, key=key, **traits_of([compiled]))
+        (kernel,) = loaded(lambda: self.lowered(config, arguments))
+        took_s, resources = time.perf_counter() - start, resources_of([kernel])
+        executable = self.executable(config, scratch=bool(getattr(kernel.metadata, "global_scratch_size", 1)))
+        key = self.program_key(config, arguments, resources)
+        return replace(executable, resources=resources, compile_s=took_s, key=key, **traits_of([kernel]))
 
     def executable(self, config: Config, scratch: bool = True) -> Executable:
         """A config that Triton itself compiles at its first launch with arguments of a kind.
@@ -290,45 +298,45 @@ class TritonKernel:
             scratch: Whether launches may ask for memory.
         """
 
-        def bind(given: Arguments) -> Callable[[], Any]:
-            grid = functools.partial(self._grid, config, given)
-            taken, writes = self._taken(config, given)
-            args, named = placed(self.function, taken.positional, {**taken.keyword, **config})
+        def bind(arguments: Arguments) -> Callable[[], Any]:
+            grid = functools.partial(self._grid, config, arguments)
+            own_arguments, writes = self._own_arguments(config, arguments)
+            args, keywords = placed(self.function, own_arguments.positional, {**own_arguments.keyword, **config})
             run: Callable[[], Any] = functools.partial(
-                launcher_of(self.function), *args, grid=grid, warmup=False, **named
+                launcher_of(self.function), *args, grid=grid, warmup=False, **keywords
             )
-            prepare = self._preparation(config, taken, writes)
+            prepare = self._preparation(config, own_arguments, writes)
             run = _without_result(with_scratch(run) if scratch else run)
             return run if prepare is None else PreparedCall(run, prepare)
 
         return Executable(config=config, bind=bind, outputs=self.outputs)
 
-    def _taken(self, config: Config, given: Arguments) -> tuple[Arguments, bool]:
+    def _own_arguments(self, config: Config, arguments: Arguments) -> tuple[Arguments, bool]:
         """The arguments as a launch takes them, with their own descriptors, and whether the hook writes tensors."""
         if not (self.descriptors or self.pre_hook or self.made):
-            return given, False
-        values = self.by_name(given)
+            return arguments, False
+        values = self.by_name(arguments)
         if self.made is not None:
             values |= self.made({**self.defaults, **values, **config})
         meta, gluon = {**values, **config}, is_gluon(self.function)
         for name, rule in self.descriptors.items():
             if name in values:
                 values[name] = descriptor(values[name], rule, meta, gluon=gluon)
-        taken = Arguments(keyword=values)
+        own_arguments = Arguments(keyword=values)
         if self.pre_hook is None:
-            return taken, False
-        return with_hook_run(self.pre_hook, taken, self.grid, config)
+            return own_arguments, False
+        return with_hook_run(self.pre_hook, own_arguments, self.grid, config)
 
-    def _preparation(self, config: Config, taken: Arguments, writes: bool) -> Callable[[], None] | None:
-        """What must be done before every launch; None if nothing."""
-        zeroed = list(tensors_in(self.by_name(taken).get(name) for name in self.reset_to_zero))
+    def _preparation(self, config: Config, arguments: Arguments, writes: bool) -> Callable[[], None] | None:
+        """The work before every launch; None if there is none."""
+        zeroed = list(tensors_in(self.by_name(arguments).get(name) for name in self.reset_to_zero))
         hook = self.pre_hook if writes else None
         if not zeroed and hook is None:
             return None
 
         def prepare() -> None:
             if hook is not None:
-                hook(given_to_hook(taken.keyword, self.grid, config))
+                hook(given_to_hook(arguments.keyword, self.grid, config))
             for tensor in zeroed:
                 tensor.zero_()
 
@@ -339,33 +347,38 @@ class TritonKernel:
         """The values of parameters that need not be given, by name."""
         return defaults_of(self.function)
 
-    def by_name(self, given: Arguments) -> dict[str, Any]:
+    def by_name(self, arguments: Arguments) -> dict[str, Any]:
         """The arguments of a call by name."""
-        return {**dict(zip(self.function.arg_names, given.positional, strict=False)), **given.keyword}
+        return {**dict(zip(self.function.arg_names, arguments.positional, strict=False)), **arguments.keyword}
 
-    def program_key(self, config: Config, arguments: Arguments, made: Resources | None) -> str | None:
+    def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """Names all that a launch of a compiled config is: machine code, shared memory, grid and plain arguments.
 
         Args:
             config: What was compiled.
             arguments: Of the launch; tensors may be stand-ins without memory.
-            made: What the compiler made of it.
+            resources: What the compiler made of it.
 
         Returns:
             None if the machine code is not known, the grid function raises, heuristics compute a plain argument, or a
             hook may do anything before the launch.
         """
         plain = {param.name for param in layers(self.function)[-1].params if not param.is_constexpr}
-        if made is None or made.binary is None or plain.intersection(heuristics(self.function)) or self.pre_hook:
+        if (
+            resources is None
+            or resources.binary is None
+            or plain.intersection(heuristics(self.function))
+            or self.pre_hook
+        ):
             return None
         try:
             grid = [int(extent) for extent in self._grid(config, arguments, self.defaults)]
-            taken, _ = self._taken(config, arguments)
+            own_arguments, _ = self._own_arguments(config, arguments)
         except Exception:  # noqa: BLE001 - the user's own functions; their launch will say why
             return None
-        told = sorted((name, repr(value)) for name, value in config.items() if name in plain)
-        blocks = sorted((name, taken.keyword[name].block_shape) for name in self.descriptors)
-        return fingerprint([made.binary, made.shared_bytes, grid, told, *blocks])
+        values = sorted((name, repr(value)) for name, value in config.items() if name in plain)
+        blocks = sorted((name, own_arguments.keyword[name].block_shape) for name in self.descriptors)
+        return fingerprint([resources.binary, resources.shared_bytes, grid, values, *blocks])
 
     def _grid(self, config: Config, arguments: Arguments, meta: Mapping[str, Any]) -> tuple[int, ...]:
         # Triton has bound `meta`: it also has defaults, and values that heuristics compute.

@@ -1,4 +1,4 @@
-"""What Triton does once in a process, and what it prints there.
+"""Triton's work that is done once in a process, and its output there.
 
 Facts used, from Triton 3.6 to 3.9: its key of itself (`triton_key.py`) and the utilities of its driver, such as
 `triton.backends.nvidia.driver.CudaUtils`, are made once per process; a failing ptxas prints its whole input to stdout.
@@ -53,16 +53,16 @@ def ready_key() -> None:
     Cost: 2 ms if the key is kept, else 0.25 s of a CPU.
     """
     cache: Any = import_in_order("triton.runtime.cache")
-    files = state_of(Path(cache.__file__).parents[1])
+    files = package_state(Path(cache.__file__).parents[1])
     path = Path(import_in_order("triton.knobs").cache.dir) / KEPT
-    key = _kept(path, files)
+    key = _stored_key(path, files)
     if key is None:
         keep(path, files, cache.triton_key())
     else:
         cache.triton_key = lambda: key
 
 
-def state_of(package: Path) -> str:
+def package_state(package: Path) -> str:
     """A fingerprint of where the files of a package are, how large they are, and when they were last changed.
 
     The time of change is the file system's own (`st_ctime`), which no program that copies or unpacks files can set.
@@ -70,13 +70,13 @@ def state_of(package: Path) -> str:
     Raises:
         OSError: A file is gone meanwhile.
     """
-    found = []
+    files = []
     for folder, _, names in os.walk(package, followlinks=True):
         for name in names:
             if name.endswith(_READ):
-                seen = Path(folder, name).stat()
-                found.append([str(Path(folder, name)), seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns])
-    return fingerprint(sorted(found))
+                status = Path(folder, name).stat()
+                files.append([str(Path(folder, name)), status.st_size, status.st_mtime_ns, status.st_ctime_ns])
+    return fingerprint(sorted(files))
 
 
 def keep(path: Path, files: str, key: str) -> None:
@@ -86,7 +86,7 @@ def keep(path: Path, files: str, key: str) -> None:
         atomic_write(path, json.dumps(sealed({"files": files, "key": key})))
 
 
-def _kept(path: Path, files: str) -> str | None:
+def _stored_key(path: Path, files: str) -> str | None:
     """The key that was kept for this state of the files; None if there is none, or it was damaged."""
     try:
         content = unsealed(parsed(read_file(path, _LIMIT_BYTES)))
@@ -127,7 +127,7 @@ def warm_up(launches: bool) -> threading.Thread:
 
 @contextlib.contextmanager
 def without_ptxas_dumps() -> Iterator[None]:
-    """Inside, what Triton prints when ptxas fails does not reach stdout; everything else does, at once."""
+    """Keep Triton's dumps of a failing ptxas from stdout, inside of the block; everything else gets there at once."""
     with contextlib.redirect_stdout(_WithoutDumps(sys.stdout)):
         yield
 

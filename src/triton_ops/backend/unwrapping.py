@@ -13,28 +13,28 @@ _JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", 
 
 def unwrap(function: Any) -> Any:
     """The plain Python function inside `@triton.jit`, `functools.wraps` and bound methods; else the object itself."""
-    *_, innermost = layers(function)
+    *_, innermost = function_layers(function)
     return innermost
 
 
-def layers(function: Any) -> Iterator[Any]:
+def function_layers(function: Any) -> Iterator[Any]:
     """A function with the functions inside it, the innermost last."""
-    seen = function
-    yield seen
+    layer = function
+    yield layer
     for _ in range(_MOST_LAYERS):
-        if isinstance(seen, (FunctionType, type)) and "__wrapped__" not in vars(seen):
+        if isinstance(layer, (FunctionType, type)) and "__wrapped__" not in vars(layer):
             return
-        inner = getattr(seen, "__wrapped__", None) or getattr(seen, "__func__", None)
-        if inner is None and is_triton(seen):
-            inner = seen.fn
+        inner = getattr(layer, "__wrapped__", None) or getattr(layer, "__func__", None)
+        if inner is None and is_triton(layer):
+            inner = layer.fn
         if inner is None:
             return
-        seen = inner
-        yield seen
+        layer = inner
+        yield layer
 
 
 def is_triton(value: Any) -> bool:
-    """Whether a value is a Triton kernel, or a decorator of Triton's around one."""
+    """Tell whether a value is a Triton kernel, or a decorator of Triton's around one."""
     return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))
 
 

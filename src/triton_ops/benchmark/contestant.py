@@ -25,7 +25,6 @@ from triton_ops.backend import (
     Operation,
     Protection,
     as_kernel,
-    by_name,
     host_values,
     one_line,
     private_copy,
@@ -334,7 +333,7 @@ def _explored(contestant: Contestant, arguments: Arguments) -> _Explored:
     """
     with blaming(contestant):
         executable = contestant.kernel.compile(contestant.config, arguments)
-    named = by_name(contestant.kernel, arguments).keyword
+    named = arguments.by_name(contestant.kernel).keyword
     declared = tuple(Arguments(tuple(named.get(name) for name in executable.outputs)).tensors())
     with _copying(contestant.device_name):
         tensors = list(arguments.tensors())

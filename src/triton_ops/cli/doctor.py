@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from triton_ops import __version__, settings
-from triton_ops.backend import assembler_in_use, installed_assemblers, interpreter_is_older_than_numpy
+from triton_ops.backend import assembler_in_use, installed_assemblers, numpy_misfit
 from triton_ops.base import available, check_home, is_folder, require, writable
 from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, table, width
 from triton_ops.cli.record_selection import folder_of
@@ -80,7 +80,7 @@ def _triton() -> CheckedPart:
         why, cure = broken
         return CheckedPart("Triton", f"{version}, {why}", False, f"{cure}; Triton kernels cannot be tuned")
     means = "Triton kernels can be compiled"
-    if interpreter_is_older_than_numpy():
+    if numpy_misfit() is not None:
         means += f"; run as Python, those with loops fail with NumPy {_version('numpy')}: pip install 'numpy<2.4'"
     return CheckedPart("Triton", version, True, means)
 

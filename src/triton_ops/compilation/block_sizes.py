@@ -41,7 +41,7 @@ class Accumulator:
 
 
 @dataclass(frozen=True)
-class Step:
+class TiledExtent:
     """A dimension and its tile, of a `cdiv` or a stepped `range`."""
 
     extent: ast.expr
@@ -50,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Specialized:
-    """What a loop is given as `warp_specialize`."""
+    """The value that a loop is given as `warp_specialize`."""
 
     value: ast.expr
 
@@ -79,23 +79,20 @@ class HelperCall:
     known: bool
 
 
-class End:
+class Return:
     """A `return`: nothing after it is compiled."""
 
 
-Item: TypeAlias = "Extent | Accumulator | Step | Specialized | Condition | HelperCall | End"
+Item: TypeAlias = "Extent | Accumulator | TiledExtent | Specialized | Condition | HelperCall | Return"
 
 
 @dataclass(frozen=True)
-class Source:
-    """What was read of one function.
+class FunctionItems:
+    """The content of one function, as far as it decides about blocks.
 
     Attributes:
-        items: In the order of the statements.
         locals: Expressions of the names that are assigned exactly once, and are no parameters.
-        assigned: Names that are assigned at all.
-        parameters: Names of the parameters.
-        defaults: Of parameters, by name; only of those that have one.
+        defaults: Of the parameters that have one.
         outside: The function's globals.
     """
 
@@ -109,19 +106,19 @@ class Source:
 
 
 @lru_cache(maxsize=256)
-def source_of(function: Any) -> Source | None:
-    """What the plain function inside a JIT function says; None for one that was built at run time.
+def items_of(function: Any) -> FunctionItems | None:
+    """The content of the plain function inside a JIT function; None for one that was built at run time.
 
     Cost: parses the source once: a millisecond.
     """
-    body = _parsed(function)
+    body = _parse(function)
     if body is None:
         return None
     declared = inspect.signature(function).parameters
-    assigned = _assigned(body)
-    reader = _Reader(assigned, declared, function.__globals__)
+    assigned = _assignments(body)
+    reader = _ItemReader(assigned, declared, function.__globals__)
     once = {name: values[0] for name, values in assigned.items() if len(values) == 1 and name not in declared}
-    return Source(
+    return FunctionItems(
         items=tuple(reader.items(body.body)),
         locals={name: value for name, value in once.items() if value is not None},
         assigned=frozenset(assigned),
@@ -132,7 +129,7 @@ def source_of(function: Any) -> Source | None:
 
 
 @lru_cache(maxsize=256)
-def _parsed(function: Any) -> ast.FunctionDef | None:
+def _parse(function: Any) -> ast.FunctionDef | None:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):  # a function that was built at run time has no source
@@ -140,22 +137,22 @@ def _parsed(function: Any) -> ast.FunctionDef | None:
     return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
 
 
-def _assigned(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
+def _assignments(body: ast.FunctionDef) -> dict[str, list[ast.expr | None]]:
     """The values that the function assigns to each name; None for a value that is not assigned plainly."""
-    found: dict[str, list[ast.expr | None]] = {}
+    values: dict[str, list[ast.expr | None]] = {}
     stores: list[str] = []
     for node in ast.walk(body):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
                 if isinstance(target, ast.Name):
-                    found.setdefault(target.id, []).append(node.value)
+                    values.setdefault(target.id, []).append(node.value)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             stores.append(node.id)
-    return {name: [*(given := found.get(name, [])), *[None] * (stores.count(name) - len(given))] for name in stores}
+    return {name: [*(plain := values.get(name, [])), *[None] * (stores.count(name) - len(plain))] for name in stores}
 
 
-class _Reader:
+class _ItemReader:
     """Reads the items of one function.
 
     Args:
@@ -171,14 +168,14 @@ class _Reader:
         self._accumulators = set(self._accumulator_calls(assigned))
 
     def items(self, nodes: list[Any]) -> Iterator[Item]:
-        """Those of nodes that follow each other."""
+        """The items of nodes that follow each other."""
         for node in nodes:
             yield from self._of(node)
 
     def _of(self, node: ast.AST) -> Iterator[Item]:
         if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.BoolOp)):
             return
-        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _called(node.iter) == "static_range":
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _callee(node.iter) == "static_range":
             return
         if isinstance(node, ast.If):
             yield Condition(node.test, tuple(self.items(node.body)), tuple(self.items(node.orelse)))
@@ -190,17 +187,17 @@ class _Reader:
             yield from self._of_call(node)
         yield from self.items(list(ast.iter_child_nodes(node)))
         if isinstance(node, ast.Return):
-            yield End()
+            yield Return()
 
     def _of_call(self, call: ast.Call) -> Iterator[Item]:
-        name = _called(call)
+        name = _callee(call)
         if name == "arange" and len(call.args) == 2 and isinstance(first := call.args[0], ast.Constant):
             if first.value == 0:
                 yield Extent(call.args[1])
         elif name == "cdiv" and len(call.args) == 2:
-            yield Step(call.args[0], call.args[1])
+            yield TiledExtent(call.args[0], call.args[1])
         elif name == "range" and len(call.args) == 3:
-            yield Step(call.args[1], call.args[2])
+            yield TiledExtent(call.args[1], call.args[2])
         elif call in self._accumulators:
             yield Accumulator(tuple(_extents(call)))
         elif (helper := self._helper(call)) is not None:
@@ -211,15 +208,15 @@ class _Reader:
 
     def _helper(self, call: ast.Call) -> Callable[..., Any] | None:
         """The plain function inside the JIT function of the user's that is called; None for any other call."""
-        found: Any = None
+        value: Any = None
         if isinstance(call.func, ast.Name):
-            found = self._outside.get(call.func.id)
+            value = self._outside.get(call.func.id)
         elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             module = self._outside.get(call.func.value.id)
-            found = getattr(module, call.func.attr, None) if isinstance(module, ModuleType) else None
-        if not is_triton(found):
+            value = getattr(module, call.func.attr, None) if isinstance(module, ModuleType) else None
+        if not is_triton(value):
             return None
-        function = unwrap(found)
+        function = unwrap(value)
         return None if str(getattr(function, "__module__", "")).startswith(_LANGUAGE) else function
 
     def _accumulator_calls(self, assigned: Mapping[str, list[ast.expr | None]]) -> Iterator[ast.Call]:
@@ -228,27 +225,27 @@ class _Reader:
         A name that is made with different shapes is left out: which of them a `dot` adds to is not told.
         """
         for name, values in assigned.items():
-            made = [v for v in values if isinstance(v, ast.Call) and _called(v) in _FILLED and _extents(v)]
-            if len({ast.dump(call.args[0]) for call in made}) == 1 and any(self._adds(name, v) for v in values):
-                yield from made
+            blocks = [v for v in values if isinstance(v, ast.Call) and _callee(v) in _FILLED and _extents(v)]
+            if len({ast.dump(call.args[0]) for call in blocks}) == 1 and any(self._adds(name, v) for v in values):
+                yield from blocks
 
     def _adds(self, name: str, value: ast.expr | None) -> bool:
-        """Whether a value has a `dot` in it, or is from a helper that has one and is given the block `name`."""
+        """Tell whether a value has a `dot` in it, or is from a helper that has one and is given the block `name`."""
         for node in () if value is None else ast.walk(value):
-            if isinstance(node, ast.Call) and _called(node) == "dot":
+            if isinstance(node, ast.Call) and _callee(node) == "dot":
                 return True
             if isinstance(node, ast.Call) and (helper := self._helper(node)) is not None:
-                given = [argument.id for argument in node.args if isinstance(argument, ast.Name)]
-                if name in given and _multiplies(helper):
+                names = [argument.id for argument in node.args if isinstance(argument, ast.Name)]
+                if name in names and _multiplies(helper):
                     return True
         return False
 
 
 @lru_cache(maxsize=256)
 def _multiplies(function: Any) -> bool:
-    """Whether a function has a `dot` in its own statements."""
-    body = _parsed(function)
-    return body is not None and any(isinstance(node, ast.Call) and _called(node) == "dot" for node in ast.walk(body))
+    """Tell whether a function has a `dot` in its own statements."""
+    body = _parse(function)
+    return body is not None and any(isinstance(node, ast.Call) and _callee(node) == "dot" for node in ast.walk(body))
 
 
 def _helper_call(function: Callable[..., Any], call: ast.Call) -> HelperCall:
@@ -261,12 +258,12 @@ def _helper_call(function: Callable[..., Any], call: ast.Call) -> HelperCall:
 
 
 def _extents(call: ast.Call) -> list[ast.expr]:
-    """Those of the shape that `zeros` or `full` is given as a tuple or list."""
+    """The extents of a shape that `zeros` or `full` is given as a tuple or list."""
     shape = call.args[0] if call.args else None
     return list(shape.elts) if isinstance(shape, (ast.Tuple, ast.List)) else []
 
 
-def _called(call: ast.Call) -> str:
+def _callee(call: ast.Call) -> str:
     return ast.unparse(call.func).rpartition(".")[2]
 
 
@@ -286,14 +283,7 @@ _UNKNOWN = object()
 
 @dataclass(frozen=True)
 class SteppedDimension:
-    """A dimension through which the kernel steps in tiles.
-
-    Attributes:
-        extent: Name of the dimension in the source.
-        size: Extent of the dimension.
-        tile_name: Name of the tile's size in the source.
-        tile: Elements per step.
-    """
+    """A dimension through which the kernel steps in tiles; `extent` and `tile_name` are names in the source."""
 
     extent: str
     size: int
@@ -323,16 +313,16 @@ def blocks_of(function: Any, values: Mapping[str, Any]) -> Blocks:
 
     Cost: parses the source once, then some microseconds for each expression that is read.
     """
-    source = source_of(unwrap(function))
+    source = items_of(unwrap(function))
     if source is None:
         return Blocks()
-    found = _Found()
-    found.take(source.items, _Scope(source, {**source.defaults, **values}), 0)
-    return Blocks(tuple(found.ranges), tuple(found.accumulators), tuple(found.stepped), found.warp_specialized)
+    blocks = _BlocksSoFar()
+    blocks.take(source.items, _CallScope(source, {**source.defaults, **values}), 0)
+    return Blocks(tuple(blocks.ranges), tuple(blocks.accumulators), tuple(blocks.stepped), blocks.warp_specialized)
 
 
 @dataclass
-class _Found:
+class _BlocksSoFar:
     """The blocks so far; dictionaries, since a helper that is called twice has each block once."""
 
     ranges: dict[tuple[str, int], None] = field(default_factory=dict)
@@ -340,10 +330,10 @@ class _Found:
     stepped: dict[SteppedDimension, None] = field(default_factory=dict)
     warp_specialized: bool = False
 
-    def take(self, items: Iterable[Item], scope: _Scope, depth: int) -> bool:
+    def take(self, items: Iterable[Item], scope: _CallScope, depth: int) -> bool:
         """Add what items say; returns whether a `return` has ended the function."""
         for item in items:
-            if isinstance(item, End):
+            if isinstance(item, Return):
                 return True
             if isinstance(item, Condition):
                 truth = _truth(scope.value(item.test))
@@ -356,7 +346,7 @@ class _Found:
                 self._add(item, scope)
         return False
 
-    def _add(self, item: Extent | Accumulator | Step | Specialized, scope: _Scope) -> None:
+    def _add(self, item: Extent | Accumulator | TiledExtent | Specialized, scope: _CallScope) -> None:
         if isinstance(item, Extent):
             if (size := scope.whole(item.size)) is not None:
                 self.ranges[scope.name(item.size), size] = None
@@ -364,7 +354,7 @@ class _Found:
             shape = tuple(map(scope.whole, item.shape))
             if None not in shape:
                 self.accumulators[tuple(axis for axis in shape if axis is not None)] = None
-        elif isinstance(item, Step):
+        elif isinstance(item, TiledExtent):
             size, tile = scope.whole(item.extent), scope.whole(item.tile)
             if size is not None and tile:
                 self.stepped[SteppedDimension(scope.name(item.extent), size, scope.name(item.tile), tile)] = None
@@ -372,8 +362,8 @@ class _Found:
             self.warp_specialized = True
 
 
-class _Scope:
-    """What is known inside one call of a function.
+class _CallScope:
+    """The names inside one call of a function, with their values.
 
     Args:
         source: What was read of the function.
@@ -382,24 +372,27 @@ class _Scope:
     """
 
     def __init__(
-        self, source: Source, values: Mapping[str, Any], call: tuple[Mapping[str, ast.expr], _Scope] | None = None
+        self,
+        source: FunctionItems,
+        values: Mapping[str, Any],
+        call: tuple[Mapping[str, ast.expr], _CallScope] | None = None,
     ) -> None:
         self.source, self._values = source, values
         self._arguments, self._caller = call if call is not None else ({}, self)
 
-    def inside(self, call: HelperCall) -> _Scope | None:
+    def inside(self, call: HelperCall) -> _CallScope | None:
         """The scope of a helper that is called here; None if the helper has no source."""
-        source = source_of(call.function)
+        source = items_of(call.function)
         if source is None:
             return None
-        return _Scope(source, source.defaults if call.known else {}, (call.arguments, self))
+        return _CallScope(source, source.defaults if call.known else {}, (call.arguments, self))
 
     def name(self, node: ast.expr) -> str:
-        """How an expression is called: a parameter as where its value is from."""
+        """The name of an expression: of a parameter that of its value, where it comes from."""
         if not isinstance(node, ast.Name):
             return ast.unparse(node)
-        given = self._arguments.get(node.id)
-        return self._caller.name(given) if isinstance(given, ast.Name) else node.id
+        argument = self._arguments.get(node.id)
+        return self._caller.name(argument) if isinstance(argument, ast.Name) else node.id
 
     def whole(self, node: ast.expr) -> int | None:
         """The whole number that an expression stands for; None if the number cannot be told."""
@@ -407,28 +400,28 @@ class _Scope:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def value(self, node: ast.expr, depth: int = 0) -> Any:
-        """What an expression stands for; `_UNKNOWN` if it cannot be told."""
+        """The value of an expression; `_UNKNOWN` if it cannot be told."""
         if depth > _DEPTH:
             return _UNKNOWN
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
-            return self._named(node.id, depth)
+            return self._value_of_name(node.id, depth)
         if isinstance(node, ast.BinOp):
-            return self._computed(node, depth)
+            return self._calculate(node, depth)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return _compared(node.ops[0], self.value(node.left, depth + 1), self.value(node.comparators[0], depth + 1))
+            return _compare(node.ops[0], self.value(node.left, depth + 1), self.value(node.comparators[0], depth + 1))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             truth = _truth(self.value(node.operand, depth + 1))
             return _UNKNOWN if truth is None else not truth
         if isinstance(node, ast.BoolOp):
-            return self._joined(node, depth)
+            return self._join(node, depth)
         if isinstance(node, ast.IfExp):
             truth = _truth(self.value(node.test, depth + 1))
             return _UNKNOWN if truth is None else self.value(node.body if truth else node.orelse, depth + 1)
         return _UNKNOWN
 
-    def _named(self, name: str, depth: int) -> Any:
+    def _value_of_name(self, name: str, depth: int) -> Any:
         source = self.source
         if name in source.locals:
             return self.value(source.locals[name], depth + 1)
@@ -436,19 +429,19 @@ class _Scope:
             return _UNKNOWN
         if name in self._arguments:
             return self._caller.value(self._arguments[name], depth + 1)
-        known = self._values if name in source.parameters else source.outside
-        value = known.get(name, _UNKNOWN)
+        values = self._values if name in source.parameters else source.outside
+        value = values.get(name, _UNKNOWN)
         return value.value if type(value).__name__ == "constexpr" else value
 
-    def _computed(self, node: ast.BinOp, depth: int) -> Any:
-        left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
-        if type(node.op) not in _OPERATORS or type(left) is not int or type(right) is not int:
+    def _calculate(self, node: ast.BinOp, depth: int) -> Any:
+        first, second = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+        if type(node.op) not in _OPERATORS or type(first) is not int or type(second) is not int:
             return _UNKNOWN
-        if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and right == 0:
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and second == 0:
             return _UNKNOWN
-        return _OPERATORS[type(node.op)](left, right)
+        return _OPERATORS[type(node.op)](first, second)
 
-    def _joined(self, node: ast.BoolOp, depth: int) -> Any:
+    def _join(self, node: ast.BoolOp, depth: int) -> Any:
         """`and` is false, and `or` true, as soon as one part is, whatever the others are."""
         truths = [_truth(self.value(part, depth + 1)) for part in node.values]
         decisive = isinstance(node.op, ast.Or)
@@ -457,16 +450,16 @@ class _Scope:
         return _UNKNOWN if None in truths else not decisive
 
 
-def _compared(how: ast.cmpop, left: Any, right: Any) -> Any:
-    if left is _UNKNOWN or right is _UNKNOWN:
+def _compare(how: ast.cmpop, first: Any, second: Any) -> Any:
+    if first is _UNKNOWN or second is _UNKNOWN:
         return _UNKNOWN
     if isinstance(how, (ast.Is, ast.IsNot)):
-        return (left is right) == isinstance(how, ast.Is) if left is None or right is None else _UNKNOWN
+        return (first is second) == isinstance(how, ast.Is) if first is None or second is None else _UNKNOWN
     if isinstance(how, (ast.Eq, ast.NotEq)):
-        comparable = isinstance(left, _PLAIN) and isinstance(right, _PLAIN)
+        comparable = isinstance(first, _PLAIN) and isinstance(second, _PLAIN)
     else:
-        comparable = type(left) is int and type(right) is int
-    return _COMPARISONS[type(how)](left, right) if comparable and type(how) in _COMPARISONS else _UNKNOWN
+        comparable = type(first) is int and type(second) is int
+    return _COMPARISONS[type(how)](first, second) if comparable and type(how) in _COMPARISONS else _UNKNOWN
 
 
 def _truth(value: Any) -> bool | None:

@@ -24,8 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from triton_ops import settings
-from triton_ops.backend import AheadOfTime, Compilable, Packed, described, one_line, pack, rehearse, unpack, warm_up
+from triton_ops.backend import AheadOfTime, Compilable, Packed, described, pack, unpack, warm_up
 from triton_ops.compilation.fork_server import ANSWER, FORK, QUESTION, RUNNING
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import Target, named_target
@@ -69,19 +68,19 @@ class PackedKernel:
             raise KernelTypeError(
                 f"{kernel.name} is interpreted, so there is nothing to compile", hint="unset TRITON_INTERPRET"
             )
-        packed = _packed(kernel)
+        packed_kernel = _pack_kernel(kernel)
         try:
-            given = pack((ahead.arguments, ahead.members), by_value=True)
+            packed_arguments = pack((ahead.arguments, ahead.members), by_value=True)
         except KernelTypeError as error:
             raise TargetError(f"the arguments of {kernel.name}: {error.message}", hint=error.hint) from error
-        refers = target.kind != "cuda" or _TORCH in packed.imports | given.imports
+        needs_torch = target.kind != "cuda" or _TORCH in packed_kernel.imports | packed_arguments.imports
         return cls(
             name=kernel.name,
-            kernel=packed.content,
+            kernel=packed_kernel.content,
             cache_key=kernel.cache_key,
-            arguments=given.content,
+            arguments=packed_arguments.content,
             target=target,
-            imports=kernel.compile_imports or (_TORCH if refers else ""),
+            imports=kernel.compile_imports or (_TORCH if needs_torch else ""),
         )
 
     def load(self) -> AheadOfTime:
@@ -99,12 +98,10 @@ class PackedKernel:
         return AheadOfTime(kernel, described(arguments, light=not self.imports), self.target, members)
 
 
-def _packed(kernel: Compilable) -> Packed:
+def _pack_kernel(kernel: Compilable) -> Packed:
     """The kernel by value; without its grid, which only tells which configs are launched alike, if it cannot go so."""
-    try:
+    with contextlib.suppress(KernelTypeError):
         return pack(kernel, by_value=True)
-    except KernelTypeError:
-        pass
     try:
         return pack(kernel.without_grid, by_value=True)
     except KernelTypeError as error:
@@ -127,12 +124,10 @@ class Start:
         packed: The kernel, its arguments and its target.
         surroundings: Search path, `sys.argv` and bytecode settings for the user's code; the process imports its own
             modules before it takes them over.
-        disk_cache: The folder of Triton's disk cache; None keeps that of the fork server.
     """
 
     packed: PackedKernel
     surroundings: Surroundings
-    disk_cache: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,13 +136,6 @@ class LauncherRequest:
 
     All configs of a kernel have the same launcher; `config` is one that was compiled.
     """
-
-    config: Config
-
-
-@dataclass(frozen=True)
-class KeysRequest:
-    """The question for Triton's names of what its disk cache holds of a config that was compiled."""
 
     config: Config
 
@@ -175,15 +163,15 @@ def main() -> None:
     import_heavy(filter(None, ("triton", sys.argv[4])), "compiling")
     warming.join()  # a process with one thread can be forked safely, and what two threads need at once is made twice
     with contextlib.suppress(Exception):  # if Triton does not work, the first config says why
-        rehearse(named_target(sys.argv[5]))
+        AheadOfTime.rehearse(named_target(sys.argv[5]))
     gc.freeze()  # forked processes then do not copy the imported objects
     # Not `die_with`: on Linux it ends a process with the thread that started it, and the pool's threads may end early.
     while os.getppid() == parent:
-        if select.select([questions], [], [], _PARENT_CHECK_S)[0] and not _answered(questions):
+        if select.select([questions], [], [], _PARENT_CHECK_S)[0] and not _answer_server(questions):
             return
 
 
-def _answered(questions: socket.socket) -> bool:
+def _answer_server(questions: socket.socket) -> bool:
     """Answer one question of `fork_server.py`; returns whether there may be another."""
     content, descriptors, _, _ = socket.recv_fds(questions, QUESTION.size, 2)
     if len(content) < QUESTION.size:
@@ -198,8 +186,8 @@ def _answered(questions: socket.socket) -> bool:
         for descriptor in descriptors:
             os.close(descriptor)
     else:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        answer = os.waitstatus_to_exitcode(status) if found else RUNNING
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        answer = os.waitstatus_to_exitcode(status) if ended_pid else RUNNING
     questions.sendall(ANSWER.pack(answer))
     return True
 
@@ -229,8 +217,6 @@ def serve(connection: ChildsEnd) -> None:
     """
     start: Start = connection.receive()
     start.surroundings.take()
-    if start.disk_cache is not None:
-        settings.set_folder("TRITON_CACHE_DIR", start.disk_cache)
     try:
         ahead = start.packed.load()
     except TritonKernelError as error:
@@ -245,7 +231,7 @@ def serve(connection: ChildsEnd) -> None:
         connection.send(_answer(question, ahead))
 
 
-def _answer(question: Config | LauncherRequest | KeysRequest | WorkRequest, ahead: AheadOfTime) -> Any:
+def _answer(question: Config | LauncherRequest | WorkRequest, ahead: AheadOfTime) -> Any:
     if isinstance(question, WorkRequest):
         reader = importlib.import_module(_READER)  # takes NumPy along, which compiling does not need
         config = question.config.with_members(ahead.members)
@@ -254,13 +240,10 @@ def _answer(question: Config | LauncherRequest | KeysRequest | WorkRequest, ahea
         with contextlib.suppress(Exception):  # the process that launches meets the same error, and reports it
             ahead.build_launcher(question.config)
         return None
-    if isinstance(question, KeysRequest):
-        try:
-            return tuple(built.key for built in ahead.built(question.config))
-        except Exception as error:  # noqa: BLE001 - whoever asks has the config compiled, which reports it
-            return one_line(error)
     try:
-        seen = examine(ahead, question)
-        return replace(seen, launch=ahead.program_key(seen.config, seen.resources if seen.launchable else None))
+        compiled = examine(ahead, question)
+        return replace(
+            compiled, launch=ahead.program_key(compiled.config, compiled.resources if compiled.launchable else None)
+        )
     except (CacheError, TargetError) as error:
         return error

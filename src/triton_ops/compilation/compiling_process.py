@@ -1,17 +1,17 @@
-"""The pool's side of one compiling process, which answers one question at a time.
+"""The pool's side of its compiling processes.
 
-So a pool that compiles few configs at a time has few processes, however many threads wait for their turns.
+A pool that compiles few configs at a time has few processes, however many threads wait for their turns.
 """
 
 from __future__ import annotations
 
 import signal
-import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from triton_ops.compilation.compiler import KeysRequest, LauncherRequest, Start, WorkRequest
+from triton_ops.compilation.compiler import LauncherRequest, Start, WorkRequest
 from triton_ops.compilation.fork_server import ForkServer, last_line
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import KernelWork
@@ -21,17 +21,21 @@ from triton_ops.values import Compiled
 _ANSWERS: dict[type, tuple[type, ...]] = {
     Start: (type(None), TargetError),
     LauncherRequest: (type(None),),
-    KeysRequest: (tuple, str),
     WorkRequest: (KernelWork, str),
 }  # to any other question, a config, what became of it
 _EXIT_S = 2.0  # a connection may be closed a moment before its process ends
 
 
 class CompilingProcess:
-    """One compiling process, which answers one question at a time."""
+    """One compiling process, which answers one question at a time.
+
+    Attributes:
+        closed: Whether it was closed.
+    """
 
     def __init__(self, server: ForkServer) -> None:
         self._child = server.fork()
+        self.closed = False
 
     def ask(self, question: Any, timeout_s: float) -> Any:
         """The answer of the process to a question; seconds in which this process was paused do not count.
@@ -51,7 +55,7 @@ class CompilingProcess:
         return answer
 
     def last_words(self) -> str:
-        """How the process ended, in words: its signal or exit code, and the last line it wrote to stderr."""
+        """The end of the process in words: its signal or exit code, and the last line it wrote to stderr."""
         code = self._child.wait(_EXIT_S)
         self.kill()
         if code is None:
@@ -65,7 +69,7 @@ class CompilingProcess:
 
     @property
     def ended_from_outside(self) -> bool:
-        """Whether a signal that people and systems send has ended the process, or the fork server and so the process.
+        """Tell whether a signal that people and systems send has ended the process, or the fork server with it.
 
         That is no crash of a compiler.
         """
@@ -82,45 +86,33 @@ class CompilingProcess:
 
     def close(self) -> None:
         """Kill the process, and close its connection and its file here."""
+        self.closed = True
         self.kill()
         self._child.channel.close()
         self._child.errors.close()
 
 
-class AtHand:
-    """Processes that wait, and the one that each thread uses now; safe among threads."""
+class WaitingProcesses:
+    """Processes that wait for their next question; safe among threads."""
 
     def __init__(self) -> None:
         self._waiting: deque[CompilingProcess] = deque()
-        self._own = threading.local()
 
-    def process(self, make: Callable[[], CompilingProcess]) -> CompilingProcess:
-        """This thread's process: the one that it uses, else the one that was used last, else a new one.
+    @contextmanager
+    def one(self, make: Callable[[], CompilingProcess]) -> Iterator[CompilingProcess]:
+        """A process that nobody else uses inside of the block: the one that was used last, else a new one.
+
+        After the block it waits for the next question, unless it was closed.
 
         Raises:
             Exception: Whatever `make` raises.
         """
-        own: CompilingProcess | None = getattr(self._own, "process", None)
-        if own is None:
-            try:
-                own = self._waiting.pop()
-            except IndexError:
-                own = make()
-            self._own.process = own
-        return own
-
-    def have_one(self, make: Callable[[], CompilingProcess]) -> None:
-        """Make a process if none waits, as `process` does."""
-        self.process(make)
-        self.leave()
-
-    def leave(self) -> None:
-        """This thread uses its process no more, if it has one."""
-        own: CompilingProcess | None = getattr(self._own, "process", None)
-        self._own.process = None
-        if own is not None:
-            self._waiting.append(own)
-
-    def forget(self) -> None:
-        """This thread's process has ended."""
-        self._own.process = None
+        try:
+            process = self._waiting.pop()
+        except IndexError:
+            process = make()
+        try:
+            yield process
+        finally:
+            if not process.closed:
+                self._waiting.append(process)

@@ -92,7 +92,7 @@ class ForkServer:
             errors = undo.enter_context(file_without_a_name())
             here, there = map(undo.enter_context, socket_pair())
             with there:
-                pid = self._asked(FORK, 0, (there.fileno(), errors.fileno()))
+                pid = self._ask(FORK, 0, (there.fileno(), errors.fileno()))
             undo.pop_all()
         descriptor = here.detach()
         return Child(self, pid, Channel(descriptor, descriptor), errors)
@@ -103,8 +103,8 @@ class ForkServer:
         Raises:
             EOFError: The fork server is gone.
         """
-        found = self._asked(CODE, pid)
-        return None if found == RUNNING else found
+        answer = self._ask(CODE, pid)
+        return None if answer == RUNNING else answer
 
     def last_line(self) -> str:
         """The last line that the fork server itself wrote to stderr; empty if it wrote nothing."""
@@ -133,15 +133,15 @@ class ForkServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the fork server runs."""
+        """Tell whether the fork server runs."""
         return self._process.poll() is None
 
     @property
     def ended_from_outside(self) -> bool:
-        """Whether a signal that people and systems send has ended the fork server, and not this process."""
+        """Tell whether a signal that people and systems send has ended the fork server, and not this process."""
         return not self._ended_here and -(self._process.poll() or 0) in OUTSIDE
 
-    def _asked(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
+    def _ask(self, question: bytes, about: int, descriptors: Sequence[int] = ()) -> int:
         with self._lock:
             try:
                 socket.send_fds(self._socket, [QUESTION.pack(question, about)], descriptors)
@@ -212,9 +212,9 @@ class Child:
                 os.killpg(self._pid, number)
 
 
-def last_line(written: IO[bytes], most_bytes: int = 400) -> str:
+def last_line(output: IO[bytes], most_bytes: int = 400) -> str:
     """The last line in a file, from its last `most_bytes` bytes; empty if the file is."""
-    size = written.seek(0, os.SEEK_END)
-    written.seek(max(0, size - most_bytes))
-    lines = written.read().decode(errors="replace").strip().splitlines()
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - most_bytes))
+    lines = output.read().decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else ""

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from triton_ops.compilation.fork_server import ForkServer
 from triton_ops.device import Target
-from triton_ops.processes import IdleProcesses, inherited
+from triton_ops.processes import IdleProcesses
 
 ServerNeeds: TypeAlias = tuple[str, Target]  # what it imports beside Triton, and what it compiles for
 
@@ -25,7 +25,7 @@ holds, drop_idle_servers = _idle.holds, _idle.drop
 
 
 @dataclass(eq=False)
-class _Lent:
+class _Loan:
     """A fork server that pools use now; `pools` is their number."""
 
     server: ForkServer
@@ -35,7 +35,7 @@ class _Lent:
 
 
 _guard = threading.Lock()
-_lent: list[_Lent] = []
+_loans: list[_Loan] = []
 
 
 def borrow(needs: ServerNeeds, make: Callable[[], ForkServer]) -> ForkServer:
@@ -45,47 +45,47 @@ def borrow(needs: ServerNeeds, make: Callable[[], ForkServer]) -> ForkServer:
         needs: What the pool needs.
         make: Makes a new one.
     """
-    here = inherited()
+    here = _idle.inherited()
     with _guard:
-        for each in _lent:
+        for each in _loans:
             if (each.needs, each.inherited) == (needs, here) and each.server.alive:
                 each.pools += 1
                 return each.server
-        left = _idle.take(needs)
-        if left is not None and not left.alive:
-            left.close()
-            left = None
-        server = left or make()
-        _lent.append(_Lent(server, needs, here))
+        server = _idle.take(needs)
+        if server is not None and not server.alive:
+            server.close()
+            server = None
+        server = server or make()
+        _loans.append(_Loan(server, needs, here))
         return server
 
 
 def give_back(server: ForkServer) -> None:
     """A pool needs a server no more; after the last one, it is left to the next pool, or closed if it has ended."""
     with _guard:
-        lent = next((each for each in _lent if each.server is server), None)
-        if lent is None:
+        loan = next((each for each in _loans if each.server is server), None)
+        if loan is None:
             return
-        lent.pools -= 1
-        if lent.pools:
+        loan.pools -= 1
+        if loan.pools:
             return
-        _lent.remove(lent)
+        _loans.remove(loan)
     if server.alive:
-        _idle.put(server, lent.needs, lent.needs)
+        _idle.put(server, loan.needs, loan.needs)
     else:
         server.close()
 
 
 def is_shared(server: ForkServer) -> bool:
-    """Whether several pools use a server now."""
+    """Tell whether several pools use a server now."""
     with _guard:
-        return any(each.server is server and each.pools > 1 for each in _lent)
+        return any(each.server is server and each.pools > 1 for each in _loans)
 
 
 def _forget() -> None:
-    """In a forked child, whose parent's servers are none of its own."""
-    global _guard, _lent
-    _guard, _lent = threading.Lock(), []
+    """Forget the servers, in a forked child, whose parent's they are."""
+    global _guard, _loans
+    _guard, _loans = threading.Lock(), []
 
 
 if hasattr(os, "register_at_fork"):

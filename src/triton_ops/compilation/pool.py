@@ -18,18 +18,16 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from triton_ops.backend import AheadOfTime
 from triton_ops.base import usable_cpus
 from triton_ops.compilation import idle_server
-from triton_ops.compilation.compiler import KeysRequest, LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
-from triton_ops.compilation.compiling_process import AtHand, CompilingProcess
-from triton_ops.compilation.elsewhere import Elsewhere, Waiting
+from triton_ops.compilation.compiler import LauncherRequest, PackedKernel, Start, WorkRequest, compiles_for
+from triton_ops.compilation.compiling_process import CompilingProcess, WaitingProcesses
 from triton_ops.compilation.fork_server import ForkServer
-from triton_ops.compilation.other_hosts import OtherHosts
 from triton_ops.compilation.queue import CompileJob, Queue
 from triton_ops.compilation.rules import Objection, foresee
 from triton_ops.exceptions import CacheError, TargetError
@@ -90,7 +88,6 @@ class SharedCpus:
         most: How many compilations run at a time.
         spared: How many of these are left to pools that are first.
         devices: How many devices measure at a time, each with a pool that is first.
-        elsewhere: Other hosts whose CPUs compile too; None has none.
 
     Attributes:
         share: The CPUs for each device.
@@ -98,8 +95,8 @@ class SharedCpus:
             server forks the processes of all pools, one after another, and would else be what the devices wait for.
     """
 
-    def __init__(self, most: int, spared: int = 0, devices: int = 1, *, elsewhere: OtherHosts | None = None) -> None:
-        self.most, self.elsewhere = max(1, most), elsewhere
+    def __init__(self, most: int, spared: int = 0, devices: int = 1) -> None:
+        self.most = max(1, most)
         self.share = max(1, self.most // max(1, devices))
         self.of_one = min(self.most, -(-2 * self.most // max(1, devices)))
         self._later = max(1, self.most - spared)
@@ -115,11 +112,11 @@ class SharedCpus:
         with self._guard:
             self._waiting.setdefault(member, deque()).append(waiter)
             self._give()
-        begun = waiter.wait()
+        begins = waiter.wait()
         try:
-            yield begun
+            yield begins
         finally:
-            if begun:
+            if begins:
                 with self._guard:
                     self._running[member] -= 1
                     self._give()
@@ -156,14 +153,15 @@ class SharedCpus:
 
     def _next(self) -> Member | None:
         """Whose turn it is: of pools that are first, then of those with proposals, the one that has the fewest CPUs."""
-        taken = self._running.total()
-        able = [each for each in self._waiting if taken < (self.most if each.first else self._later)]
+        total = self._running.total()
+        able = [each for each in self._waiting if total < (self.most if each.first else self._later)]
         return min(able, key=lambda each: (not each.first, not each.hurried(), self._running[each]), default=None)
 
 
 TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # what the kernel refers to may import many modules
 _READ_S = 10.0
+_GONE = (EOFError, OSError, GarbledError)  # of a process that is asked; a limit that has passed is an OSError too
 _CLOSED = "the compile pool is closed"
 _SPARE_PART = 2  # previews take at most half of a pool's share: what imports, measures or is measured next needs CPUs
 _STARTS = 3  # of a process or its fork server, where others end it
@@ -180,9 +178,7 @@ class CompilePool:
         timeout_s: Seconds for one config, after which its compiler is killed.
         launches: Whether compiled configs are going to be launched on this machine, so that a launcher is built too.
         reuse: Whether a fork server of other pools may serve, and is left to the next for some seconds.
-        shared_cpus: The CPUs that this pool shares with others, on this host and elsewhere; None shares none.
-        packed: The kernel as another host has sent it; None packs it.
-        disk_cache: A folder in place of Triton's disk cache; None takes that one.
+        shared_cpus: The CPUs that this pool shares with others; None shares none.
 
     Attributes:
         workers: How many configs are compiled at a time.
@@ -206,20 +202,17 @@ class CompilePool:
         launches: bool = False,
         reuse: bool = False,
         shared_cpus: SharedCpus | None = None,
-        packed: PackedKernel | None = None,
-        disk_cache: str | None = None,
     ) -> None:
         if compiles_for:
             raise TargetError("a module that is imported to compile its kernel compiles kernels while it is imported")
         self._ahead = ahead
         self._timeout_s = timeout_s
-        sent = packed or PackedKernel.of(ahead)
-        self._start = Start(packed=sent, surroundings=Surroundings.here(), disk_cache=disk_cache)
-        here = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
-        self._threads = Threads(here, thread_name_prefix="triton-ops compile")
-        share = here if shared_cpus is None else min(here, shared_cpus.share)
-        self._queue = Queue(max(1, share // _SPARE_PART), here)
-        self._at_hand = AtHand()
+        self._start = Start(packed=PackedKernel.of(ahead), surroundings=Surroundings.here())
+        self.workers = workers or (usable_cpus() if shared_cpus is None else shared_cpus.of_one)
+        self._threads = Threads(self.workers, thread_name_prefix="triton-ops compile")
+        share = self.workers if shared_cpus is None else min(self.workers, shared_cpus.share)
+        self._queue = Queue(max(1, share // _SPARE_PART))
+        self._waiting = WaitingProcesses()
         self._processes: set[CompilingProcess] = set()
         self._fork_server: ForkServer | None = None
         self._lock = threading.Lock()
@@ -229,10 +222,6 @@ class CompilePool:
         self._shared_cpus = shared_cpus
         self._ending: threading.Thread | None = None
         self.first, self.hurried = shared_cpus is None, self._queue.hurried
-        again = partial(self._threads.submit, self._work)
-        waiting = Waiting(sent, self._queue, timeout_s, disk_cache, again, self._keys)
-        self._elsewhere = Elsewhere(waiting, None if shared_cpus is None else shared_cpus.elsewhere)
-        self.workers = here + self._elsewhere.cpus
 
     def foresee(self, config: Config) -> Objection | None:
         """The objection of the free rules to a config; None if they have none. Cost: a few microseconds."""
@@ -255,11 +244,10 @@ class CompilePool:
         if objection is None or (objection.deferred and anyway):
             future = self._queue.add(config, spare)
             self._threads.submit(self._work)
-            self._elsewhere.wake()
             return future
-        done: Future[Compiled] = Future()
-        done.set_result(Compiled(config, objection.status, objection.reason))
-        return done
+        refusal: Future[Compiled] = Future()
+        refusal.set_result(Compiled(config, objection.status, objection.reason))
+        return refusal
 
     def read(self, config: Config, contents: Mapping[str, Sequence[int]] | None = None) -> Future[KernelWork]:
         """The work of a config's launches, from what Triton's front end makes of them.
@@ -274,22 +262,6 @@ class CompilePool:
         """
         return self._threads.submit(self._read, WorkRequest(config, contents or {}))
 
-    def load(self) -> Future[object]:
-        """Have a process load the kernel; the future raises `TargetError` if none can."""
-        return self._threads.submit(self._at_hand.have_one, self._loaded)
-
-    def keys(self, config: Config) -> Future[tuple[str, ...] | None]:
-        """Triton's names of what its disk cache holds of a config, one for each launch; None if they cannot be told.
-
-        Cost: some milliseconds of a process, or a compilation if the disk cache has no such config.
-        """
-        return self._threads.submit(self._keys, config)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """How configs were compiled, in words, where that is not as usual."""
-        return self._elsewhere.notes
-
     def stop(self) -> None:
         """Kill all processes without waiting for their end.
 
@@ -297,7 +269,6 @@ class CompilePool:
         """
         self._queue.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._elsewhere.stop()
         with self._lock:
             self.closed = True
             for process in self._processes:
@@ -326,7 +297,6 @@ class CompilePool:
 
     def _end(self) -> None:
         self._threads.shutdown(wait=True)
-        self._elsewhere.close()
         while self._processes:
             self._processes.pop().close()
         server, self._fork_server = self._fork_server, None
@@ -347,104 +317,91 @@ class CompilePool:
     def _work(self) -> None:
         """Compile the jobs of the queue until none is left; each thread has a process of its own meanwhile."""
         while True:
-            with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as begun:
-                job = self._queue.take() if begun else None
+            with nullcontext(True) if self._shared_cpus is None else self._shared_cpus.turn(self) as has_cpu:
+                job = self._queue.take() if has_cpu else None
                 if job is None:
                     return
                 self._do(job)
-                self._at_hand.leave()
                 self._queue.done(job)
 
     def _do(self, job: CompileJob) -> None:
         try:
-            found = self._compiled(job.config)
+            compiled = self._compile(job.config)
         except Exception as error:  # noqa: BLE001 - the future raises it where its result is taken
             job.future.set_exception(error)
             return
-        job.future.set_result(found)
-        if found.launchable and self._launcher_claimed():
-            self._build_launcher(found.config)
+        job.future.set_result(compiled)
+        if compiled.launchable and self._claim_launcher():
+            self._build_launcher(compiled.config)
 
-    def _launcher_claimed(self) -> bool:
-        """Whether the launcher has to be built by this thread: true once, for the first thread that asks."""
+    def _claim_launcher(self) -> bool:
+        """Tell whether the launcher has to be built by this thread: true once, for the first thread that asks."""
         with self._lock:
             due, self._launcher_due = self._launcher_due, False
         return due
 
     def _build_launcher(self, config: Config) -> None:
         """Have the launcher built. A failure here is no failure of the config, which is compiled."""
-        try:
-            self._process().ask(LauncherRequest(config), self._timeout_s)
-        except (TimeoutError, EOFError, OSError, GarbledError):
-            self._forget(self._process())
-        except TargetError:
-            pass  # the next compilation meets the same error, and reports it
+        with suppress(TargetError), self._process() as process:  # the next compilation meets that error, and reports it
+            try:
+                process.ask(LauncherRequest(config), self._timeout_s)
+            except _GONE:
+                self._forget(process)
 
     def _read(self, request: WorkRequest) -> KernelWork:
-        found = self._told(request, _READ_S)
-        if isinstance(found, TimeoutError):
-            return KernelWork(silent=f"reading its TTIR took over {_READ_S:g} s")
-        return KernelWork(silent=found) if isinstance(found, str) else found
-
-    def _keys(self, config: Config) -> tuple[str, ...] | None:
-        found = self._told(KeysRequest(config), self._timeout_s)
-        return found if isinstance(found, tuple) else None
-
-    def _told(self, question: Any, limit_s: float) -> Any:
-        """The answer of a process; a `TimeoutError`, or why there is none."""
         try:
-            process = self._process()
+            with self._process() as process:
+                try:
+                    answer = process.ask(request, _READ_S)
+                except _GONE as error:
+                    late = isinstance(error, TimeoutError)
+                    answer = f"reading its TTIR took over {_READ_S:g} s" if late else process.last_words()
+                    self._forget(process)
         except TargetError as error:
-            return error.message
-        try:
-            return process.ask(question, limit_s)
-        except (TimeoutError, EOFError, OSError, GarbledError) as error:
-            found = error if isinstance(error, TimeoutError) else process.last_words()
-            self._forget(process)
-            return found
-        finally:
-            self._at_hand.leave()
+            answer = error.message
+        return KernelWork(silent=answer) if isinstance(answer, str) else answer
 
-    def _compiled(self, config: Config) -> Compiled:
-        found = self._once(config)
-        if found is None:  # a signal from outside killed the process, so the config is compiled once more
-            found = self._once(config, last=True)
-            assert found is not None
-        return found
+    def _compile(self, config: Config) -> Compiled:
+        compiled = self._once(config)
+        if compiled is None:  # a signal from outside killed the process, so the config is compiled once more
+            compiled = self._once(config, last=True)
+            assert compiled is not None
+        return compiled
 
     def _once(self, config: Config, last: bool = False) -> Compiled | None:
         """The result of a config; None if a signal from outside ended the process, and this is not the `last` try."""
-        process = self._process()
-        begun = time.perf_counter()
-        try:
-            found: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
-        except GarbledError as error:
-            self._forget(process)
-            said = f"the compiler's process wrote {error} into its connection, and was ended"
-            return Compiled(config, Status.CRASH, said, compile_s=time.perf_counter() - begun)
-        except (TimeoutError, EOFError, OSError) as error:
-            late = isinstance(error, TimeoutError)
-            said = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
-            self._forget(process)
-            if not (late or last or self.closed) and process.ended_from_outside:
-                return None
-            status = Status.TIMEOUT if late else Status.CRASH
-            return Compiled(config, status, said, compile_s=time.perf_counter() - begun)
-        if isinstance(found, (CacheError, TargetError)):
-            raise found
-        return found
+        with self._process() as process:
+            start = time.perf_counter()
+            try:
+                answer: Compiled | CacheError | TargetError = process.ask(config, self._timeout_s)
+            except GarbledError as error:
+                status = Status.CRASH
+                message = f"the compiler's process wrote {error} into its connection, and was ended"
+                self._forget(process)
+            except _GONE as error:
+                late = isinstance(error, TimeoutError)
+                status = Status.TIMEOUT if late else Status.CRASH
+                message = f"compiling took over {self._timeout_s:g} s" if late else process.last_words()
+                self._forget(process)
+                if not (late or last or self.closed) and process.ended_from_outside:
+                    return None
+            else:
+                if isinstance(answer, (CacheError, TargetError)):
+                    raise answer
+                return answer
+            return Compiled(config, status, message, compile_s=time.perf_counter() - start)
 
-    def _process(self) -> CompilingProcess:
-        """This thread's process, one that no other uses, or a new one; a TargetError says that it cannot be made."""
-        return self._at_hand.process(self._loaded)
+    def _process(self) -> AbstractContextManager[CompilingProcess]:
+        """A process that no other thread uses; a TargetError says that none can be made."""
+        return self._waiting.one(self._load)
 
-    def _loaded(self) -> CompilingProcess:
+    def _load(self) -> CompilingProcess:
         """A new process that has loaded the kernel, or another one if somebody else has ended it meanwhile."""
         for turn in range(_STARTS):
-            process, again = self._forked(), False
+            process, again = self._fork(), False
             try:
                 refused = process.ask(self._start, _START_TIMEOUT_S)
-            except (TimeoutError, EOFError, OSError, GarbledError) as error:
+            except _GONE as error:
                 refused = TargetError(f"a compiling process did not start: {process.last_words()}")
                 gone = isinstance(error, (EOFError, BrokenPipeError, ConnectionResetError))
                 again = gone and process.ended_from_outside and turn + 1 < _STARTS
@@ -455,15 +412,17 @@ class CompilePool:
                 raise refused
         raise AssertionError("the last turn returns or raises")
 
-    def _forked(self) -> CompilingProcess:
+    def _fork(self) -> CompilingProcess:
         """A new process; the first call waits for the fork server's imports."""
-        process = self._started()
-        if not self._admitted(process):
-            process.close()
-            raise TargetError(_CLOSED)
-        return process
+        process = self._start_process()
+        with self._lock:
+            if not self.closed:
+                self._processes.add(process)  # which `stop` ends
+                return process
+        process.close()
+        raise TargetError(_CLOSED)
 
-    def _started(self) -> CompilingProcess:
+    def _start_process(self) -> CompilingProcess:
         """A process of the fork server, or of another one if this one was ended by somebody else."""
         for turn in range(_STARTS):
             server: ForkServer | None = None
@@ -472,9 +431,9 @@ class CompilePool:
                 return CompilingProcess(server)
             except (OSError, EOFError) as error:  # the fork server is gone, or there are too many open files
                 again = server is not None and server.ended_from_outside and turn + 1 < _STARTS
-                said = self._last_line() or error
+                reason = self._last_line() or error
                 if not again:
-                    raise TargetError(f"no compiling process can be started: {said}") from error
+                    raise TargetError(f"no compiling process can be started: {reason}") from error
         raise AssertionError("the last turn returns or raises")
 
     def _forking(self) -> ForkServer:
@@ -483,9 +442,9 @@ class CompilePool:
             if self.closed:
                 raise TargetError(_CLOSED)
             if self._fork_server is None:
-                needs = self._server_needs
-                made = partial(ForkServer, *needs)
-                self._fork_server = idle_server.borrow(needs, made) if self._reuse else made()
+                needs = self._start.packed.imports, self._ahead.target
+                make = partial(ForkServer, *needs)
+                self._fork_server = idle_server.borrow(needs, make) if self._reuse else make()
             return self._fork_server
 
     def _part_with(self, server: ForkServer) -> None:
@@ -494,18 +453,6 @@ class CompilePool:
         else:
             server.close()
 
-    @property
-    def _server_needs(self) -> idle_server.ServerNeeds:
-        """What the fork server imports beside Triton, and what it compiles for."""
-        return self._start.packed.imports, self._ahead.target
-
-    def _admitted(self, process: CompilingProcess) -> bool:
-        """Add a process to those that `stop` ends; False if the pool was closed meanwhile."""
-        with self._lock:
-            if not self.closed:
-                self._processes.add(process)
-            return not self.closed
-
     def _last_line(self) -> str:
         """The last line of a fork server that is gone, which is closed, so that the next process starts a new one."""
         with self._lock:
@@ -513,13 +460,12 @@ class CompilePool:
             if server is None or server.alive:
                 return ""
             self._fork_server = None
-        said = server.last_line()
+        line = server.last_line()
         self._part_with(server)
-        return said
+        return line
 
     def _forget(self, process: CompilingProcess) -> None:
-        """End this thread's process, so that its next config starts a new one."""
+        """End a process, which answers nothing more."""
         process.close()
         with self._lock:
             self._processes.discard(process)
-        self._at_hand.forget()

@@ -2,10 +2,6 @@
 
 A rule refuses a config that cannot be launched. A rule defers a config that can be launched but is of a kind that has
 always been slow: such a config is run only if no other config works. Every rule gives its reason with the numbers.
-
-It is advice only: what is fastest is measured. Sources: the configs of Triton's tutorials for NVIDIA's architectures,
-those of ROCm's guide to Triton kernels for AMD's, and winners of recorded spaces on an H200 (docs/concepts/model.md);
-the asynchronous copies that a pipeline needs are in NVIDIA's GPUs from sm_80 on (CUDA C++ Programming Guide).
 """
 
 from __future__ import annotations
@@ -20,120 +16,6 @@ from triton_ops.compilation.block_sizes import Blocks, blocks_of
 from triton_ops.device import Target
 from triton_ops.space import Config
 from triton_ops.values import Status, is_power_of_two
-
-PRODUCTS, ROWS = "products", "rows and elements"
-_LARGE = 32_768  # elements of a tile from which sixteen warps are worth a try
-_MEDIUM = 8_192
-_MOST_EACH = 128  # accumulator registers per thread up to which nothing spilled in recorded spaces
-_POWERS = (1, 2, 4, 8, 16, 32)
-_ROW_EACH = (8, 64)  # elements per thread: below, loads are narrow; above, registers spill
-
-
-@dataclass(frozen=True)
-class Habit:
-    """Where to begin with one launch option.
-
-    Attributes:
-        option: `num_warps` or `num_stages`.
-        low: Least value of the range.
-        high: Greatest value of the range.
-        why: The reason.
-    """
-
-    option: str
-    low: int
-    high: int
-    why: str
-
-    def holds(self, value: int) -> bool:
-        """Whether a value lies in the range."""
-        return self.low <= value <= self.high
-
-
-_STAGES = {
-    "sm_70": (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
-    "sm_75": (1, 2, "without asynchronous copies loads pass through registers, and further stages take registers"),
-    "sm_80": (3, 4, "asynchronous copies hide the memory's latency with two to three tiles ahead"),
-    "sm_86": (2, 3, "99 KiB of shared memory per block hold few tiles"),
-    "sm_89": (2, 3, "99 KiB of shared memory per block hold few tiles"),
-    "sm_90": (3, 5, "warp-group products are fast, so that more tiles must be under way; 227 KiB hold them"),
-    "sm_100": (3, 5, "products run in tensor memory, so that shared memory is left for tiles under way"),
-    "sm_120": (2, 3, "99 KiB of shared memory per block hold few tiles"),
-    "gfx90a": (1, 2, "tiles pass through registers, and 64 KiB of LDS hold few of them"),
-    "gfx942": (1, 2, "tiles pass through registers, and 64 KiB of LDS hold few of them"),
-    "gfx950": (2, 3, "160 KiB of LDS hold more tiles, and loads may go to LDS directly"),
-}
-
-
-def stages_habit(arch: str, kind: str) -> Habit | None:
-    """Where to begin with `num_stages`; None for an architecture that has no row.
-
-    Args:
-        arch: Such as `sm_90`.
-        kind: `PRODUCTS` or `ROWS`.
-    """
-    if arch not in _STAGES:
-        return None
-    if kind == ROWS:
-        return Habit("num_stages", 1, 2, "memory limits it, and blocks beside each other hide the latency already")
-    return Habit("num_stages", *_STAGES[arch])
-
-
-def warps_habit(target: Target, kind: str, elements: int) -> Habit | None:
-    """Where to begin with `num_warps`; None where the size of the tile is not known.
-
-    Args:
-        target: The architecture.
-        kind: `PRODUCTS` or `ROWS`.
-        elements: Elements of a block's tile.
-    """
-    if elements < 1:
-        return None
-    most = target.threads_per_block // target.warp_size
-    if kind == ROWS:
-        fewest, greatest = _ROW_EACH
-        fit = [w for w in _POWERS if w <= most and fewest <= elements / (w * target.warp_size) <= greatest] or [1]
-        return Habit(
-            "num_warps", fit[0], fit[-1], f"{fewest} to {greatest} elements per thread load widely and do not spill"
-        )
-    low = 4 if elements >= _MEDIUM else 2
-    high = 16 if elements >= _LARGE else 8 if elements >= _MEDIUM else 4
-    high = min(high, most)
-    if target.arch == "sm_90" and low == 4:
-        return Habit(
-            "num_warps", low, high, "warp-group products take groups of four warps, which share the accumulator"
-        )
-    return Habit("num_warps", low, high, "more warps share the accumulator among more registers")
-
-
-@dataclass(frozen=True)
-class WarpChoice:
-    """What a number of warps does to a block.
-
-    Attributes:
-        warps: Number of warps.
-        threads: Threads of the block.
-        accumulator_registers: Registers of each thread that the largest accumulator takes.
-        fits: Whether accumulators of this size left room for the rest, and did not spill, in recorded spaces.
-    """
-
-    warps: int
-    threads: int
-    accumulator_registers: float
-    fits: bool
-
-
-def warp_choices(target: Target, accumulator_bytes: int) -> tuple[WarpChoice, ...]:
-    """What each possible number of warps leaves of an accumulator for a thread's registers.
-
-    Args:
-        target: The architecture.
-        accumulator_bytes: Size of the block's largest accumulator.
-    """
-    room = _MOST_EACH if target.kind == "cuda" else 2 * _MOST_EACH  # AMD's lanes have 512 registers, others 255
-    each = [(w, w * target.warp_size, accumulator_bytes / (4 * w * target.warp_size)) for w in _POWERS]
-    return tuple(WarpChoice(*one, fits=one[2] <= room) for one in each if one[1] <= target.threads_per_block)
-
 
 _DEFAULT_WARPS = 4  # Triton's default
 _LARGEST_BLOCK = 1 << 20  # elements: Triton's front end refuses a larger block
@@ -168,20 +50,13 @@ class Objection:
 
     @property
     def deferred(self) -> bool:
-        """Whether the config can be launched."""
+        """Tell whether the config can be launched."""
         return self.status is Status.DEFERRED
 
 
 @dataclass(frozen=True)
 class RuleInput:
-    """The input of the rules.
-
-    Attributes:
-        config: The config to judge.
-        target: The target, which has the limits.
-        blocks: The sizes of the kernel's blocks with this config.
-        warps: Warps per block.
-    """
+    """The input of the rules: a config to judge, and the sizes of the kernel's blocks with it."""
 
     config: Config
     target: Target
@@ -207,36 +82,36 @@ def foresee(ahead: AheadOfTime, config: Config) -> Objection | None:
 
     Cost: 20 microseconds, and 70 for a kernel with many helpers.
     """
-    names, given = ahead.kernel.parameter_names, ahead.arguments
-    placed = {name: value for name, value in zip(names, given.positional, strict=False) if name is not None}
-    values: dict[str, Any] = {**placed, **given.keyword, **config}
+    names, arguments = ahead.kernel.parameter_names, ahead.arguments
+    positional = {name: value for name, value in zip(names, arguments.positional, strict=False) if name is not None}
+    values: dict[str, Any] = {**positional, **arguments.keyword, **config}
     warps = config.get("num_warps", values.get("num_warps", _DEFAULT_WARPS))
     for name, number in (("num_warps", warps), ("num_ctas", config.get("num_ctas", 1))):
         if isinstance(number, bool) or not isinstance(number, int):
-            said = f"{name} is {number!r} of type {type(number).__name__}; it must be an int, such as 4"
-            return Objection(Status.CONSTRAINT, said)
+            message = f"{name} is {number!r} of type {type(number).__name__}; it must be an int, such as 4"
+            return Objection(Status.CONSTRAINT, message)
         if not is_power_of_two(number):
             return Objection(Status.CONSTRAINT, f"{name} is {number}; it must be a power of two")
     parsed = ahead.kernel.parsed
     blocks = blocks_of(parsed, values) if parsed is not None else Blocks()
-    seen = RuleInput(config, ahead.target, blocks, warps)
-    found = (rule(seen) for rule in RULES)
-    return next((objection for objection in found if objection is not None), None)
+    facts = RuleInput(config, ahead.target, blocks, warps)
+    objections = (rule(facts) for rule in RULES)
+    return next((objection for objection in objections if objection is not None), None)
 
 
-def _threads(given: RuleInput) -> Objection | None:
-    limit = given.target.threads_per_block
-    if given.threads <= limit:
+def _threads(facts: RuleInput) -> Objection | None:
+    limit = facts.target.threads_per_block
+    if facts.threads <= limit:
         return None
     return Objection(
         Status.RESOURCES,
-        f"{given.warps} warps of {given.target.warp_size} are {given.threads:,} threads per block; "
-        f"{given.target.arch} has {limit:,}",
+        f"{facts.warps} warps of {facts.target.warp_size} are {facts.threads:,} threads per block; "
+        f"{facts.target.arch} has {limit:,}",
     )
 
 
-def _ranges(given: RuleInput) -> Objection | None:
-    for name, size in given.blocks.ranges:
+def _ranges(facts: RuleInput) -> Objection | None:
+    for name, size in facts.blocks.ranges:
         if not is_power_of_two(size):
             return Objection(Status.CONSTRAINT, f"{name} is {size}; Triton's ranges must be powers of two")
         if size > _LARGEST_BLOCK:
@@ -244,25 +119,25 @@ def _ranges(given: RuleInput) -> Objection | None:
     return None
 
 
-def _accumulator(given: RuleInput) -> Objection | None:
-    if given.blocks.warp_specialized:  # the compiler adds warps, which share the accumulator
+def _accumulator(facts: RuleInput) -> Objection | None:
+    if facts.blocks.warp_specialized:  # the compiler adds warps, which share the accumulator
         return None
-    tensor_memory = 100 <= given.target.capability < 120
-    limit = _MOST_ACCUMULATORS_ELSEWHERE if tensor_memory or given.target.kind == "hip" else _MOST_ACCUMULATORS
-    for shape in given.blocks.accumulators:
-        each = math.prod(shape) // given.threads
+    tensor_memory = 100 <= facts.target.capability < 120
+    limit = _MOST_ACCUMULATORS_ELSEWHERE if tensor_memory or facts.target.kind == "hip" else _MOST_ACCUMULATORS
+    for shape in facts.blocks.accumulators:
+        each = math.prod(shape) // facts.threads
         if each >= limit:
-            said = " by ".join(map(str, shape))
+            extents = " by ".join(map(str, shape))
             return Objection(
                 Status.DEFERRED,
-                f"an accumulator of {said} takes {each} registers of each thread: {limit} or more spill",
+                f"an accumulator of {extents} takes {each} registers of each thread: {limit} or more spill",
             )
     return None
 
 
-def _elements(given: RuleInput) -> Objection | None:
-    for name, size in given.blocks.ranges:
-        each = size // given.threads
+def _elements(facts: RuleInput) -> Objection | None:
+    for name, size in facts.blocks.ranges:
+        each = size // facts.threads
         if each >= _MOST_ELEMENTS:
             return Objection(
                 Status.DEFERRED, f"{name} of {size:,} is {each} elements per thread: {_MOST_ELEMENTS} or more spill"
@@ -270,12 +145,12 @@ def _elements(given: RuleInput) -> Objection | None:
     return None
 
 
-def _tiles(given: RuleInput) -> Objection | None:
-    for stepped in given.blocks.stepped:
+def _tiles(facts: RuleInput) -> Objection | None:
+    for stepped in facts.blocks.stepped:
         padded = 1 << max(stepped.size - 1, 0).bit_length()
         if stepped.tile > _WIDEST_TILE * padded and stepped.tile > 16:  # 16: the least that tl.dot takes
-            said = f"{stepped.tile_name} is {stepped.tile}, over twice the padded {stepped.extent} of {padded}"
-            return Objection(Status.DEFERRED, said)
+            message = f"{stepped.tile_name} is {stepped.tile}, over twice the padded {stepped.extent} of {padded}"
+            return Objection(Status.DEFERRED, message)
     return None
 
 

@@ -5,13 +5,12 @@ The first tier, free rules, is in `rules.py`. All tiers work without a GPU and w
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, most, one_of, option_names, trace_of
+from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, together, trace_of
 from triton_ops.device import Machine, Target
 from triton_ops.exceptions import CacheError, TargetError
 from triton_ops.kernel_ir import amdgcn_features, amdgcn_usage, cubin_usage, ptx_features, serialised_products
@@ -21,12 +20,12 @@ from triton_ops.values import Compiled, Resources, Status
 _WARPS = 4  # Triton's default for a config that names none
 
 
-def with_residents(found: Compiled, machine: Machine | None) -> Compiled:
-    """`found` with the number of its blocks on a multiprocessor of `machine` at a time, if that is known."""
-    made, warps = found.resources, found.config.get("num_warps", _WARPS)
-    if machine is None or made is None or made.registers is None or not isinstance(warps, int) or warps < 1:
-        return found
-    return replace(found, resident=machine.blocks_at_once(made.registers, made.shared_bytes or 0, warps))
+def with_residents(compiled: Compiled, machine: Machine | None) -> Compiled:
+    """`compiled` with the number of its blocks on a multiprocessor of `machine` at a time, if that is known."""
+    resources, warps = compiled.resources, compiled.config.get("num_warps", _WARPS)
+    if machine is None or resources is None or resources.registers is None or not isinstance(warps, int) or warps < 1:
+        return compiled
+    return replace(compiled, resident=machine.blocks_at_once(resources.registers, resources.shared_bytes or 0, warps))
 
 
 HEAVY_SPILL_BYTES = 256
@@ -56,22 +55,23 @@ def examine(ahead: AheadOfTime, config: Config) -> Compiled:
         TargetError: The kernel cannot be compiled without being launched.
     """
     target = ahead.target
-    if (refused := _unknown_options(ahead, config)) is not None:
-        return Compiled(config, Status.CONSTRAINT, refused)
+    if strange := ahead.unknown_names(config):
+        reason = f"{', '.join(strange)} is no parameter of {ahead.kernel.name} and no launch option for {target.arch}"
+        return Compiled(config, Status.CONSTRAINT, reason)
     start = time.perf_counter()
     try:
-        built = ahead.built(config, lambda shared, _: _check_shared(shared, target))
-        parts = [resources_of(one, target) for one in built]
-        for part, one in zip(parts, built, strict=True):
+        kernels = ahead.built(config, lambda shared, _: _check_shared(shared, target))
+        parts = [resources_of(one, target) for one in kernels]
+        for part, one in zip(parts, kernels, strict=True):
             _check(part, one.metadata, target)
         resources = together(parts)
     except TargetError:
         raise
     except _OverLimitError as error:
-        seen = Resources(shared_bytes=error.shared_bytes)
-        return Compiled(config, Status.RESOURCES, str(error), seen, compile_s=time.perf_counter() - start)
+        resources = Resources(shared_bytes=error.shared_bytes)
+        return Compiled(config, Status.RESOURCES, str(error), resources, compile_s=time.perf_counter() - start)
     except Exception as error:
-        failure = _sorted(error)
+        failure = _failure(error)
         if isinstance(failure, CacheError):
             raise failure from error
         taken_s = time.perf_counter() - start
@@ -85,36 +85,16 @@ def resources_of(built: Built, target: Target) -> Resources:
     """The resources and the features of a compiled config."""
     cuda = target.kind == "cuda"
     usage = cubin_usage(built.binary) if cuda else amdgcn_usage(built.assembly)
-    seen = ptx_features(built.assembly) if cuda else amdgcn_features(built.assembly)
+    features = ptx_features(built.assembly) if cuda else amdgcn_features(built.assembly)
     return Resources(
         registers=usage.registers,
         spill_bytes=usage.spill_bytes,
         shared_bytes=built.metadata["shared"],
-        binary=hashlib.sha256(built.binary).hexdigest()[:32],
+        binary=built.digest,
         stack_bytes=usage.stack_bytes,
-        mma=seen.mma,
-        load_bytes=seen.load_bytes,
+        mma=features.mma,
+        load_bytes=features.load_bytes,
         serialised=serialised_products(built.binary, built.assembly) if cuda else None,
-    )
-
-
-def together(parts: Sequence[Resources]) -> Resources:
-    """The resources of a config that launches several kernels: of each kind the most that one takes.
-
-    The instructions are those of the first kernel that uses the matrix unit, and the loads the narrowest.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    mma = [part.mma for part in parts if part.mma is not None]
-    return Resources(
-        registers=most(part.registers for part in parts),
-        spill_bytes=most(part.spill_bytes for part in parts),
-        shared_bytes=most(part.shared_bytes for part in parts),
-        binary=one_of([part.binary or "" for part in parts]),
-        stack_bytes=most(part.stack_bytes for part in parts),
-        mma=next((name for name in mma if name != "none"), next(iter(mma), None)),
-        load_bytes=min((part.load_bytes for part in parts if part.load_bytes is not None), default=None),
-        serialised=max((part.serialised for part in parts if part.serialised is not None), default=None),
     )
 
 
@@ -161,23 +141,12 @@ def _spills(resources: Resources) -> str:
     return f"spills {spilled:,} bytes per thread; over {HEAVY_SPILL_BYTES} has always been slow"
 
 
-def _unknown_options(ahead: AheadOfTime, config: Config) -> str | None:
-    """Why the target's compiler does not know a config's names; Triton itself ignores some unknown names silently."""
-    if ahead.kernel.parsed is None:  # a launcher's tunables are keywords of its own
-        return None
-    known = option_names(ahead.target).union(name for name in ahead.kernel.parameter_names if name)
-    strange = [name for name in config if name not in known]
-    if not strange:
-        return None
-    return f"{', '.join(strange)} is no parameter of {ahead.kernel.name} and no launch option for {ahead.target.arch}"
-
-
-def _sorted(error: Exception) -> CandidateError | CacheError:
+def _failure(error: Exception) -> CandidateError | CacheError:
     """The typed failure of a compiler; of ptxas' output, the line with the cause and not the command."""
     if type(error).__name__ != "PTXASError":
         return compile_error(error)
     lines = str(error).strip().splitlines()
-    said = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
-    line = next((text for text in said if any(word in text for word in _PTXAS_TROUBLE)), (said or lines)[0])
+    messages = [line.partition(":")[2].strip() for line in lines if line.startswith("ptxas")]
+    line = next((text for text in messages if any(word in text for word in _PTXAS_TROUBLE)), (messages or lines)[0])
     status = Status.RESOURCES if "nsufficient registers" in line else Status.COMPILE
     return CandidateError(status, f"ptxas: {line}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import Arguments, ArgumentSpecs, FunctionKernel, Operation, is_found_again, is_tensor
+from triton_ops.backend import Arguments, FunctionKernel, Operation, is_found_again, is_tensor
 from triton_ops.dispatch import ledger
 from triton_ops.dispatch.choice_calls import Known, KnownCalls, autocast, dynamo, exporting, recording
 from triton_ops.dispatch.choice_kernel import ChoiceKernel
@@ -96,7 +96,7 @@ class Chooser:
         reference: Callable[..., Any] | None = None,
         tolerance: float | Tolerance | None = None,
         check: Callable[[Any, Any], Any] | None = None,
-        arguments: Callable[..., ArgumentSpecs] | None = None,
+        arguments: Callable[..., Mapping[str, Any]] | None = None,
         dtypes: Sequence[str] = (),
         problems: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
         schema: str | None = None,
@@ -410,7 +410,7 @@ def _nothing() -> None:
     """Counts no call: it is none."""
 
 
-def _no_arguments() -> ArgumentSpecs:
+def _no_arguments() -> Mapping[str, Any]:
     return {}
 
 
@@ -428,7 +428,7 @@ def choose(
     reference: Callable[..., Any] | None = None,
     tolerance: float | Tolerance | None = None,
     check: Callable[[Any, Any], Any] | None = None,
-    arguments: Callable[..., ArgumentSpecs] | None = None,
+    arguments: Callable[..., Mapping[str, Any]] | None = None,
     dtypes: Sequence[str] = (),
     problems: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
     schema: str | None = None,

@@ -12,7 +12,6 @@ from triton_ops.backend import (
     CompilesAtLaunch,
     FunctionKernel,
     Operation,
-    by_name,
     function_identity,
     one_line,
 )
@@ -94,7 +93,7 @@ class Implementation:
         """The arguments of the operation's kernel for a call, by name."""
         if self.values is not None:
             return self.values(*arguments.positional, **arguments.keyword)
-        return by_name(self.operation.kernel, arguments).keyword if self.operation is not None else arguments.keyword
+        return arguments.by_name(self.operation.kernel).keyword if self.operation is not None else arguments.keyword
 
     def run(self, tiles: Mapping[str, Any]) -> Callable[..., Any]:
         """The callable that a call of this implementation comes to, with the config `tiles` of its operation."""

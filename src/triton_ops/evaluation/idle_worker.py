@@ -53,7 +53,7 @@ def waits(needs: Needs) -> bool:
 
 def keep(worker: WorkerProcess, idle_s: float = IDLE_S) -> None:
     """Keep a worker that has done its task; it gives everything up meanwhile, and is killed if it does not."""
-    _idle.put(worker, worker.has, worker.has[1], partial(_rests, worker), idle_s)
+    _idle.put(worker, worker.equipment, worker.equipment[1], partial(_rests, worker), idle_s)
 
 
 def _does(has: Needs, needs: Needs) -> bool:

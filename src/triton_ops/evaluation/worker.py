@@ -30,7 +30,6 @@ from triton_ops.processes import (
     StepStarted,
     Surroundings,
     die_with,
-    expendable,
     import_heavy,
     strays,
 )
@@ -98,8 +97,7 @@ def answers(question: Any, message: Any) -> bool:
 def main() -> None:
     """Import packages, then answer questions until the pipe is closed."""
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
-    die_with(parent, Leftovers.own())
-    expendable()
+    die_with(parent, Leftovers.own(), expendable=True)
     device = sys.argv[5]
     _import(sys.argv[6:], device)
     connection = ChildsEnd(questions, answers)

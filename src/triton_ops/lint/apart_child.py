@@ -15,7 +15,7 @@ from triton_ops.lint.apart import Request
 from triton_ops.lint.engine import lint_here
 from triton_ops.lint.findings import LintReport
 from triton_ops.lint.steps import STEPS
-from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, expendable, import_heavy
+from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, import_heavy
 
 _MOST_BYTES = 4 << 30  # of memory that is written, for all that a file computes
 
@@ -23,8 +23,7 @@ _MOST_BYTES = 4 << 30  # of memory that is written, for all that a file computes
 def main() -> None:
     """Answer requests with the report, or with the error that the lint raised, until the pipe is closed."""
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
-    die_with(parent, Leftovers.own())
-    expendable()
+    die_with(parent, Leftovers.own(), expendable=True)
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
         import_heavy(sys.argv[6:], "reading kernels")

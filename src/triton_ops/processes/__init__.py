@@ -5,7 +5,6 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.processes.awake_clock import AwakeClock as AwakeClock
-    from triton_ops.processes.bytecode import being_filled as being_filled
     from triton_ops.processes.channel import Channel as Channel
     from triton_ops.processes.channel import ChildsEnd as ChildsEnd
     from triton_ops.processes.channel import GarbledError as GarbledError
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from triton_ops.processes.child import die_with as die_with
     from triton_ops.processes.child import end_family as end_family
     from triton_ops.processes.child import environment as environment
-    from triton_ops.processes.child import expendable as expendable
     from triton_ops.processes.child import file_without_a_name as file_without_a_name
     from triton_ops.processes.child import guarded as guarded
     from triton_ops.processes.child import import_heavy as import_heavy
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from triton_ops.processes.child import strays as strays
     from triton_ops.processes.idle import IDLE_S as IDLE_S
     from triton_ops.processes.idle import IdleProcesses as IdleProcesses
-    from triton_ops.processes.idle import inherited as inherited
     from triton_ops.processes.signals import TerminatedError as TerminatedError
     from triton_ops.processes.signals import cleaned_up_on_sigterm as cleaned_up_on_sigterm
     from triton_ops.processes.worker_process import StepStarted as StepStarted

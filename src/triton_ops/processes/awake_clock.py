@@ -25,14 +25,14 @@ class AwakeClock:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last = clock()
-        self._counted = 0.0
+        self._seconds = 0.0
 
     def now(self) -> float:
         """The seconds so far; to be asked for at least every half second."""
-        seen = self._clock()
-        self._counted += min(seen - self._last, _MOST_S)
-        self._last = seen
-        return self._counted
+        time_s = self._clock()
+        self._seconds += min(time_s - self._last, _MOST_S)
+        self._last = time_s
+        return self._seconds
 
     def wait(self, ready: select.poll, until: float) -> bool:
         """Wait until a descriptor is ready, or until the clock shows `until`; whether one is ready."""

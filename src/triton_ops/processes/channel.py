@@ -31,7 +31,7 @@ _LARGE_BYTES = 1 << 20  # what goes through the file, if there is one
 
 
 class GarbledError(Exception):
-    """What the other process wrote is no message, or none that answers what it was asked."""
+    """The bytes that the other process wrote are no message, or none that answers what it was asked."""
 
     @classmethod
     def other(cls, answer: Any) -> GarbledError:
@@ -52,7 +52,7 @@ class Channel:
     def __init__(self, incoming: int, outgoing: int, file: int = -1) -> None:
         self._in, self._out, self._file = incoming, outgoing, file
         self._closing = threading.Lock()
-        self._read = bytearray()
+        self._arrived_bytes = bytearray()
         self._unsent: list[memoryview] = []
         for descriptor in {incoming, outgoing}:
             os.set_blocking(descriptor, False)
@@ -79,10 +79,10 @@ class Channel:
             OSError: The other process is gone.
         """
         self._open()
-        if self._read or self._part():
+        if self._arrived_bytes or self._part():
             raise GarbledError("bytes that nobody had asked for")
         content = pickle.dumps(message)
-        parts = (_HEAD.pack(_IN_FILE, len(content), self._file),) if self._filed(content) else _framed(content)
+        parts = (_HEAD.pack(_IN_FILE, len(content), self._file),) if self._put_into_file(content) else _frame(content)
         self._unsent = [memoryview(part) for part in parts]
         self._write()
 
@@ -120,8 +120,8 @@ class Channel:
 
     @property
     def arrived(self) -> bool:
-        """Whether something waits to be read, or the other process is gone."""
-        return bool(self._in < 0 or self._read or self._arrived.poll(0))
+        """Tell whether something waits to be read, or the other process is gone."""
+        return bool(self._in < 0 or self._arrived_bytes or self._arrived.poll(0))
 
     def close(self) -> None:
         """Close the descriptors; a second time, or in another thread meanwhile, does nothing."""
@@ -135,15 +135,15 @@ class Channel:
         if self._in < 0:
             raise BrokenPipeError("it was ended before")
 
-    def _filed(self, content: bytes) -> bool:
-        """Whether the content was put into the file; the other process has read and emptied it before it answered."""
+    def _put_into_file(self, content: bytes) -> bool:
+        """Put large content into the file, which the other process has read and emptied before it answered."""
         if self._file < 0 or len(content) < _LARGE_BYTES:
             return False
-        left, place = memoryview(content), 0
+        rest, place = memoryview(content), 0
         try:
-            while left:
-                written = os.pwrite(self._file, left, place)
-                left, place = left[written:], place + written
+            while rest:
+                count = os.pwrite(self._file, rest, place)
+                rest, place = rest[count:], place + count
         except OSError:  # no memory is left for a second copy; the pipe needs none
             os.ftruncate(self._file, 0)
             return False
@@ -153,10 +153,10 @@ class Channel:
         """Write what there is room for."""
         while self._unsent:
             try:
-                written = os.write(self._out, self._unsent[0])
+                count = os.write(self._out, self._unsent[0])
             except BlockingIOError:
                 return
-            self._unsent[:1] = [left] if (left := self._unsent[0][written:]) else []
+            self._unsent[:1] = [rest] if (rest := self._unsent[0][count:]) else []
 
     def _part(self) -> int:
         """Read what is there; the number of bytes, which is 0 at the end and where nothing is there."""
@@ -164,7 +164,7 @@ class Channel:
             part = os.read(self._in, _PART)
         except BlockingIOError:
             return 0
-        self._read += part
+        self._arrived_bytes += part
         return len(part)
 
     def _content(self) -> bytes | None:
@@ -173,19 +173,19 @@ class Channel:
         Raises:
             GarbledError: It cannot become one.
         """
-        if not _MARK.startswith(self._read[: len(_MARK)]):
+        if not _MARK.startswith(self._arrived_bytes[: len(_MARK)]):
             raise GarbledError("bytes that are no answer")
-        if len(self._read) < _HEAD.size:
+        if len(self._arrived_bytes) < _HEAD.size:
             return None
-        _, length, checksum = _HEAD.unpack(self._read[: _HEAD.size])
+        _, length, checksum = _HEAD.unpack(self._arrived_bytes[: _HEAD.size])
         if length > _MOST_BYTES:
             raise GarbledError("bytes that are no answer")
-        if len(self._read) < _HEAD.size + length:
+        if len(self._arrived_bytes) < _HEAD.size + length:
             return None
-        content = bytes(self._read[_HEAD.size : _HEAD.size + length])
+        content = bytes(self._arrived_bytes[_HEAD.size : _HEAD.size + length])
         if zlib.crc32(content) != checksum:
             raise GarbledError("bytes within its answer")
-        del self._read[: _HEAD.size + length]
+        del self._arrived_bytes[: _HEAD.size + length]
         return content
 
 
@@ -205,10 +205,10 @@ class ChildsEnd:
 
     def send(self, message: Any) -> None:
         """Send a message."""
-        for part in _framed(pickle.dumps(message)):
-            left = memoryview(part)
-            while left:
-                left = left[os.write(self._out, left) :]
+        for part in _frame(pickle.dumps(message)):
+            rest = memoryview(part)
+            while rest:
+                rest = rest[os.write(self._out, rest) :]
 
     def receive(self) -> Any:
         """The next message.
@@ -221,18 +221,18 @@ class ChildsEnd:
             raise EOFError
         mark, length, file = _HEAD.unpack(head)
         if mark == _IN_FILE:
-            return _taken(file, length)
+            return _take(file, length)
         content = self._in.read(length)
         if len(content) < length:
             raise EOFError
         return pickle.loads(content)
 
 
-def _framed(content: bytes) -> tuple[bytes, bytes]:
+def _frame(content: bytes) -> tuple[bytes, bytes]:
     return _HEAD.pack(_MARK, len(content), zlib.crc32(content)), content
 
 
-def _taken(file: int, length: int) -> Any:
+def _take(file: int, length: int) -> Any:
     """The message in a file, whose memory is freed."""
     os.set_inheritable(file, False)
     with mmap.mmap(file, length, prot=mmap.PROT_READ) as content:

@@ -53,7 +53,7 @@ _calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] | None = None
 
 
 def started_to_last(start: Callable[[], Made]) -> Made:
-    """What `start` returns, called in a thread that does not end before this process; what it raises is raised here.
+    """The result of `start`, called in a thread that lasts as long as this process; what it raises is raised here.
 
     Args:
         start: Starts a child process. In the main thread it is called at once.
@@ -63,9 +63,9 @@ def started_to_last(start: Callable[[], Made]) -> Made:
     """
     if threading.current_thread() is threading.main_thread():
         return start()
-    made: Future[Made] = Future()
-    _asked().put((made, start))
-    return made.result()
+    future: Future[Made] = Future()
+    _starter_calls().put((future, start))
+    return future.result()
 
 
 def start_thread(thread: threading.Thread) -> None:
@@ -98,7 +98,7 @@ def _no_thread(error: RuntimeError) -> DeviceError:
     return DeviceError(f"no thread can be started: {error}", hint=hint)
 
 
-def _asked() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
+def _starter_calls() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
     global _calls
     with _guard:
         if _calls is None:
@@ -110,16 +110,16 @@ def _asked() -> queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
 
 def _serve(calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> None:
     while True:
-        made, start = calls.get()
+        future, start = calls.get()
         try:
-            made.set_result(start())
+            future.set_result(start())
         except BaseException as error:  # noqa: BLE001 - the thread that asked raises it
-            made.set_exception(error)
-        del made, start  # nothing is held while the thread waits
+            future.set_exception(error)
+        del future, start  # nothing is held while the thread waits
 
 
 def _forget() -> None:
-    """In a forked child, where the thread is not."""
+    """Forget the thread, in a forked child, where it is not."""
     global _guard, _calls
     _guard, _calls = threading.Lock(), None
 
@@ -134,14 +134,14 @@ _MOST = 65_536
 
 def pipe() -> tuple[int, int]:
     """A pipe: a descriptor to read from, and one to write to."""
-    read, write = _moved(*os.pipe())
-    return read, write
+    reader, writer = _move(*os.pipe())
+    return reader, writer
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
     """Two sockets that are connected with each other."""
     ours, theirs = socket.socketpair()
-    one, other = _moved(ours.detach(), theirs.detach())
+    one, other = _move(ours.detach(), theirs.detach())
     return socket.socket(fileno=one), socket.socket(fileno=other)
 
 
@@ -154,7 +154,7 @@ def file_without_a_name() -> IO[bytes]:
 def file_in_memory() -> int:
     """The descriptor of an empty file in memory without a name; -1 where the system has none."""
     try:
-        return _moved(os.memfd_create("triton_ops"))[0]
+        return _move(os.memfd_create("triton_ops"))[0]
     except (AttributeError, OSError):
         return -1
 
@@ -166,19 +166,19 @@ def close_all() -> None:
             os.close(descriptor)
 
 
-def _moved(*descriptors: int) -> list[int]:
+def _move(*descriptors: int) -> list[int]:
     """Descriptors for the same files in place of these, none of which is a standard stream's."""
-    moved: list[int] = []
+    copies: list[int] = []
     try:
-        moved.extend(map(_other, descriptors))
+        copies.extend(map(_other, descriptors))
     except OSError:
-        for descriptor in moved:
+        for descriptor in copies:
             os.close(descriptor)
         raise
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    return moved
+    return copies
 
 
 def _other(descriptor: int) -> int:
@@ -200,8 +200,8 @@ def end_family(mark: str) -> None:
     Cost: 10 µs for each process of this user, twice.
     """
     until = time.monotonic() + _MOST_S
-    while (found := members(mark)) and time.monotonic() < until:
-        for pid in found:
+    while (pids := members(mark)) and time.monotonic() < until:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_LOOK_S)
@@ -210,13 +210,13 @@ def end_family(mark: str) -> None:
 def members(mark: str) -> set[int]:
     """The processes with a mark and their children, without this one and without those that have ended."""
     processes, sought = _own_processes(), mark.encode()
-    found = further = {pid for pid in processes if sought in _proc.environment(pid)} - {os.getpid()}
-    if found:
+    pids = further = {pid for pid in processes if sought in _proc.environment(pid)} - {os.getpid()}
+    if pids:
         parents = {pid: _proc.parent(pid) for pid in processes}
         while further:
-            further = {pid for pid, parent in parents.items() if parent in further} - found - {os.getpid()}
-            found |= further
-    return {pid for pid in found if not _proc.ended(pid)}
+            further = {pid for pid, parent in parents.items() if parent in further} - pids - {os.getpid()}
+            pids |= further
+    return {pid for pid in pids if not _proc.ended(pid)}
 
 
 def _own_processes() -> list[int]:
@@ -251,7 +251,7 @@ _PROGRAM = (
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What a process may leave behind, which its guard clears away.
+    """The things that a process may leave behind, which its guard clears away.
 
     Attributes:
         family: The mark of all that the process starts, wherever that goes (`family.py`); None if it shares the mark
@@ -264,9 +264,9 @@ class Leftovers:
 
     @classmethod
     def own(cls) -> Leftovers:
-        """In a child, what its parent gave to `command`."""
-        given = json.loads(sys.argv[1])
-        return cls(given["family"], None if given["temporary"] is None else Path(given["temporary"]))
+        """The leftovers that the parent of this child gave to `command`."""
+        manner = json.loads(sys.argv[1])
+        return cls(manner["family"], None if manner["temporary"] is None else Path(manner["temporary"]))
 
 
 _NOTHING = Leftovers()
@@ -292,10 +292,10 @@ def command(module: str, *words: object, leftovers: Leftovers = _NOTHING) -> lis
         raise DeviceError("no further Python process can be started here", hint="run it inline")
     entries = dict.fromkeys([*search_path(), _HOME])  # a program may take an entry away after its imports
     path = sorted(entries, key=lambda entry: not _of_python(entry))
-    kept = folder()
+    bytecode = folder()
     manner = {
         "path": path,
-        "bytecode": None if kept is None else str(kept),
+        "bytecode": None if bytecode is None else str(bytecode),
         "family": leftovers.family,
         "temporary": None if leftovers.temporary is None else str(leftovers.temporary),
     }
@@ -311,12 +311,12 @@ def environment(changes: Mapping[str, str], family: str, temporary: Path | None 
         temporary: As of `settings.for_child`. What `torch.compile` keeps between processes stays where it is.
     """
     folders = settings.code_folders().items()
-    judged = {name: str(code_folder(*folder)) for name, folder in folders if name not in changes}
-    return settings.for_child({**judged, **changes}, family, temporary)
+    code_folders = {name: str(code_folder(*folder)) for name, folder in folders if name not in changes}
+    return settings.for_child({**code_folders, **changes}, family, temporary)
 
 
 def import_heavy(packages: Iterable[str], purpose: str) -> None:
-    """In a child, import large packages, with the shared folder of bytecode if there is one.
+    """Import large packages in a child, with the shared folder of bytecode if there is one.
 
     Args:
         packages: Names of the packages.
@@ -325,13 +325,13 @@ def import_heavy(packages: Iterable[str], purpose: str) -> None:
     Raises:
         MissingDependencyError: A package is not installed.
     """
-    kept, wanted = _folder_of_bytecode(), [name for name in packages if name not in sys.modules]
-    if not wanted:
+    bytecode, names = _folder_of_bytecode(), [name for name in packages if name not in sys.modules]
+    if not names:
         return
-    if kept is not None:
-        sys.pycache_prefix, sys.dont_write_bytecode = kept, False
+    if bytecode is not None:
+        sys.pycache_prefix, sys.dont_write_bytecode = bytecode, False
     gc.disable()  # garbage collection takes a seventh of the time of the imports
-    for name in wanted:
+    for name in names:
         require(name, purpose)
     gc.freeze()  # forked processes then do not copy the imported objects
     gc.enable()
@@ -340,8 +340,8 @@ def import_heavy(packages: Iterable[str], purpose: str) -> None:
 @cache
 def _folder_of_bytecode() -> str | None:
     """The folder that the parent has named; kept from the first call, since `sys.argv` is the user's afterwards."""
-    kept: str | None = json.loads(sys.argv[1])["bytecode"]
-    return kept
+    path: str | None = json.loads(sys.argv[1])["bytecode"]
+    return path
 
 
 @dataclass(frozen=True)
@@ -372,7 +372,11 @@ class Surroundings:
 def search_path() -> list[str]:
     """The search path of this process with absolute folders; entries that are no text are left out, as Python does."""
     path: list[Any] = list(sys.path)
-    return [found for entry in path if isinstance(entry, str) and (found := _absolute(entry)) is not None]
+    return [
+        folder_of_entry
+        for entry in path
+        if isinstance(entry, str) and (folder_of_entry := _absolute(entry)) is not None
+    ]
 
 
 def _absolute(entry: str) -> str | None:
@@ -382,19 +386,19 @@ def _absolute(entry: str) -> str | None:
     """
     if entry.startswith("/"):
         return entry
-    found: str | None = getattr(sys.path_importer_cache.get(entry), "path", None)
+    origin: str | None = getattr(sys.path_importer_cache.get(entry), "path", None)
     here = settings.current_folder()
-    return found if found is not None or here is None else str(Path(here, entry))
+    return origin if origin is not None or here is None else str(Path(here, entry))
 
 
 def _of_python(entry: str) -> bool:
-    """Whether an entry of the search path is the standard library's folder, its extension modules, or its archive."""
+    """Tell whether an entry of the search path is the standard library's folder, extension modules or archive."""
     home = Path(sysconfig.get_path("stdlib"))
     archive = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
     return Path(entry) in (home, home / "lib-dynload", Path(sysconfig.get_path("platstdlib")), home.parent / archive)
 
 
-def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
+def die_with(parent: int, leftovers: Leftovers = _NOTHING, *, expendable: bool = False) -> None:
     """Arrange that this process and its children end when the parent ends, however it ends.
 
     On Linux the kernel kills this process when its parent dies, and a guard process kills the rest of the process
@@ -404,6 +408,7 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
     Args:
         parent: The parent's process id.
         leftovers: What is cleared away when this process has ended, however it ends.
+        expendable: Whether Linux is to end this process, and not its parent, where memory runs out.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(
@@ -416,12 +421,9 @@ def die_with(parent: int, leftovers: Leftovers = _NOTHING) -> None:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     if os.getppid() != parent:
         os._exit(1)
-
-
-def expendable() -> None:
-    """Where memory runs out, Linux is to end this process and not its parent."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    if expendable:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def guarded(leftovers: Leftovers) -> None:
@@ -462,7 +464,7 @@ def guarded(leftovers: Leftovers) -> None:
 
 
 def strays() -> set[int]:
-    """In a child, the processes that it has started and that still run, wherever they went, without its guard."""
+    """The processes that this child has started and that still run, wherever they went, without its guard."""
     return {pid for mark in _marks for pid in members(mark)} - {*_guards}
 
 

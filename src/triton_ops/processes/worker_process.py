@@ -55,8 +55,8 @@ class WorkerDiedError(Exception):
         outside: Whether a signal that people and systems send ended it, rather than a crash.
     """
 
-    def __init__(self, said: str, during: str, outside: bool) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, during: str, outside: bool) -> None:
+        super().__init__(message)
         self.during = during
         self.outside = outside
 
@@ -68,8 +68,8 @@ class WorkerHungError(Exception):
         during: The step that the worker announced last.
     """
 
-    def __init__(self, said: str, during: str) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, during: str) -> None:
+        super().__init__(message)
         self.during = during
 
 
@@ -78,7 +78,7 @@ class WorkerProcess:
 
     Attributes:
         step: The step that the worker announced last.
-        has: The packages that it imports, and its device.
+        equipment: The packages that it imports, and its device.
 
     Args:
         imports: Packages that the worker imports before the first question, since the imports take seconds.
@@ -109,8 +109,8 @@ class WorkerProcess:
             raise DeviceError(
                 f"no process can be started: {reason}", hint="end other processes or close files, or run it inline"
             ) from error
-        self.has = tuple(imports), device
-        self._begun: Any = None
+        self.equipment = tuple(imports), device
+        self._question_begun: Any = None
         self.step = ""
 
     def _start(
@@ -157,7 +157,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the worker runs. It is not reaped here, so that its process group keeps its number."""
+        """Tell whether the worker runs. It is not reaped here, so that its process group keeps its number."""
         if self._process.returncode is not None:
             return False
         try:
@@ -168,7 +168,7 @@ class WorkerProcess:
 
     @property
     def has_written(self) -> bool:
-        """Whether something of the worker waits to be read, as its answer to what was begun, or its end."""
+        """Tell whether something of the worker waits to be read, as its answer to what was begun, or its end."""
         return self._channel.arrived
 
     def begin(self, question: Any) -> None:
@@ -181,7 +181,7 @@ class WorkerProcess:
             self._channel.begin(question)
         except (OSError, GarbledError):
             return
-        self._begun = question
+        self._question_begun = question
 
     def ask(
         self,
@@ -216,7 +216,7 @@ class WorkerProcess:
             if isinstance(answer, StepStarted) and isinstance(answer.step, str):
                 self.step, since_s = answer.step, clock.now()
             elif isinstance(answer, StepStarted) or not fits(answer):
-                raise self._garbled(GarbledError.other(answer), outside=False)
+                raise self._garbled_error(GarbledError.other(answer), outside=False)
             else:
                 return answer
 
@@ -232,17 +232,17 @@ class WorkerProcess:
         self._listener.join(_EXIT_S)
 
     def _send(self, question: Any, clock: AwakeClock, whole_s: float) -> None:
-        begun, self._begun = self._begun, None
-        assert begun is None or begun is question
+        question_begun, self._question_begun = self._question_begun, None
+        assert question_begun is None or question_begun is question
         try:
-            if begun is None:
+            if question_begun is None:
                 self._channel.begin(question)
             self._channel.finish(clock, whole_s)
         except TimeoutError as error:
             self.kill()
             raise WorkerHungError(f"it did not take its task within {whole_s:g} s", self.step) from error
         except GarbledError as error:  # by what ran before this question, so that nothing of it is to blame
-            raise self._garbled(error, outside=True) from error
+            raise self._garbled_error(error, outside=True) from error
         except OSError as error:
             raise self._dead(self.step) from error
 
@@ -255,24 +255,24 @@ class WorkerProcess:
             what, limit_s = (self.step, own_s) if own_until_s <= whole_s else ("trial", whole_s)
             raise WorkerHungError(f"its {what} did not end within {limit_s:g} s", self.step) from error
         except GarbledError as error:
-            raise self._garbled(error, outside=False) from error
+            raise self._garbled_error(error, outside=False) from error
         except (EOFError, OSError) as error:
             raise self._dead(self.step) from error
 
-    def _garbled(self, error: GarbledError, outside: bool) -> WorkerDiedError:
+    def _garbled_error(self, error: GarbledError, outside: bool) -> WorkerDiedError:
         self.kill()
-        said = f"its process wrote {error} into its connection during its {self.step}, and was ended"
-        return WorkerDiedError(said, self.step, outside)
+        message = f"its process wrote {error} into its connection during its {self.step}, and was ended"
+        return WorkerDiedError(message, self.step, outside)
 
     def _dead(self, step: str) -> WorkerDiedError:
-        ended = self._await_end()
+        has_ended = self._await_end()
         self.kill()
-        code = self._process.returncode if ended else None
+        code = self._process.returncode if has_ended else None
         last = next((line for line in reversed(self._lines) if line), "")
         return WorkerDiedError(_ending(code, step, last), step, code is not None and -code in OUTSIDE)
 
     def _await_end(self) -> bool:
-        """Whether the worker ends within 2 s."""
+        """Tell whether the worker ends within 2 s."""
         clock = AwakeClock()
         while self.alive:
             if clock.now() > _EXIT_S:
@@ -294,10 +294,10 @@ def _changes(device: str) -> dict[str, str]:
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
     """A descriptor to read from and one to write to, each closed with its stack."""
-    read, write = pipe()
-    reader.callback(os.close, read)
-    writer.callback(os.close, write)
-    return read, write
+    reader_end, writer_end = pipe()
+    reader.callback(os.close, reader_end)
+    writer.callback(os.close, writer_end)
+    return reader_end, writer_end
 
 
 def _ending(code: int | None, step: str, last: str) -> str:

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
 
-from triton_ops.backend import source_fingerprint
+from triton_ops.backend import source_of
 from triton_ops.base import (
     Amount,
     AppendedFile,
@@ -211,7 +211,7 @@ def _constraint(constraint: Constraint) -> ConstraintFacts:
         name=constraint.name,
         reason=constraint.reason,
         names=constraint.names,
-        source=source_fingerprint(constraint.predicate),
+        source=source_of(constraint.predicate).fingerprint,
     )
 
 

@@ -11,12 +11,10 @@ from triton_ops.backend import (
     Kernel,
     Operation,
     as_kernel,
-    by_name,
     is_descriptor,
     is_tensor,
     kernel_and_space,
     names_of_addresses,
-    positional_names,
     source_of,
 )
 from triton_ops.base import canonical_json
@@ -246,7 +244,7 @@ def _by_arguments(
 ) -> TuneRequest:
     operation = target if isinstance(target, Operation) else None
     kernel = operation.kernel if operation is not None else as_kernel(target)
-    given = by_name(kernel, given)  # an output is named by its argument
+    given = given.by_name(kernel)  # an output is named by its argument
     if lost := [name for name in kernel.outputs if name not in given.keyword]:
         raise KernelTypeError(
             f"{kernel.name} writes {', '.join(lost)}, which is not among the given arguments",
@@ -339,7 +337,7 @@ def _indexed(device_name: str) -> str:
 
 def _described(kernel: Kernel, given: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
     """The arguments by name, as specs and scalars, and a label of the problem for people."""
-    known = positional_names(kernel, len(given.positional))
+    known = given.positional_names(kernel)
     names = [name or f"arg{place}" for place, name in enumerate(known)]
     items = [*zip(names, given.positional, strict=True), *given.keyword.items()]
     specs = tuple((name, spec_of(value)) for name, value in items)

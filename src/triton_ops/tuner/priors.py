@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from triton_ops.backend import LAUNCH_OPTIONS, by_name, is_tensor
+from triton_ops.backend import LAUNCH_OPTIONS, is_tensor
 from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import InferredPrior, Readings, groups
 from triton_ops.device import Machine, load_calibration, machine_of
@@ -248,7 +248,7 @@ def small_contents(task: Task) -> Contents:
     """The elements of the caller's small tensors of whole numbers, by their parameters' names."""
     if not isinstance(task.arguments, CopiedArguments):
         return {}
-    given = by_name(task.kernel, task.arguments.given).keyword
+    given = task.arguments.given.by_name(task.kernel).keyword
     return {name: value.flatten().tolist() for name, value in given.items() if is_tensor(value) and _is_small(value)}
 
 

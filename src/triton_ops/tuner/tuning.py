@@ -377,8 +377,7 @@ class Tuning:
             outcome = stations.compared(loop, station, final)
             told, busy = station.facts, self.load.notes(request.task.device)
             seen = pitfall_notes(final.trials, request.task.work)
-            compiled = () if pool is None else pool.notes
-            notes = (*told.notes, *loop.doubts.notes, *cut_note(loop, final), *busy, *seen, *compiled)
+            notes = (*told.notes, *loop.doubts.notes, *cut_note(loop, final), *busy, *seen)
             facts = replace(told, waited_s=feed.waited_s, notes=notes)
         outcome = stations.confirmed(loop, outcome, final, facts.mode)  # after the station has freed its memory
         return _Findings(loop, outcome, facts)

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from triton_ops.backend import source_fingerprint, unwrap
+from triton_ops.backend import source_of, unwrap
 from triton_ops.backend.origins import is_users
 
 BASE = """
@@ -36,6 +36,10 @@ BASE = """
         return Scale(block).apply(helper(math.sqrt(x))) + LIMIT + SHAPE[0]
 """
 _count = itertools.count()
+
+
+def source_fingerprint(function):
+    return source_of(function).fingerprint
 
 
 @pytest.fixture
@@ -355,7 +359,7 @@ def test_the_fingerprint_is_the_same_in_every_process(tmp_path):
                 return [kernel(pick(f(x))) for f in more]
         """)
     )
-    code = "import mod\nfrom triton_ops.backend import source_fingerprint\nprint(source_fingerprint(mod.kernel_2))"
+    code = "import mod\nfrom triton_ops.backend import source_of\nprint(source_of(mod.kernel_2).fingerprint)"
     found = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from triton_ops.backend.triton_process import KEPT, keep, ready_key, state_of
+from triton_ops.backend.triton_process import KEPT, keep, package_state, ready_key
 
 pytestmark = pytest.mark.triton
 
@@ -95,11 +95,11 @@ def test_whatever_changes_a_file_that_triton_reads_changes_their_state(tmp_path)
     library, source = package / "_C" / "libtriton.so", package / "__init__.py"
     library.write_bytes(b"one")
     source.write_text("")
-    states = [state_of(package)]
+    states = [package_state(package)]
 
     def changed(by):
         by()
-        states.append(state_of(package))
+        states.append(package_state(package))
 
     changed(lambda: library.write_bytes(b"longer"))
     changed(lambda: (package / "new.py").touch())
@@ -112,5 +112,5 @@ def test_whatever_changes_a_file_that_triton_reads_changes_their_state(tmp_path)
     assert len(set(states)) == len(states)
     (package / "notes.txt").touch()
     (package / "__pycache__").mkdir()
-    assert state_of(package) == states[-1]
-    assert state_of(Path(str(package) + "/")) == states[-1]
+    assert package_state(package) == states[-1]
+    assert package_state(Path(str(package) + "/")) == states[-1]

@@ -16,6 +16,7 @@ import triton_ops
 from triton_ops.cli import doctor
 from triton_ops.cli.app import imported, program
 from triton_ops.device import probe
+from triton_ops.exceptions import MissingDependencyError
 from triton_ops.records import Record, Timing, Verified, export_records, open_store
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
@@ -388,7 +389,7 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(cli, monkeypatch, tmp_
 
 def test_doctor_tells_of_a_numpy_with_which_kernels_do_not_run_as_python(cli, monkeypatch):
     pytest.importorskip("triton")
-    monkeypatch.setattr(doctor, "interpreter_is_older_than_numpy", lambda: True)
+    monkeypatch.setattr(doctor, "numpy_misfit", lambda: MissingDependencyError("NumPy is too new"))
     means = {part["name"]: part["means"] for part in json.loads(cli("doctor", "--json").out)}
     assert "pip install 'numpy<2.4'" in means["Triton"]
 

@@ -12,7 +12,7 @@ import pytest
 
 import triton_ops
 from triton_ops import kernels, operation
-from triton_ops.backend import compiler_environment, disk_cache
+from triton_ops.backend import compiler_environment
 from triton_ops.base import folders as private
 from triton_ops.base import own_temporary_folder
 from triton_ops.cli.app import main
@@ -492,4 +492,3 @@ def test_compilers_keep_nothing_where_another_user_could_replace_it(home, tmp_pa
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder_of_everybody(tmp_path / "chosen")))
     own = home / ".cache" / "triton-ops-code" / "triton"
     assert compiler_environment()["TRITON_CACHE_DIR"] == str(own)
-    assert disk_cache() == own

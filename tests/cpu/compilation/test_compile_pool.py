@@ -452,14 +452,14 @@ import triton
 import triton.language as tl
 from tests.forking import Lender
 from triton_ops.backend import Arguments, TritonKernel
-from triton_ops.backend import AheadOfTime, described, rehearse
+from triton_ops.backend import AheadOfTime, described
 from triton_ops.compilation import pool as pools
 from triton_ops.device import named_target
 from triton_ops.space import Config
 from triton_ops.values import TensorSpec
 
 target, config = named_target("sm_90"), Config(BLOCK=64, num_warps=1)
-rehearse(target)
+AheadOfTime.rehearse(target)
 if not isinstance(pools.ForkServer, Lender):
     pools.ForkServer = Lender()
 

@@ -1,9 +1,5 @@
 """The order of compilers' work: what was asked for comes first, spare work never takes every process."""
 
-from concurrent.futures import CancelledError
-
-import pytest
-
 from triton_ops.compilation import Queue
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Status
@@ -76,72 +72,3 @@ def test_after_its_end_nothing_is_begun_and_nobody_waits():
     assert later.cancelled()
     assert queue.take() is None
     assert queue.add(C, False).cancelled()
-
-
-def test_other_hosts_get_what_this_one_cannot_begin():
-    queue = Queue(1, here=2)
-    for config in (A, B, C, D):
-        queue.add(config, False)
-    assert [queue.take(elsewhere=True).config for _ in range(2)] == [A, B]
-    assert queue.take(elsewhere=True) is None, "this host can begin the other two"
-    here = [queue.take(), queue.take()]
-    queue.add(A, False)
-    assert queue.take(elsewhere=True).config == A, "this host is busy"
-    queue.done(here[0])
-    queue.add(B, False)
-    assert queue.take(elsewhere=True) is None, "this host is free again"
-
-
-@pytest.mark.parametrize("spare", [False, True])
-def test_there_is_work_for_other_hosts_exactly_if_they_get_some(spare):
-    queue, seen = Queue(1, here=1), []
-    for config in (A, B, C):
-        queue.add(config, spare and config != A)
-        seen.append(queue.overflows)
-    assert seen == [False, True, True]
-    while queue.overflows:
-        assert queue.take(elsewhere=True) is not None
-    assert queue.take(elsewhere=True) is None
-    queue.add(D, spare)
-    assert queue.overflows
-    queue.close()
-    assert not queue.overflows
-
-
-def test_spare_work_elsewhere_takes_no_place_here():
-    queue = Queue(1, here=1)
-    for config in (A, B, C):
-        queue.add(config, True)
-    assert [queue.take(elsewhere=True).config for _ in range(2)] == [A, B]
-    assert queue.take(elsewhere=True) is None
-    assert queue.take().config == C
-    queue.add(D, False)
-    assert queue.take(elsewhere=True).config == D
-
-
-def test_what_another_host_gives_back_comes_first_and_stays_here():
-    queue = Queue(1, here=1)
-    futures = [queue.add(config, False) for config in (A, B, C)]
-    job = queue.take(elsewhere=True)
-    assert job.config == A
-    assert queue.give_back(job)
-    assert queue.take(elsewhere=True).config == B, "what was given back is not sent again"
-    again = queue.take()
-    assert again is job
-    finish(queue, again)
-    assert futures[0].result().config == A
-    assert queue.take().config == C
-
-
-def test_a_closed_queue_leaves_nobody_waiting_for_what_was_given_back():
-    queue = Queue(1, here=1)
-    futures = [queue.add(config, False) for config in (A, B, C)]
-    first, second = queue.take(elsewhere=True), queue.take(elsewhere=True)
-    assert queue.give_back(first)
-    queue.close()
-    for future in (futures[0], futures[2]):
-        with pytest.raises(CancelledError):
-            future.result(0)
-    assert not queue.give_back(second), "whoever has it ends it"
-    assert queue.take() is None
-    assert queue.take(elsewhere=True) is None

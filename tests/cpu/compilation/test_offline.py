@@ -23,14 +23,11 @@ from triton_ops.backend import (  # noqa: E402
     assembler_in_use,
     described,
     nothing_compiled,
-    option_names,
-    pretending,
 )
 from triton_ops.backend.compiled_kernel import traits_of  # noqa: E402
-from triton_ops.compilation import (  # noqa: E402
-    PackedKernel,
-    resources_of,
-)
+from triton_ops.backend.offline import option_names, pretending  # noqa: E402
+from triton_ops.compilation import resources_of  # noqa: E402
+from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
 from triton_ops.compilation.tiers import examine  # noqa: E402
 from triton_ops.device import named_target  # noqa: E402
 from triton_ops.kernel_ir import amdgcn_features, amdgcn_usage, cubin_usage, ptx_features  # noqa: E402  # noqa: E402
@@ -247,7 +244,7 @@ OTHER_PROCESS = """
 import sys
 import torch, triton
 from triton_ops.backend import Arguments
-from triton_ops.backend import AheadOfTime, pretending
+from triton_ops.backend import AheadOfTime
 from triton_ops.device import named_target
 from triton_ops.kernels import load
 from triton_ops.space import Config

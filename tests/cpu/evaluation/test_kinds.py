@@ -43,8 +43,8 @@ from triton_ops.backend import (  # noqa: E402  # noqa: E402
 )
 from triton_ops.compilation import (  # noqa: E402
     CompilePool,
-    PackedKernel,
 )
+from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
 from triton_ops.compilation.tiers import examine  # noqa: E402
 from triton_ops.device import named_target  # noqa: E402
 from triton_ops.evaluation import ArgumentSet, Subject  # noqa: E402

@@ -14,7 +14,7 @@ from benchmarks.shipped import package_data
 
 from tests.near import drawn
 from triton_ops import kernels, on_miss, share_lockfile
-from triton_ops.backend import source_of
+from triton_ops.backend import matrix_descriptor, source_of
 from triton_ops.base import optional as _optional
 from triton_ops.cli.bench import BenchRequest, bench_contestants
 from triton_ops.device import spec_named
@@ -35,7 +35,7 @@ from triton_ops.records import (
 )
 from triton_ops.request import make_request, request
 from triton_ops.space import Config
-from triton_ops.values import Key
+from triton_ops.values import Key, dtype_name
 
 pytestmark = pytest.mark.triton
 
@@ -285,6 +285,25 @@ print(would_run(kernels.load("softmax"), shape=(4096, 4096), dtype="bfloat16").t
 
 def test_calls_take_every_winner_of_the_package(capsys):
     assert package_data.main(["--check"]) == 0, f"{capsys.readouterr().out}: these kernels run with their default now"
+
+
+@pytest.mark.parametrize("name", ["fp8_gemm", "gated_mlp"])
+def test_what_makes_descriptors_is_as_it_was_when_winners_were_found(name):
+    now = kernels.load(name).kernel.identity
+    paths = Path(kernels.__file__).with_name("winners").glob("*.lock.json")
+    found = [entry.identity for path in paths for entry in read_lockfile(path).entries if entry.kernel == name]
+    assert found
+    assert {identity["made"] for identity in found} == {now["made"]}
+
+
+def test_a_helper_of_a_kernel_may_lie_anywhere(monkeypatch):
+    def fingerprint():
+        return source_of(partial(kernels.load("matmul").kernel.first.made)).fingerprint
+
+    before = fingerprint()
+    for helper in (dtype_name, matrix_descriptor):
+        monkeypatch.setattr(helper, "__module__", "triton_ops.base.files")
+    assert fingerprint() == before
 
 
 def test_how_a_package_is_imported_is_no_part_of_a_kernel(monkeypatch):

@@ -12,10 +12,9 @@ pytest.importorskip("triton")
 
 from benchmarks.robustness.planted import product
 
-from tests.beside import Beside
 from tests.planted_station import Planned
 from triton_ops import TuneProblem, release_processes, tune, tune_many
-from triton_ops.compilation import OtherHosts, SharedCpus, pool
+from triton_ops.compilation import pool
 from triton_ops.compilation.fork_server import ForkServer
 from triton_ops.device import probing as chosen
 from triton_ops.device import spec_named
@@ -49,7 +48,7 @@ def gpu(monkeypatch):
 
 
 def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_server(gpu, tmp_path, monkeypatch):
-    servers, compiled, ahead = [], pool.CompilePool._compiled, threading.Event()
+    servers, compiled, ahead = [], pool.CompilePool._compile, threading.Event()
 
     def counted(*needs):
         servers.append(ForkServer(*needs))
@@ -68,7 +67,7 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
 
     attempt = Planned.attempt
     monkeypatch.setattr(pool, "ForkServer", counted)
-    monkeypatch.setattr(pool.CompilePool, "_compiled", noted)
+    monkeypatch.setattr(pool.CompilePool, "_compile", noted)
     monkeypatch.setattr(Planned, "attempt", waits)
     problems = [TuneProblem(target=product, shape=(n,)) for n in (64, 128, 64)]
     found = tune_many(problems, cache_dir=tmp_path, isolate=False, told=lambda _: None)
@@ -127,20 +126,3 @@ def test_one_space_is_compiled_once_and_screened_by_the_stations_of_two_gpus(gpu
     assert dict(found.best_config) == min((dict(t.config) for t in found.trials), key=lambda c: c["BM"] * c["BN"])
     assert any("the finalists raced on cuda:0" in note for note in found.notes)
     assert tune(product, shape=(64,), device="cuda", cache_dir=tmp_path).from_cache
-
-
-def test_what_other_hosts_have_compiled_is_tried_as_what_is_compiled_here_and_counted(gpu, tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    beside = Beside()
-    beside.goes_first(monkeypatch)
-
-    options = Options(plan=effort_of("quick"), cache_dir=tmp_path / "records", isolate=False)
-    cpus = SharedCpus(1, elsewhere=OtherHosts([beside.handle]))
-    found = run_jobs(
-        jobs_of([TuneProblem(target=product, shape=(64,))], options), options, told=lambda _: None,
-        executors_of=lambda _, view: {"cuda:0": LocalExecutor(cpus, "cuda:0", view.listener)},
-    )  # fmt: skip
-    beside.end()
-    (outcome,) = found.outcomes
-    assert len([trial for trial in outcome.result.trials if trial.ok]) == 4, outcome.error
-    assert any("compiled by other hosts" in note for note in outcome.result.notes), outcome.result.notes

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import py_compile
-import signal
 import stat
 import subprocess
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from py_compile import PycInvalidationMode
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -102,8 +100,6 @@ def test_there_is_no_folder_without_the_package_or_with_a_broken_one(monkeypatch
     for answer in (lambda _: None, lambda _: SimpleNamespace(origin=None), broken):
         monkeypatch.setattr(bytecode, "find_spec", answer)
         assert bytecode.folder() is None
-        with bytecode.being_filled():
-            pass
 
 
 def test_there_is_no_folder_where_none_can_be_made_or_there_is_no_home(heavy, tmp_path, monkeypatch):
@@ -188,81 +184,6 @@ def test_a_link_by_way_of_a_folder_that_other_users_can_write_is_not_used(heavy,
     assert bytecode.folder() is None, "a circle"
 
 
-class Lazy(ModuleType):
-    """A module that is not loaded before it is used."""
-
-    def __getattribute__(self, name):
-        raise RuntimeError(f"{name} loads it")
-
-
-def test_a_tune_goes_on_where_the_folder_cannot_be_filled(heavy, monkeypatch):
-    strange = ModuleType("strange")
-    strange.__spec__ = ModuleSpec("strange", None, origin=f"{Path(heavy.origin).parents[1]}/\udcff.py")
-    odd = SimpleNamespace(__spec__=SimpleNamespace(origin=3))
-    monkeypatch.setattr(sys, "modules", {"lazy": Lazy("lazy"), "strange": strange, "odd": odd, "none": None})
-    went_on = []
-    with bytecode.being_filled():
-        went_on.append("with modules that have no file to compile")
-    monkeypatch.setattr(bytecode.tempfile, "TemporaryFile", _no_file)
-    with bytecode.being_filled():
-        went_on.append("without a temporary file")
-    monkeypatch.setattr(bytecode.subprocess, "Popen", _no_file)
-    with bytecode.being_filled():
-        went_on.append("without a further process")
-    monkeypatch.setattr(sys, "executable", None)
-    with bytecode.being_filled():
-        went_on.append("without an interpreter")
-    assert len(went_on) == 4
-    assert not list(bytecode.folder().rglob("*.pyc"))
-
-
-def _no_file(*_, **__):
-    raise FileNotFoundError("nowhere")
-
-
-@pytest.mark.parametrize("end", [ValueError, KeyboardInterrupt])
-def test_helpers_have_ended_when_the_context_is_left(heavy, monkeypatch, tmp_path, end):
-    (tmp_path / "slow.py").write_text("import time; time.sleep(100)")
-    started = []
-    whole = subprocess.Popen
-
-    def noted(*words, **more):
-        started.append(whole(*words, **more))
-        return started[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", noted)
-    monkeypatch.setattr(bytecode, "usable_cpus", lambda: 6)
-    monkeypatch.setattr(bytecode, "_HELPER", tmp_path / "slow.py")
-    with pytest.raises(end), bytecode.being_filled():
-        raise end
-    assert len(started) == 3
-    assert {helper.returncode for helper in started} == {-signal.SIGKILL}
-
-
-def test_a_helper_ends_with_its_parent_and_removes_what_is_torn(tmp_path):
-    module = tmp_path / "module.py"
-    module.write_text("x = 1\n")
-    torn, fresh = tmp_path / "kept" / "old.pyc.1234", tmp_path / "kept" / "new.pyc.5678"
-    torn.parent.mkdir()
-    for file in (torn, fresh):
-        file.write_bytes(b"")
-    os.utime(torn, (0, 0))
-
-    def helped(parent):
-        subprocess.run(
-            [sys.executable, "-I", "-S", "-B", bytecode._HELPER, tmp_path / "kept", str(parent)],
-            input=os.fsencode(module), check=True,
-        )  # fmt: skip
-        return list((tmp_path / "kept").rglob("module.*.pyc"))
-
-    assert helped(1) == []
-    assert torn.exists()
-    assert len(helped(os.getpid())) == 1
-    assert not torn.exists()
-    assert fresh.exists()
-    assert not (tmp_path / "__pycache__").exists()
-
-
 CHILD = """
 import json, sys
 from triton_ops.processes import Surroundings, import_heavy
@@ -278,24 +199,20 @@ def main():
     print(json.dumps([*kept, *after, sys.modules["this_is_large"].__spec__.cached]))
 """
 PARENT = """
-import colorsys, mine, subprocess, time
-from triton_ops.base import folders as private
+import mine, subprocess
 from triton_ops.processes import bytecode
 from triton_ops.processes import command
 
 bytecode._HEAVY = "colorsys"
 bytecode.version = lambda _: "1"
 print(bytecode.folder())
-with bytecode.being_filled():
-    until = time.monotonic() + 30
-    while not list(bytecode.folder().rglob("colorsys.*.pyc")) and time.monotonic() < until:
-        time.sleep(0.01)
-print(len(list(bytecode.folder().rglob("colorsys.*.pyc"))))
-print(subprocess.run(command("shown"), capture_output=True, text=True, check=True).stdout)
+for _ in range(2):
+    print(subprocess.run(command("shown"), capture_output=True, text=True, check=True).stdout, end="")
+    print([file.stat().st_mtime_ns for file in bytecode.folder().rglob("colorsys.*.pyc")])
 """
 
 
-def test_a_child_takes_what_was_compiled_for_it_and_keeps_nothing_of_the_users(tmp_path):
+def test_a_child_takes_what_an_earlier_one_has_kept_and_keeps_nothing_of_the_users(tmp_path):
     (tmp_path / "shown.py").write_text(CHILD)
     (tmp_path / "mine.py").write_text("")
     (tmp_path / "this_is_large.py").write_text("")
@@ -307,9 +224,11 @@ def test_a_child_takes_what_was_compiled_for_it_and_keeps_nothing_of_the_users(t
         },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    folder, compiled, said = done.stdout.splitlines()[:3]
+    folder, first, kept, said, kept_again = done.stdout.splitlines()
     assert folder.startswith(str(tmp_path / "home" / "triton-ops-bytecode"))
-    assert compiled == "1"
+    assert said == first
+    assert len(json.loads(kept)) == 1
+    assert kept_again == kept, "the second child has written the file anew"
     prefix, taken, afterwards, dont_write, later = json.loads(said)
     assert prefix == folder
     assert taken.startswith(folder)

@@ -237,7 +237,7 @@ def test_a_crash_is_noticed_while_a_child_holds_the_connection_open():
 
 def test_a_question_after_stray_bytes_blames_nothing_that_it_asks_for():
     worker = WorkerProcess()
-    worker._channel._read += b"x"  # as an earlier trial's thread may have written it
+    worker._channel._arrived_bytes += b"x"  # as an earlier trial's thread may have written it
     with pytest.raises(WorkerDiedError, match="wrote bytes that nobody had asked for") as caught:
         worker.ask("question", 60.0, {}, "start")
     assert caught.value.outside
