@@ -209,10 +209,10 @@ class ConfigCache:
         return _Key(kernel_type, _plain(problem_size, "problem_size"), label)
 
 
-def _folder(given: Any) -> str | os.PathLike[str]:
-    if isinstance(given, (str, os.PathLike)) and os.fspath(given):
-        return given
-    raise CacheError(f"cache_dir is {given!r}; it must be a folder", hint="None keeps configs in memory only")
+def _folder(path: Any) -> str | os.PathLike[str]:
+    if isinstance(path, (str, os.PathLike)) and os.fspath(path):
+        return path
+    raise CacheError(f"cache_dir is {path!r}; it must be a folder", hint="None keeps configs in memory only")
 
 
 def _older(folder: Path, key: str) -> dict[str, Any] | None:

@@ -75,7 +75,7 @@ class Contestant:
 
 
 def contestants_of(
-    given: Mapping[str, Any],
+    callables: Mapping[str, Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     device: str | None,
@@ -84,7 +84,7 @@ def contestants_of(
     """The contestants that a caller named.
 
     Args:
-        given: Name to a callable, or to a pair of an operation, a kernel or a callable and a config.
+        callables: Name to a callable, or to a pair of an operation, a kernel or a callable and a config.
         args: Positional arguments of every call.
         kwargs: Keyword arguments of every call.
         device: The device that they run on; None follows the arguments.
@@ -98,7 +98,7 @@ def contestants_of(
     arguments, device = Arguments.given(args, kwargs), device_named(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
     makers[0] = partial(private_copy, arguments)
-    return [_contestant(name, what, arguments, makers, device, seed) for name, what in given.items()]
+    return [_contestant(name, what, arguments, makers, device, seed) for name, what in callables.items()]
 
 
 def _contestant(
@@ -214,51 +214,53 @@ def prepare(
     """
     choose = choose or choose_timer
     name = _one_device(contestants)
-    shared = SharedTimer(probe(name), name, cold=cold, choose=choose)
+    timers = SharedTimer(probe(name), name, cold=cold, choose=choose)
     with _copying(name):
-        count = sets if shared.device.kind == "cpu" else 1
-        made = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
-    found = {id(each): _explored(each, made[each.arguments][0]) for each in {id(c): c for c in contestants}.values()}
-    subjects = _subjects(made, shared, any(explored.rewrites for explored in found.values()))
-    launches = [_launches(each, found[id(each)], subjects[each.arguments]) for each in contestants]
+        count = sets if timers.device.kind == "cpu" else 1
+        argument_sets = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
+    findings = {
+        id(each): _explored(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
+    }
+    subjects = _subjects(argument_sets, timers, any(explored.rewrites for explored in findings.values()))
+    launches = [_launches(each, findings[id(each)], subjects[each.arguments]) for each in contestants]
     with blaming(contestants[0]):
-        timer = _timer(shared, choose, launches[0][0])
+        timer = _timer(timers, choose, launches[0][0])
     try:
         return Prepared(timer, _samplers(contestants, launches, timer))
     except CaptureError as error:
         _log.warning("%s: timed by event pairs instead", error)
-        timer = shared.change(launches[0][0])
+        timer = timers.change(launches[0][0])
         return Prepared(timer, _samplers(contestants, launches, timer))
 
 
 def _one_device(contestants: Sequence[Contestant]) -> str:
     places = [each.device_name for each in contestants]
     if len(set(places)) > 1:
-        said = " and ".join(f"{each.name} runs on {each.device_name}" for each in contestants[:2])
-        raise DeviceError(said, places[0], places[1], hint="compare them on one device")
+        places_text = " and ".join(f"{each.name} runs on {each.device_name}" for each in contestants[:2])
+        raise DeviceError(places_text, places[0], places[1], hint="compare them on one device")
     return places[0]
 
 
 def _subjects(
-    made: Mapping[MakeArguments, Sequence[Arguments]], shared: SharedTimer, restores: bool
+    argument_sets: Mapping[MakeArguments, Sequence[Arguments]], timers: SharedTimer, restores: bool
 ) -> dict[MakeArguments, list[Subject]]:
     """The subjects of each argument-making function, one per argument set.
 
     All subjects rotate through further argument sets, or none does, and then L2 is flushed before every call.
     """
-    with _copying(shared.device_name):
-        counts = {maker: shared.sets(first) for maker, (first, *_) in made.items()}
+    with _copying(timers.device_name):
+        counts = {maker: timers.sets(first) for maker, (first, *_) in argument_sets.items()}
         rotates = min(counts.values()) > 1
-        found = {
+        by_maker = {
             maker: [
-                Subject(ArgumentSet(given, protected=restores), _always(counts[maker] if rotates else 1), restores)
-                for given in sets
+                Subject(ArgumentSet(arguments, protected=restores), _always(counts[maker] if rotates else 1), restores)
+                for arguments in sets
             ]
-            for maker, sets in made.items()
+            for maker, sets in argument_sets.items()
         }
-        for subject in [subject for subjects in found.values() for subject in subjects]:
+        for subject in [subject for subjects in by_maker.values() for subject in subjects]:
             subject.further()
-    return found
+    return by_maker
 
 
 def _always(count: int) -> Callable[[Arguments], int]:
@@ -280,15 +282,15 @@ def _copying(device_name: str) -> Iterator[None]:
         ) from error
 
 
-def _timer(shared: SharedTimer, choose: Choose, launch: Launch) -> Timer:
+def _timer(timers: SharedTimer, choose: Choose, launch: Launch) -> Timer:
     """The timer that suits a launch; a launch too short for event pairs, without tensors to rotate, is timed warm."""
-    timer = shared.start(launch)
+    timer = timers.start(launch)
     if timer.mode != "event-flushed" or launch.reset is not None:
         return timer
     took_ms = statistics.median(take(timer.prepare(launch), timer, _SAMPLES))
     if took_ms >= FEW_TICKS * COARSEST_TICK_MS:
         return timer
-    warm = choose(shared.device, shared.device_name, launch, cold=False)
+    warm = choose(timers.device, timers.device_name, launch, cold=False)
     if not warm.mode.startswith("graph"):
         return timer
     _log.warning("%.4f ms is too short for event pairs, and no tensors were given to rotate: timed warm", took_ms)
@@ -334,8 +336,8 @@ def _explored(contestant: Contestant, arguments: Arguments) -> _Explored:
     """
     with blaming(contestant):
         executable = contestant.kernel.compile(contestant.config, arguments)
-    named = by_name(contestant.kernel, arguments).keyword
-    declared = tuple(Arguments(tuple(named.get(name) for name in executable.outputs)).tensors())
+    by_parameter = by_name(contestant.kernel, arguments).keyword
+    declared = tuple(Arguments(tuple(by_parameter.get(name) for name in executable.outputs)).tensors())
     with _copying(contestant.device_name):
         tensors = list(arguments.tensors())
         others = list(host_values((*arguments.positional, *arguments.keyword.values())))
@@ -343,22 +345,22 @@ def _explored(contestant: Contestant, arguments: Arguments) -> _Explored:
     with blaming(contestant):
         call = executable.bind(arguments)
         call()
-        written = [tensor for tensor in tensors if before[id(tensor)].changed()]
-        known = {tensor.untyped_storage().data_ptr() for tensor in declared}
-        unknown = [tensor for tensor in written if tensor.untyped_storage().data_ptr() not in known]
+        changes = [tensor for tensor in tensors if before[id(tensor)].changed()]
+        outputs = {tensor.untyped_storage().data_ptr() for tensor in declared}
+        unknown = [tensor for tensor in changes if tensor.untyped_storage().data_ptr() not in outputs]
         rewrites = any(before[id(value)].changed() for value in others) or (bool(unknown) and _reads(call, unknown))
-    for saved in before.values():
-        saved.restore()
+    for protection in before.values():
+        protection.restore()
     return _Explored(executable, rewrites, declared or (() if rewrites else tuple(unknown)))
 
 
-def _reads(call: Callable[[], Any], written: Sequence[Any]) -> bool:
-    """Whether the result of a call in the tensors `written` depends on their content; they hold a result at first."""
-    result = Protection(written)
+def _reads(call: Callable[[], Any], tensors: Sequence[Any]) -> bool:
+    """Whether the result of a call in `tensors` depends on their content; they hold a result at first."""
+    result = Protection(tensors)
     call()
     if result.changed():
         return True
-    for tensor in written:
+    for tensor in tensors:
         values = tensor.detach()
         values.copy_(values[(0,) * values.dim()].clone())
     try:

@@ -29,11 +29,11 @@ class Product:
     dtype: str
 
 
-def product_of(found: AutotuneTable) -> Product | None:
+def product_of(table: AutotuneTable) -> Product | None:
     """The product that a table is about; None if it is about another operation, or sizes or dtypes do not tell."""
-    shapes = [tuple(map(int, text.split("x"))) for text in _SHAPE.findall(found.sizes)]
-    dtypes = {each.strip().removeprefix("torch.") for each in found.dtypes.split(",")}
-    if found.op not in _PRODUCTS or len(shapes) < 2 or len(dtypes) != 1:
+    shapes = [tuple(map(int, text.split("x"))) for text in _SHAPE.findall(table.sizes)]
+    dtypes = {each.strip().removeprefix("torch.") for each in table.dtypes.split(",")}
+    if table.op not in _PRODUCTS or len(shapes) < 2 or len(dtypes) != 1:
         return None
     a, b = shapes[-2:]
     if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
@@ -52,14 +52,14 @@ def beside_own(tables: Sequence[AutotuneTable], timed: Callable[[Product], float
     Raises:
         DeviceError: There is no GPU, and there is a product to be measured.
     """
-    known: dict[Product, float] = {}
-    found = []
+    times_ms: dict[Product, float] = {}
+    extended = []
     for table in tables:
         product = product_of(table)
-        if product is not None and product not in known:
-            known[product] = (timed or _own_ms)(product)
-        found.append(table if product is None else _joined(table, known[product]))
-    return found
+        if product is not None and product not in times_ms:
+            times_ms[product] = (timed or _own_ms)(product)
+        extended.append(table if product is None else _joined(table, times_ms[product]))
+    return extended
 
 
 def _joined(table: AutotuneTable, own_ms: float) -> AutotuneTable:
@@ -69,8 +69,8 @@ def _joined(table: AutotuneTable, own_ms: float) -> AutotuneTable:
 
 
 def _own_ms(product: Product) -> float:
-    if (missing := gpu_missing()) is not None:
-        raise DeviceError(f"there is no GPU to time the matmul on: {missing}", hint="leave --own out")
+    if (obstacle := gpu_missing()) is not None:
+        raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint="leave --own out")
     torch = require("torch", "timing a product")
     dtype = getattr(torch, product.dtype)
     a = torch.randn(product.m, product.k, device="cuda", dtype=dtype)

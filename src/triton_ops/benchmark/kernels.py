@@ -131,8 +131,8 @@ def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iter
             except DeviceError:
                 raise
             except (TritonKernelError, CandidateError, RuntimeError) as error:  # one problem ends no run of an hour
-                told = f"not measured: {one_line(error)}"
-                yield KernelRow(operation.name, label, "reference", shape=shape, dtype=dtype, verdict=told)
+                reason = f"not measured: {one_line(error)}"
+                yield KernelRow(operation.name, label, "reference", shape=shape, dtype=dtype, verdict=reason)
 
 
 def _problem_rows(
@@ -145,7 +145,7 @@ def _problem_rows(
     rivals: dict[str, Any] = {} if config == default else {"default": (operation, default)}
     rivals |= rivals_of(operation.name, values, run.rivals)
     work = operation.work(problem) if operation.work else None
-    known: dict[str, Any] = {
+    common: dict[str, Any] = {
         "shape": shape, "dtype": dtype, "config": dict(config), "origin": origin,
         "is_default": config == default,
     }  # fmt: skip
@@ -153,37 +153,37 @@ def _problem_rows(
         with current_device(run.device):
             check_result(operation, config, values)
     except WrongResultError as error:
-        yield KernelRow(operation.name, label, "reference", **known, verdict=f"wrong: {error.message}")
+        yield KernelRow(operation.name, label, "reference", **common, verdict=f"wrong: {error.message}")
         return
     for rival, call in rivals.items():
         if (run.rivals and rival not in run.rivals) or over():
             continue
         try:
-            found = compare(
+            comparison = compare(
                 (operation, config), call, kwargs=values, names=(operation.name, rival), seconds=run.seconds,
                 cold=run.cold, device=run.device,
             )  # fmt: skip
         except (TritonKernelError, RuntimeError) as error:  # torch's compiler and library raise what they like
-            yield KernelRow(operation.name, label, rival, **known, verdict=f"not compared: {one_line(error)}")
+            yield KernelRow(operation.name, label, rival, **common, verdict=f"not compared: {one_line(error)}")
             continue
-        ms = found.a_ms
+        ms = comparison.a_ms
         figures: dict[str, Any] = {} if work is None else {"tflops": work.tflops(ms), "gbps": work.gbps(ms)}
-        low, high = map(_speedup, found.interval)
+        low, high = map(_speedup, comparison.interval)
         yield KernelRow(
-            operation.name, label, rival, **known, **figures, kernel_ms=ms, rival_ms=found.b_ms,
-            speedup=_speedup(found.percent), interval=(low, high), verdict=found.verdict,
-            confidence=found.confidence, mode=found.mode,
+            operation.name, label, rival, **common, **figures, kernel_ms=ms, rival_ms=comparison.b_ms,
+            speedup=_speedup(comparison.percent), interval=(low, high), verdict=comparison.verdict,
+            confidence=comparison.confidence, mode=comparison.mode,
         )  # fmt: skip
 
 
 def _chosen(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: str) -> tuple[Config, str]:
     """The config of a problem, and where it comes from: of a tune, or that with which a call would run."""
-    given: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
+    question: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
     if run.tune_s:
-        result = uninterrupted(tune(operation, **given, budget_s=run.tune_s, cold=run.cold))
+        result = uninterrupted(tune(operation, **question, budget_s=run.tune_s, cold=run.cold))
         return Config(result.best_config), origin_of(RECORD if result.from_cache else TUNED)
-    found = would_run(operation, **given, cold=run.cold).found
-    return found.config, origin_of(found.rung)
+    winner = would_run(operation, **question, cold=run.cold).found
+    return winner.config, origin_of(winner.rung)
 
 
 def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
@@ -192,18 +192,18 @@ def check_result(operation: Operation, config: Config, values: Mapping[str, Any]
     Raises:
         WrongResultError: They are wrong.
     """
-    given = private_copy(Arguments(keyword=values))
-    executable = operation.kernel.compile(config, given)
-    executable.launch(given)
-    found = [given.keyword[name] for name in executable.outputs]
+    arguments = private_copy(Arguments(keyword=values))
+    executable = operation.kernel.compile(config, arguments)
+    executable.launch(arguments)
+    results = [arguments.keyword[name] for name in executable.outputs]
     if operation.reference is None:
-        return found
+        return results
     right, how = CorrectnessVerifier().verify_by_rule(
-        found, operation.reference, kwargs=values, outputs=executable.outputs
+        results, operation.reference, kwargs=values, outputs=executable.outputs
     )
     if not right:
         raise WrongResultError(f"{operation.name} with ({config}) gives a wrong result: {how}")
-    return found
+    return results
 
 
 def _speedup(percent: float) -> float:

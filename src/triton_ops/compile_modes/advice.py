@@ -186,7 +186,7 @@ def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> Call
             flops += event.flops or 0
     busy_us = sum(times_us.values()) or 1.0
     ops = sorted(times_us, key=lambda name: -times_us[name])
-    product_s = sum(took for name, took in times_us.items() if kind_of(name) == "product") / 1e6
+    product_s = sum(time_us for name, time_us in times_us.items() if kind_of(name) == "product") / 1e6
     return CallProfile(
         call_ms=call_ms,
         idle=max(0.0, 1 - busy_us / _CALLS / 1e3 / max(call_ms, 1e-9)) if gpu else None,
@@ -213,9 +213,9 @@ def _fusion(profile: CallProfile) -> list[str]:
         )
     fusable = profile.share("fusable")
     if fusable >= _FUSABLE_HOT:
-        found = [op for op in profile.ops if op.kind == "fusable"]
-        named = ", ".join(op.name for op in found if op.share >= _NAMED or op is found[0])
-        reasons.append(f"{fusable:.0%} goes to operators that a compiler fuses: {named}")
+        fusable_ops = [op for op in profile.ops if op.kind == "fusable"]
+        names = ", ".join(op.name for op in fusable_ops if op.share >= _NAMED or op is fusable_ops[0])
+        reasons.append(f"{fusable:.0%} goes to operators that a compiler fuses: {names}")
     return reasons
 
 
@@ -272,10 +272,10 @@ def _of_peak(flops_per_s: float, device: DeviceSpec, dtype: str) -> float | None
 
 
 def _timed_ms(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     call()
     wait()
-    return 1e3 * (time.perf_counter() - begun)
+    return 1e3 * (time.perf_counter() - start)
 
 
 def _nothing() -> None:

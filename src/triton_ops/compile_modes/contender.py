@@ -116,7 +116,7 @@ class PeakMemory:
 
 def loops_in(generated: str) -> int:
     """How many loops over data are in generated C++ code: those that lie in no other. A function without any is one."""
-    found = 0
+    total = 0
     for function in _FUNCTION.findall(generated):
         loops, outer = 0, ""
         for line in function.splitlines():
@@ -125,27 +125,27 @@ def loops_in(generated: str) -> int:
                 loops, outer = loops + 1, f"{indent}}}"
             elif line.rstrip() == outer:
                 outer = ""
-        found += 1 if _PRODUCT in function else max(loops, 1)
-    return found
+        total += 1 if _PRODUCT in function else max(loops, 1)
+    return total
 
 
 @contextlib.contextmanager
 def _counted_loops() -> Iterator[list[int]]:
     """The loops of each generated function that is called while this lasts, once for each call."""
-    ran: list[int] = []
+    counts: list[int] = []
     with contextlib.ExitStack() as undo:
         for module in _generated_modules():
             for name, loops in _loops_by_name(module).items():
                 function = getattr(module, name, None)
                 if callable(function):
                     undo.callback(setattr, module, name, function)
-                    setattr(module, name, _noting(function, ran, loops))
-        yield ran
+                    setattr(module, name, _noting(function, counts, loops))
+        yield counts
 
 
-def _noting(function: Callable[..., Any], ran: list[int], loops: int) -> Callable[..., Any]:
+def _noting(function: Callable[..., Any], counts: list[int], loops: int) -> Callable[..., Any]:
     def noted(*args: Any) -> Any:
-        ran.append(loops)
+        counts.append(loops)
         return function(*args)
 
     return noted
@@ -299,11 +299,11 @@ class Contender:
 
     def visit(self, samples: int) -> list[list[float]]:
         """Samples in milliseconds per call, a list for each call of the workload."""
-        found: list[list[float]] = []
+        times_ms: list[list[float]] = []
         for sampler, launches in zip(self._samplers, self._launches, strict=True):
             sampler.queue(1)()  # another process ran before: caches are empty, and the host's clock has sunk
-            found.append([each / launches for each in sampler.queue(samples)()])
-        return found
+            times_ms.append([each / launches for each in sampler.queue(samples)()])
+        return times_ms
 
     def _ready(self) -> Loaded:
         torch, workload = self._torch, self._workload
@@ -322,10 +322,10 @@ class Contender:
         errors = self._checked(verification)
         calls_s = self._warmed()
         errors += self._checked(verification)  # a recorded graph may compute something else than the first call
-        notes, known = tuple(verification.notes), [error for error in errors if error is not None]
+        notes, sizes = tuple(verification.notes), [error for error in errors if error is not None]
         del verification
         self._calibrate()
-        return self._loaded(calls_s, max(known, default=None), notes)
+        return self._loaded(calls_s, max(sizes, default=None), notes)
 
     def _checked(self, verification: Verification) -> list[float | None]:
         """Check the results of each call; the seconds of the first round of calls are kept."""
@@ -333,13 +333,13 @@ class Contender:
         self._state.restore()  # calls before this one may have changed buffers and inputs
         took_s = 0.0
         for number, call in enumerate(self._workload.calls):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             results = self._step.results(call)
             self._wait()
-            took_s += time.perf_counter() - begun
-            found = verification.difference(number, results)
-            if found is not None and not self._mode.eager:
-                raise WrongError(_wrong(found, number, len(self._workload.calls)))
+            took_s += time.perf_counter() - start
+            difference = verification.difference(number, results)
+            if difference is not None and not self._mode.eager:
+                raise WrongError(_wrong(difference, number, len(self._workload.calls)))
             errors.append(verification.error(number, results))
             del results  # memory of a recorded graph must not be held during the next call
         self._first_s = self._first_s or took_s
@@ -351,11 +351,11 @@ class Contender:
         calls_s = [self._first_s]
         before, until = self._events(), time.perf_counter() + _WARM_S
         while True:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             for call in self._workload.calls:
                 self._step(call)
             self._wait()
-            calls_s.append(time.perf_counter() - begun)
+            calls_s.append(time.perf_counter() - start)
             events = self._events()
             late = time.perf_counter() > until and len(calls_s) >= self._manner.warmup
             if late or is_steady(calls_s, events != before, self._manner.warmup):
@@ -407,8 +407,8 @@ class Contender:
     def _batch_of(self, call: Arguments, count: int) -> Callable[[], None]:
         return _bound(self._batches_of(call), count)
 
-    def _made(self, run: Any) -> Step:
-        return Step(self._workload, run, training=self._manner.training, loss=self._loss)
+    def _made(self, function: Any) -> Step:
+        return Step(self._workload, function, training=self._manner.training, loss=self._loss)
 
     def _events(self) -> tuple[int, int]:
         log = self._log()
@@ -433,9 +433,9 @@ def reason_of(error: BaseException) -> str:
     return one_line(inner if isinstance(inner, BaseException) else error)
 
 
-def _wrong(found: Difference, number: int, of: int) -> str:
+def _wrong(difference: Difference, number: int, of: int) -> str:
     where = f"call {number}: " if of > 1 else ""
-    return f"{where}the output, the gradients, the buffers or the inputs after the call are wrong: {found.text}"
+    return f"{where}the output, the gradients, the buffers or the inputs after the call are wrong: {difference.text}"
 
 
 def _bound(batch: Callable[[int], None], count: int) -> Callable[[], None]:
@@ -443,6 +443,6 @@ def _bound(batch: Callable[[int], None], count: int) -> Callable[[], None]:
 
 
 def _timed_ms(batch: Callable[[int], None], count: int) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     batch(count)
-    return 1e3 * (time.perf_counter() - begun)
+    return 1e3 * (time.perf_counter() - start)

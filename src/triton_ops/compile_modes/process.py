@@ -83,20 +83,20 @@ class ModeProcess:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         limits = self.limits.by_step
         self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, changes=self.environment)
-        found = self._asked(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
-        if not isinstance(found, (Loaded, Failed)):
-            found = Failed(Status.CRASH, "its process answered something else")
-        if isinstance(found, Failed):
+        answer = self._asked(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
+        if not isinstance(answer, (Loaded, Failed)):
+            answer = Failed(Status.CRASH, "its process answered something else")
+        if isinstance(answer, Failed):
             self.close()
-        return found
+        return answer
 
     @property
     def sampler(self) -> Sampler:
         """Takes samples of one call of each kind, added up, in milliseconds."""
 
         def queue(count: int) -> Pending:
-            taken = self.visit(count)
-            return lambda: taken
+            samples = self.visit(count)
+            return lambda: samples
 
         return Sampler(queue)
 
@@ -106,14 +106,14 @@ class ModeProcess:
         Raises:
             ModeLostError: The process is lost.
         """
-        found = self._asked(Visit(count), self.limits.call_s * (count + 1), CALLING)
-        if isinstance(found, Failed) or not isinstance(found, list):
+        answer = self._asked(Visit(count), self.limits.call_s * (count + 1), CALLING)
+        if isinstance(answer, Failed) or not isinstance(answer, list):
             self.close()
-            raise ModeLostError(found.reason if isinstance(found, Failed) else "its process answered something else")
-        self.samples_ms = self.samples_ms or [[] for _ in found]
-        for kept, new in zip(self.samples_ms, found, strict=True):
-            kept += new
-        return [sum(each) for each in zip(*found, strict=True)]
+            raise ModeLostError(answer.reason if isinstance(answer, Failed) else "its process answered something else")
+        self.samples_ms = self.samples_ms or [[] for _ in answer]
+        for samples, new in zip(self.samples_ms, answer, strict=True):
+            samples += new
+        return [sum(each) for each in zip(*answer, strict=True)]
 
     def close(self) -> None:
         """End the process with all that it has started."""

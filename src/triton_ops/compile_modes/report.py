@@ -145,10 +145,10 @@ class CompileReport:
         Raises:
             SettingsError: There is none; the message has the names that there are.
         """
-        found = {row.name: row for row in self.modes}
-        if name not in found:
-            raise SettingsError(f"there is no mode {name!r} in this report", hint=f"name one of {', '.join(found)}")
-        return found[name]
+        rows = {row.name: row for row in self.modes}
+        if name not in rows:
+            raise SettingsError(f"there is no mode {name!r} in this report", hint=f"name one of {', '.join(rows)}")
+        return rows[name]
 
     def apply(self, model: Any) -> Any:
         """`model` compiled in the recommended way, or as it is.
@@ -172,7 +172,7 @@ class CompileReport:
             details: Whether a further member `details` holds everything else.
         """
         rows = [{name: _plain(getattr(row, name)) for name in _DOCUMENTED} for row in self.modes]
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "problem": self.problem,
             "device": self.device,
             "modes": rows,
@@ -181,10 +181,10 @@ class CompileReport:
         }
         if details:
             rest = {row.name: {k: v for k, v in _plain(row).items() if k not in _DOCUMENTED} for row in self.modes}
-            found["details"] = {
+            document["details"] = {
                 "modes": rest, "confirmed": self.confirmed, "notes": list(self.notes), "folder": self.folder,
             }  # fmt: skip
-        return found
+        return document
 
 
 def _plain(value: Any) -> Any:

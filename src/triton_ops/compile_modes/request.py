@@ -91,7 +91,7 @@ def made_request(
             switched off.
         KernelTypeError, DeviceError: The model or its inputs do not fit.
     """
-    asked = _modes(modes)
+    ways = _modes(modes)
     if off := switched_off(dict(settings.environment())):
         raise SettingsError(f"{off} is 1, and torch.compile does nothing then", hint=f"unset {off}")
     if isinstance(logs, (str, bytes)):
@@ -99,13 +99,13 @@ def made_request(
     checked_loss(loss)
     checked_logs(logs)
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
-    _check_warmup(int(warmup), asked)
+    _check_warmup(int(warmup), ways)
     manner = Manner(
         training=bool(training), tolerance=as_tolerance(tolerance), seed=checked_seed(seed), warmup=int(warmup),
         **_torch_settings(),
     )  # fmt: skip
     device = ""
-    kept = None if collect is None else _collecting(collect)
+    folder = None if collect is None else _collecting(collect)
     _check_factory(model, inputs)
     if inputs is not None:
         workload = workload_of(model, inputs)
@@ -116,8 +116,8 @@ def made_request(
     packed = pack((make, loss), _MOST_MODEL_BYTES)
     limits = Limits() if compile_s is None else Limits(compile_s=float(compile_s))
     return Request(
-        packed=packed.content, modes=asked, manner=manner, limits=limits, seconds=float(seconds),
-        budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs), collect=kept,
+        packed=packed.content, modes=ways, manner=manner, limits=limits, seconds=float(seconds),
+        budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs), collect=folder,
         notes=tuple(f"drawn anew in each process: {each}" for each in packed.drawn), **rest,
     )  # fmt: skip
 
@@ -151,17 +151,17 @@ def _collecting(folder: Any) -> Path:
         raise SettingsError(f"nothing can be collected: {error.message}", hint="name another folder") from error
 
 
-def _modes(given: Any) -> tuple[CompileMode, ...]:
-    if given is not None and (isinstance(given, (str, bytes)) or not isinstance(given, Sequence) or not given):
-        raise SettingsError(f"modes is {given!r}; a list of ways to compile is needed", hint='modes=["default"]')
-    asked = default_modes() if given is None else [as_mode(each) for each in given]
-    for mode in asked:
+def _modes(modes: Any) -> tuple[CompileMode, ...]:
+    if modes is not None and (isinstance(modes, (str, bytes)) or not isinstance(modes, Sequence) or not modes):
+        raise SettingsError(f"modes is {modes!r}; a list of ways to compile is needed", hint='modes=["default"]')
+    ways = default_modes() if modes is None else [as_mode(each) for each in modes]
+    for mode in ways:
         check_mode(mode)
-    names = [mode.name for mode in asked]
+    names = [mode.name for mode in ways]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingsError(f"the mode {twice[0]} is asked for twice", hint="give CompileModes different names")
-    eager = [mode for mode in asked if mode.eager] or [as_mode("eager")]
-    return (*eager[:1], *(mode for mode in asked if not mode.eager))
+    eager = [mode for mode in ways if mode.eager] or [as_mode("eager")]
+    return (*eager[:1], *(mode for mode in ways if not mode.eager))
 
 
 def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) -> None:
@@ -174,9 +174,9 @@ def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) 
             raise SettingsError(f"{name} is {value!r}; it must be a positive number of seconds")
 
 
-def _check_warmup(warmup: int, asked: Sequence[CompileMode]) -> None:
+def _check_warmup(warmup: int, ways: Sequence[CompileMode]) -> None:
     """Raise where fewer calls warm up than CUDA graphs need; modes that this torch does not know have none."""
-    recorded = [mode.name for mode in asked if not mode.eager and uses_cudagraphs(mode)] if warmup < LEAST_CALLS else []
+    recorded = [mode.name for mode in ways if not mode.eager and uses_cudagraphs(mode)] if warmup < LEAST_CALLS else []
     if recorded:
         raise SettingsError(f"{too_few(warmup, True)} ({', '.join(recorded)})", hint=f"warmup={LEAST_CALLS} or more")
 

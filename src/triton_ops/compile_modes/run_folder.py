@@ -76,17 +76,17 @@ class RunFolder:
         if not resume:
             self.remove()
         self._file = AppendedFile(self.path / "modes.jsonl", _LOSS)
-        self._found = dict(self._read())
+        self._entries = dict(self._read())
 
     def finished(self, mode: CompileMode) -> tuple[Loaded, list[str]] | None:
         """What an interrupted run found of a mode when it compiled it, and what the compiler wrote; None if nothing."""
-        return self._found.get(_identity(mode))
+        return self._entries.get(_identity(mode))
 
     def keep(self, mode: CompileMode, loaded: Loaded, lines: list[str]) -> None:
         """Keep what was found of a mode."""
         entry = {"mode": _identity(mode), "loaded": msgspec.to_builtins(loaded), "lines": lines[-_MOST_LINES:]}
         self._file.append(entry)
-        self._found[_identity(mode)] = (loaded, lines)
+        self._entries[_identity(mode)] = (loaded, lines)
 
     def of(self, mode: CompileMode) -> Path:
         """The folder of what a mode's compiler makes, judged anew.

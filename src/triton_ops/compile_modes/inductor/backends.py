@@ -91,13 +91,13 @@ def gate_here(device_name: str) -> Gate:
     if device_name.startswith("xpu"):
         if not torch.xpu.is_available():
             raise DeviceError(f"{device_name} cannot be used: torch finds no XPU", hint="use cpu or cuda")
-        found = torch.xpu.get_device_properties(device_name)
-        return gate_of("xpu", int(found.gpu_subslice_count))
+        properties = torch.xpu.get_device_properties(device_name)
+        return gate_of("xpu", int(properties.gpu_subslice_count))
     if probe(device_name).kind == "cpu":
         return gate_of("cpu", 0)
-    found = torch.cuda.get_device_properties(device_name)
+    properties = torch.cuda.get_device_properties(device_name)
     kind = "hip" if getattr(torch.version, "hip", None) else "cuda"
-    return gate_of(kind, int(found.multi_processor_count), int(found.major))
+    return gate_of(kind, int(properties.multi_processor_count), int(properties.major))
 
 
 Kind: TypeAlias = Literal["mm", "conv"]
@@ -140,10 +140,10 @@ def wrong_list(option: str, value: Any) -> str:
         return ""
     if not isinstance(value, str):
         return f"{option} is {value!r}; it is a text with commas between names, such as 'ATEN,TRITON'"
-    known = known_backends(kind)
+    backends = known_backends(kind)
     if not names_in(value):
-        return f"{option} is empty; there are {', '.join(known)}"
-    return "; ".join(_unknown(option, name, known) for name in names_in(value) if name not in known)
+        return f"{option} is empty; there are {', '.join(backends)}"
+    return "; ".join(_unknown(option, name, backends) for name in names_in(value) if name not in backends)
 
 
 def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collection[str]]) -> list[str]:
@@ -153,25 +153,25 @@ def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collecti
         environment: Variables with their values.
         variables: The variables that set each option, by the option's name.
     """
-    found = [
+    texts = [
         (variable, wrong_list(option, environment[variable]).replace(option, variable))
         for option, names in variables.items()
         for variable in names
         if variable in environment
     ]
-    return [text for _, text in found if text]
+    return [text for _, text in texts if text]
 
 
-def _unknown(option: str, name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    meant = f"{near[0]} is probably meant" if near else f"there are {', '.join(known)}"
-    return f"{option} has {name!r}, which is no backend, and which torch passes over without a word; {meant}"
+def _unknown(option: str, name: str, backends: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, backends, n=1, cutoff=0.5)
+    advice = f"{near[0]} is probably meant" if near else f"there are {', '.join(backends)}"
+    return f"{option} has {name!r}, which is no backend, and which torch passes over without a word; {advice}"
 
 
 @lru_cache(maxsize=1)
 def _asked_by_torch() -> dict[Kind, set[str]]:
-    found: dict[Kind, set[str]] = {"mm": set(), "conv": set()}
+    names: dict[Kind, set[str]] = {"mm": set(), "conv": set()}
     for source in torch_sources(_SOURCES):
         for match in _ASKED.finditer(source):
-            found["conv" if match["conv"] else "mm"].add(match["name"].decode())
-    return found
+            names["conv" if match["conv"] else "mm"].add(match["name"].decode())
+    return names

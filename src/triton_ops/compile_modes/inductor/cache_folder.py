@@ -156,39 +156,39 @@ def clean(path: Path | None = None, older_s: float = 0.0, now_s: float | None = 
     Programs that compile at the same time compile again what they do not find; one that loads a file just then may
     fail.
     """
-    found = cleanable(path, older_s, now_s)
-    if not found.exists:
-        return found
+    content = cleanable(path, older_s, now_s)
+    if not content.exists:
+        return content
     removed: list[_Visit] = []
     emptied: set[str] = set()
-    for visit in _visits(Path(found.path), older_s, now_s):
-        gone = {name: state for name, state in visit.files.items() if _gone(os.unlink, name, visit)}
+    for visit in _visits(Path(content.path), older_s, now_s):
+        files = {name: state for name, state in visit.files.items() if _gone(os.unlink, name, visit)}
         within = [name for name in visit.folders if visit.below(name) in emptied and _gone(os.rmdir, name, visit)]
-        if gone or within:
+        if files or within:
             emptied.add(visit.place)
-        removed.append(_Visit(visit.place, -1, (), gone, visit.strange))
-    return _content(Path(found.path), removed)
+        removed.append(_Visit(visit.place, -1, (), files, visit.strange))
+    return _content(Path(content.path), removed)
 
 
 def cleanable(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
     """What `clean` would remove; nothing is changed. It raises what `clean` raises."""
-    found = content_of(path, older_s, now_s)
-    if not found.exists:
-        return found
-    folder = Path(found.path)
+    content = content_of(path, older_s, now_s)
+    if not content.exists:
+        return content
+    folder = Path(content.path)
     state = folder.lstat()
     if stat.S_ISLNK(state.st_mode) or state.st_uid != os.geteuid():
         raise CacheError(
             f"{folder} is a link, or another user's, and is not cleaned", hint="name the folder itself, as its owner"
         )
     users = (Path.home(), Path(settings.current_folder() or folder.anchor), Path(folder.anchor))
-    strange = {name.partition("/")[0] for name in found.strange}
+    strange = {name.partition("/")[0] for name in content.strange}
     if folder in users or 2 * len(strange) > len(list(folder.iterdir())):
         raise CacheError(
-            f"{folder} does not look like Inductor's cache: it holds {', '.join(found.strange[:5]) or 'your files'}",
+            f"{folder} does not look like Inductor's cache: it holds {', '.join(content.strange[:5]) or 'your files'}",
             hint="name the folder of TORCHINDUCTOR_CACHE_DIR",
         )
-    return found
+    return content
 
 
 def _visits(folder: Path, older_s: float, now_s: float | None) -> Iterator[_Visit]:

@@ -84,14 +84,14 @@ def backend_choices(site: Site, listed: str | None = None) -> list[BackendChoice
     text = option_values()[option] if listed is None else listed
     if wrong := wrong_list(option, text):
         raise SettingsError(wrong, hint="correct the list: such as ATEN,TRITON")
-    named = names_in(text)
-    found = []
+    names = names_in(text)
+    choices = []
     for name in known_backends(site.kind):
         eligible, reason = _PREDICATES[site.kind].get(name, _unheard_of)(site)
-        if name not in named:
+        if name not in names:
             reason = f"{option} does not list it" + (f"; and {reason}" if reason and not eligible else "")
-        found.append(BackendChoice(name=name, listed=name in named, eligible=eligible, reason=reason))
-    return found
+        choices.append(BackendChoice(name=name, listed=name in names, eligible=eligible, reason=reason))
+    return choices
 
 
 def _aten(site: Site) -> tuple[bool, str]:
@@ -150,9 +150,9 @@ _PREDICATES: Mapping[Kind, Mapping[str, Predicate]] = {
 }  # fmt: skip
 
 
-def _first_no(*asked: tuple[bool, str]) -> tuple[bool, str]:
+def _first_no(*conditions: tuple[bool, str]) -> tuple[bool, str]:
     """The first answer that is no, with its reason; else yes."""
-    answers: Sequence[tuple[bool, str]] = [answer for answer in asked if not answer[0]]
+    answers: Sequence[tuple[bool, str]] = [answer for answer in conditions if not answer[0]]
     return answers[0] if answers else (True, "")
 
 
@@ -160,8 +160,8 @@ def _nonzero(site: Site) -> tuple[bool, str]:
     return not site.extents or prod(site.extents) > 0, "the product has no elements"
 
 
-def _dtype(site: Site, allowed: Sequence[str]) -> tuple[bool, str]:
-    return site.dtype in allowed, f"it takes {', '.join(allowed)}, and this is {site.dtype}"
+def _dtype(site: Site, dtypes: Sequence[str]) -> tuple[bool, str]:
+    return site.dtype in dtypes, f"it takes {', '.join(dtypes)}, and this is {site.dtype}"
 
 
 def _gate(site: Site) -> tuple[bool, str]:

@@ -48,13 +48,13 @@ class GraphPair:
 
     def as_json(self) -> dict[str, Any]:
         """The pair as the command prints it; null for a graph that has no counterpart."""
-        found = self.difference
+        gap = self.difference
         return {
             "first": self.titles[0] or None,
             "second": self.titles[1] or None,
-            "launches": found.launches,
-            "fusions": found.fusions,
-            "kernels": found.kernels,
+            "launches": gap.launches,
+            "fusions": gap.fusions,
+            "kernels": gap.kernels,
         }
 
 
@@ -78,8 +78,8 @@ def paired(first: Graphs, second: Graphs, paths: tuple[Path, Path]) -> list[Grap
 
 def launches_of(pairs: Sequence[GraphPair]) -> tuple[int, int]:
     """How many kernels and calls all graphs of each of the two programs launch."""
-    found = [pair.difference.launches for pair in pairs]
-    return sum(own for own, _ in found), sum(other for _, other in found)
+    launches = [pair.difference.launches for pair in pairs]
+    return sum(own for own, _ in launches), sum(other for _, other in launches)
 
 
 def graphs_of(pairs: Sequence[GraphPair]) -> tuple[int, int]:

@@ -71,12 +71,12 @@ class GraphDifference:
     kernels: tuple[tuple[str, ...], tuple[str, ...]]
 
     def __str__(self) -> str:
-        said = [f"{self.launches[0]} launches against {self.launches[1]}"]
+        parts = [f"{self.launches[0]} launches against {self.launches[1]}"]
         for what, pair in (("fusions", self.fusions), ("kernels", self.kernels)):
-            for word, found in zip(("first", "second"), pair, strict=True):
-                if found:
-                    said.append(f"{what} only in the {word}: {', '.join(found)}")
-        return "; ".join(said)
+            for word, texts in zip(("first", "second"), pair, strict=True):
+                if texts:
+                    parts.append(f"{what} only in the {word}: {', '.join(texts)}")
+        return "; ".join(parts)
 
 
 def read_graph(text: str) -> tuple[GraphNode, ...]:
@@ -85,19 +85,19 @@ def read_graph(text: str) -> tuple[GraphNode, ...]:
     Raises:
         TargetError: There is no node in it.
     """
-    found: list[GraphNode] = []
-    held: list[str] = []
+    nodes: list[GraphNode] = []
+    block: list[str] = []
     members: set[str] = set()
     for line in text.splitlines():
         match = _HEAD.match(line)
         if match is not None and match["name"] not in members:
-            found += _node(held)
-            held, members = [], _members_of(match["name"], match["kind"])
-        held.append(line)
-    found += _node(held)
-    if not found:
+            nodes += _node(block)
+            block, members = [], _members_of(match["name"], match["kind"])
+        block.append(line)
+    nodes += _node(block)
+    if not nodes:
         raise TargetError("there is no scheduled node in it", hint=f"name an {POST_FUSION} of torch's trace folder")
-    return tuple(found)
+    return tuple(nodes)
 
 
 def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:

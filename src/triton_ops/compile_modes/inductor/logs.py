@@ -41,10 +41,10 @@ class AutotuneChoice:
     def source(self) -> str:
         """Where it comes from: `aten`, `triton`, `cpp`, `cutlass`, `ck`, or `other`."""
         name = self.name.lower()
-        known = {"triton": "triton", "cpp": "cpp", "cutlass": "cutlass", "ck": "ck", "decompose": "aten"}
-        found = next((source for start, source in known.items() if name.startswith(start)), "other")
+        prefixes = {"triton": "triton", "cpp": "cpp", "cutlass": "cutlass", "ck": "ck", "decompose": "aten"}
+        origin = next((source for start, source in prefixes.items() if name.startswith(start)), "other")
         plain = {"mm", "addmm", "bmm", "baddbmm", "bias_addmm", "convolution", "_scaled_mm", "_int_mm", "linear"}
-        return "aten" if name in plain or name.startswith(("mkl", "_mkl", "_linear", "onednn")) else found
+        return "aten" if name in plain or name.startswith(("mkl", "_mkl", "_linear", "onednn")) else origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,23 +103,23 @@ class CompilerLog:
 
 def read_log(lines: Iterable[str]) -> CompilerLog:
     """What the lines of a log say; lines of other programs between them do no harm."""
-    held = [line.rstrip("\n") for line in lines]
-    said = [_said(line) for line in held]
-    texts = [text for _, text in said]
+    log_lines = [line.rstrip("\n") for line in lines]
+    heads = [_said(line) for line in log_lines]
+    texts = [text for _, text in heads]
     return CompilerLog(
-        tables=tuple(_tables(held)),
+        tables=tuple(_tables(log_lines)),
         recordings=sum(bool(_RECORDING.search(text)) for text in texts),
         rerecorded=_found(_RERECORDING, texts, "why"),
         skipped=_found(_SKIP, texts, "why"),
         recompiled=_found(_RECOMPILING, texts, "what"),
-        hints=tuple(text for artefact, text in said if artefact == "perf_hints" and text.strip()),
-        lines=sum(map(_is_torchs, held)),
+        hints=tuple(text for artefact, text in heads if artefact == "perf_hints" and text.strip()),
+        lines=sum(map(_is_torchs, log_lines)),
     )
 
 
 def _is_torchs(line: str) -> bool:
-    known = (_TORCHS, _HEAD, _TABLE, _ENDED, _RECORDING, _RERECORDING, _SKIP, _RECOMPILING)
-    return _STATS in line or any(pattern.search(line) for pattern in known)
+    patterns = (_TORCHS, _HEAD, _TABLE, _ENDED, _RECORDING, _RERECORDING, _SKIP, _RECOMPILING)
+    return _STATS in line or any(pattern.search(line) for pattern in patterns)
 
 
 def _said(line: str) -> tuple[str, str]:
@@ -144,22 +144,22 @@ def _tables(lines: Sequence[str]) -> Iterator[AutotuneTable]:
 
 def _table(head: re.Match[str], below: Sequence[str], stats: dict[str, Any]) -> AutotuneTable:
     choices: list[AutotuneChoice] = []
-    dtypes, ended = "", None
+    dtypes, end = "", None
     for line in below:
         if line.startswith("dtypes:"):
             dtypes = line.partition(":")[2].strip()
         elif (match := _CHOICE.match(line)) is not None:
             choices.append(AutotuneChoice(match["name"], _ms(match["ms"]), match["what"].strip()))
-        elif (ended := _ENDED.search(line)) is not None or _TABLE.search(line):
+        elif (end := _ENDED.search(line)) is not None or _TABLE.search(line):
             break
     return AutotuneTable(
         op=head["op"],
         sizes=head["sizes"],
         dtypes=dtypes,
         choices=tuple(choices),
-        benchmark_s=float(ended["bench"]) if ended else None,
-        precompile_s=float(ended["compile"]) if ended else None,
-        count=int(ended["count"]) if ended and ended["count"] else None,
+        benchmark_s=float(end["bench"]) if end else None,
+        precompile_s=float(end["compile"]) if end else None,
+        count=int(end["count"]) if end and end["count"] else None,
         stats=stats,
     )
 
@@ -172,7 +172,7 @@ def _stats(lines: Sequence[str]) -> dict[str, Any]:
     """The JSON object in the same line as the heading, or in the next."""
     text = " ".join(lines).partition(_STATS)[2].strip()
     try:
-        found, _ = json.JSONDecoder().raw_decode(text)
+        stats, _ = json.JSONDecoder().raw_decode(text)
     except ValueError:  # the log was cut off
         return {}
-    return found if isinstance(found, dict) else {}
+    return stats if isinstance(stats, dict) else {}
