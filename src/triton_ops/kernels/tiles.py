@@ -90,7 +90,7 @@ def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: s
     """Check that a config asks for tensor descriptors only where they can be made: others read the wrong memory.
 
     Args:
-        config: A config of the caller's own, which asks by LOADS or by DESCRIPTORS.
+        config: A config of the caller's own, whose values the kernel takes; it asks by LOADS or by DESCRIPTORS.
         possible: Tells whether they can be made of the tensors of the call.
         need: What they need, for the error.
 
@@ -99,8 +99,6 @@ def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: s
     """
     name = "DESCRIPTORS" if "DESCRIPTORS" in config else "LOADS"
     loads = config.get(name, "pointers")
-    if name == "LOADS" and loads not in LOADS:
-        raise ConfigValueError(f"LOADS is {loads!r}; it must be one of {', '.join(LOADS)}")
     if config.get("HALVES", False) and config.get("SWAPPED", False):
         raise ConfigValueError("HALVES is for results that are not transposed, and SWAPPED transposes them")
     if loads and loads != "pointers" and not possible():

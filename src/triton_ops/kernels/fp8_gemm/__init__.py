@@ -24,8 +24,7 @@ from triton_ops.kernels.fp8_gemm.problems import (
 )
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
 from triton_ops.kernels.fp8_gemm.space import (
-    NEEDED,
-    OPTIONAL,
+    OWN,
     as_its_form,
     config_space,
     default_config,
@@ -132,14 +131,14 @@ def fp8_gemm(
         "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": result_described(N, out.element_size()),
     }  # fmt: skip
     if call.launches(out):
-        chosen = config_for(
+        choice = config_for(
             operation, values, lambda: default_config(M, N, K),
-            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
+            config=config, own=OWN, tune=tune,
         )  # fmt: skip
         if config is not None:
-            check_loads(chosen, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
-            chosen = as_its_form(chosen, lambda: config_space(_problem_of(values)))
-        call.launch(_KERNEL, chosen, {**values, "bias": None if bias is None else bias.detach()}, a.device)
+            check_loads(choice, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
+            choice = as_its_form(choice, lambda: config_space(_problem_of(values)))
+        call.launch(_KERNEL, choice, {**values, "bias": None if bias is None else bias.detach()}, a.device)
     return out
 
 
@@ -153,8 +152,8 @@ def _stored(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[torch.Ten
     if scale is not None and "float8" in str(matrix.dtype):
         return plain, scale
     if plain.t().is_contiguous():
-        codes, found = quantize_fp8(plain.t(), scale)
-        return codes.t(), found
+        codes, codes_scale = quantize_fp8(plain.t(), scale)
+        return codes.t(), codes_scale
     return quantize_fp8(plain.contiguous(), scale)
 
 

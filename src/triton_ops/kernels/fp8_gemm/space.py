@@ -15,14 +15,11 @@ from typing import Any
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_gemm.forms import gluon_form
+from triton_ops.kernels.own_config import OwnConfigs, Rule, one_of
 from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
 
-NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = (
-    "GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD", "FORM", "BUFFERS", "APART",
-)  # fmt: skip
 FORMS = ("triton", "gluon")
 _BUFFERS = (0, 3, 4)  # 0 is for the form in Triton
 
@@ -44,6 +41,17 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 8),
 }
+OWN = OwnConfigs(
+    TUNABLES,
+    optional=(
+        "GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD", "FORM", "BUFFERS",
+        "APART",
+    ),
+    rules={
+        "SUMS": one_of((1, 2)),
+        "AHEAD": Rule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
+    },
+)  # fmt: skip
 _GLUON_TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "num_warps": 4}
 _GLUON_HAS = {
     "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": 0,
@@ -111,12 +119,12 @@ def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
 def _of_gluon(name: str, value: object) -> Constraint:
     """The form in Gluon has one value of a tunable."""
 
-    def holds(FORM: str, **given: object) -> bool:
-        return FORM == "triton" or given[name] == value
+    def holds(FORM: str, **others: object) -> bool:
+        return FORM == "triton" or others[name] == value
 
     keyword = inspect.Parameter.KEYWORD_ONLY
-    told: Any = holds
-    told.__signature__ = inspect.Signature([inspect.Parameter(each, keyword) for each in ("FORM", name)])
+    signed: Any = holds
+    signed.__signature__ = inspect.Signature([inspect.Parameter(each, keyword) for each in ("FORM", name)])
     return Constraint(f"gluon_{name.lower()}", holds, f"the form in Gluon has {name}={value}, not {{{name}}}")
 
 
@@ -230,25 +238,23 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
     """A config of the caller's own as its form runs it: in Gluon with as many buffers as the result leaves room for.
 
     Args:
-        config: The config, which has all names that it needs.
+        config: The config, whose names and values the kernel takes.
         space: Gives the space of the problem.
 
     Raises:
-        ConfigValueError: FORM is none of the two, the form in Gluon has no such config, or cannot have the problem, or
+        ConfigValueError: The form in Gluon has no such config, or cannot have the problem, or
             BUFFERS or APART are given without it.
     """
     form = config.get("FORM", FORMS[0])
-    if form not in FORMS:
-        raise ConfigValueError(f"FORM is {form!r}; it must be one of {', '.join(FORMS)}")
     if form == "triton":
         _check_without_gluon(config)
         return config
-    allowed = space()
+    problem_space = space()
     own = {"GROUP_SIZE_M": 8, "APART": False, **_GLUON_HAS, **config, "num_stages": 4}
     counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if count]
-    refused = {count: allowed.why_not(Config({**own, "BUFFERS": count})) for count in counts}
-    if (buffers := next((count for count, why in refused.items() if why is None), None)) is None:
-        why = min(map(str, refused.values()), key=lambda why: why.startswith("buffers: "))  # tells most what is amiss
+    reasons = {count: problem_space.why_not(Config({**own, "BUFFERS": count})) for count in counts}
+    if (buffers := next((count for count, why in reasons.items() if why is None), None)) is None:
+        why = min(map(str, reasons.values()), key=lambda why: why.startswith("buffers: "))  # tells most what is amiss
         raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
     return Config({**config, "BUFFERS": buffers})
 

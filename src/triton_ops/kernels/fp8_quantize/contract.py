@@ -45,8 +45,8 @@ def check_granularity(granularity: str) -> None:
         SettingsError: It is not.
     """
     if granularity not in GRANULARITIES:
-        known = ", ".join(map(repr, GRANULARITIES))
-        raise SettingsError(f"granularity is {granularity!r}; it must be one of {known}")
+        choices = ", ".join(map(repr, GRANULARITIES))
+        raise SettingsError(f"granularity is {granularity!r}; it must be one of {choices}")
 
 
 def check_output_dtype(dtype: Any, allowed: tuple[str, ...]) -> None:
@@ -73,12 +73,12 @@ def check_float8_device(tensor: torch.Tensor) -> None:
     """
     if tensor.device.type != "cuda":
         return
-    found = require("torch", "8-bit floats").cuda.get_device_capability(tensor.device)
-    if found < _LEAST_CAPABILITY:
+    capability = require("torch", "8-bit floats").cuda.get_device_capability(tensor.device)
+    if capability < _LEAST_CAPABILITY:
         raise DeviceError(
-            f"{tensor.device} has compute capability {found[0]}.{found[1]}; 8-bit floats need 8.9 or higher",
+            f"{tensor.device} has compute capability {capability[0]}.{capability[1]}; 8-bit floats need 8.9 or higher",
             "compute capability 8.9",
-            f"compute capability {found[0]}.{found[1]}",
+            f"compute capability {capability[0]}.{capability[1]}",
             hint="use matmul or torch in bfloat16 there",
         )
 

@@ -10,7 +10,6 @@ from triton_ops.kernels import rows
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
 
-TUNABLES = rows.TUNABLES
 _CHUNK = 1024
 
 
@@ -36,7 +35,7 @@ def rescale_space(problem: Problem) -> ConfigSpace:
     """
     columns = problem["columns"]
     rules = tuple(rule for rule in rows.config_space(columns).constraints if rule.name != "chunked")
-    return ConfigSpace(TUNABLES, rules, rescale_default(columns))
+    return ConfigSpace(rows.TUNABLES, rules, rescale_default(columns))
 
 
 def rescale_default(columns: int) -> Config:

@@ -84,10 +84,10 @@ def gradient_arguments(
 ) -> dict[str, TensorSpec | int | str]:
     """The arguments of the gradient's kernel, which maps the elements of the two products."""
     shape = (tokens, intermediate)
-    given, made = TensorSpec(shape, dtype), TensorSpec(shape, dtype, fill="empty")
+    input_spec, output_spec = TensorSpec(shape, dtype), TensorSpec(shape, dtype, fill="empty")
     return {
-        "gate": given, "up": given, "grad": given, "dgate": made, "dup": made,
-        "elements": given.numel, "ACTIVATION": "silu", "UNIT": gradient_unit(given.numel, ITEM_BYTES[dtype]),
+        "gate": input_spec, "up": input_spec, "grad": input_spec, "dgate": output_spec, "dup": output_spec,
+        "elements": input_spec.numel, "ACTIVATION": "silu", "UNIT": gradient_unit(input_spec.numel, ITEM_BYTES[dtype]),
     }  # fmt: skip
 
 

@@ -8,29 +8,31 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from triton_ops.kernels.own_config import OwnConfigs
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem
-
-NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_SIZE_M", "LOADS", "JOINED", "PROGRAMS", "HALVES")
-LOADS = ("pointers", "host")
 
 TUNABLES: dict[str, Tunable] = {
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(16, 128),
     "BLOCK_K": PowerOfTwo(32, 128),
     "GROUP_SIZE_M": Choice([8]),
-    "LOADS": Choice(LOADS),
+    "LOADS": Choice(["pointers", "host"]),
     "JOINED": Flag(),
     "PROGRAMS": Choice([0, 1]),
     "HALVES": Flag(),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
 }
-GRADIENT_TUNABLES: dict[str, Tunable] = {"BLOCK_SIZE": PowerOfTwo(256, 8192), "num_warps": PowerOfTwo(1, 8)}
-GRADIENT_OPTIONAL: dict[str, Tunable] = {"EVICT": Choice(["none", "stores"])}
-"""The tunable of the gradient that a config may leave out: what it writes then has no precedence in leaving L2."""
+OWN = OwnConfigs(TUNABLES, optional=("GROUP_SIZE_M", "LOADS", "JOINED", "PROGRAMS", "HALVES"))
+GRADIENT_TUNABLES: dict[str, Tunable] = {
+    "BLOCK_SIZE": PowerOfTwo(256, 8192),
+    "num_warps": PowerOfTwo(1, 8),
+    "EVICT": Choice(["none", "stores"]),
+}
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, optional=("EVICT",))
+"""What is written has no precedence in leaving L2 where a config leaves EVICT out."""
 _MOST_SUMS = 2 * 128 * 128  # elements of both accumulators with eight warps: 128 registers of a thread
 _K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
 _FULL_ROWS = 64  # of Hopper's matrix instructions, whose operands come from shared memory without passing registers
@@ -121,18 +123,18 @@ def gradient_space(problem: Problem) -> ConfigSpace:
     Args:
         problem: A problem with the spec `gate` and the extent `elements`.
     """
-    written = _RESULTS * problem["elements"] * ITEM_BYTES[problem.specs["gate"].dtype]
+    written_bytes = _RESULTS * problem["elements"] * ITEM_BYTES[problem.specs["gate"].dtype]
     lanes = Constraint(
         "threads",
         lambda BLOCK_SIZE, num_warps: 64 <= BLOCK_SIZE // num_warps <= 32 * 32,
         "{BLOCK_SIZE} elements are under 2 or over 32 for each thread of {num_warps} warps",
     )
-    kept = Constraint(
+    precedence = Constraint(
         "kept",
-        lambda EVICT: EVICT == "none" or written > _CACHE_BYTES,
-        f"results of {written} bytes may wait in L2 for the products that read them next",
+        lambda EVICT: EVICT == "none" or written_bytes > _CACHE_BYTES,
+        f"results of {written_bytes} bytes may wait in L2 for the products that read them next",
     )
-    return ConfigSpace({**GRADIENT_TUNABLES, **GRADIENT_OPTIONAL}, (lanes, kept), gradient_default())
+    return ConfigSpace(GRADIENT_TUNABLES, (lanes, precedence), gradient_default())
 
 
 def gradient_default() -> Config:

@@ -8,12 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels.grouped_matmul.problems import LARGEST_STEP
+from triton_ops.kernels.own_config import OwnConfigs
 from triton_ops.kernels.tiles import describable, fitting, padded
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
-
-NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_SIZE_M", "DESCRIPTORS", "PROGRAMS")
 
 TUNABLES: dict[str, Tunable] = {
     "BLOCK_M": PowerOfTwo(16, 256),
@@ -25,6 +23,7 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
 }
+OWN = OwnConfigs(TUNABLES, optional=("GROUP_SIZE_M", "DESCRIPTORS", "PROGRAMS"))
 _LEAST = (16, 32, 32)
 _MOST_SUMS = 128  # elements of the accumulator for each thread
 _GROUP_SIDE = 64  # rows of an instruction of a group of four warps

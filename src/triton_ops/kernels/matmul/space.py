@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
+from triton_ops.kernels.own_config import OwnConfigs, whole_from
 from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
@@ -39,8 +40,11 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": Choice([2, 3, 4, 5, 7]),
 }
-NEEDED = ("BM", "BN", "BK", "num_warps", "num_stages")
-OPTIONAL = tuple(name for name in TUNABLES if name not in NEEDED)
+OWN = OwnConfigs(
+    TUNABLES,
+    optional=("ALGORITHM", "LOADS", "SWAPPED", "PROGRAMS", "SPLIT", "HALVES", "GROUP_M"),
+    rules={"PROGRAMS": whole_from(0)},
+)
 _FULL_TILE = 128 * 128  # elements of C: 128 accumulator registers per thread with four warps
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
 _K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle

@@ -10,6 +10,7 @@ import math
 from functools import lru_cache
 
 from triton_ops.kernels.column_sums import SUM_COLUMNS
+from triton_ops.kernels.own_config import OwnConfigs, whole_from
 from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem
 
@@ -18,6 +19,7 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(2, 16),
     "num_stages": IntRange(1, 3),
 }
+OWN = OwnConfigs(TUNABLES)
 GRADIENT_TUNABLES: dict[str, Tunable] = {
     "BLOCK_SIZE": PowerOfTwo(64, 8192),
     "PROGRAMS": PowerOfTwo(1, 16),
@@ -25,6 +27,7 @@ GRADIENT_TUNABLES: dict[str, Tunable] = {
     "SUM_COLUMNS": SUM_COLUMNS,
     "num_warps": PowerOfTwo(1, 16),
 }
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, rules={"PROGRAMS": whole_from(1), "STAGES": whole_from(1)})
 _MOST_PER_THREAD = 32  # pairs of a chunk: 64 registers hold them
 _WHOLE_MOST = 16  # pairs of a whole row, whose weights and angles are in registers too; as many of the gradient's
 _WHOLE = _WHOLE_MOST * 32 * 16  # pairs of the longest row that stays in registers
