@@ -83,6 +83,19 @@ class CallProfile:
         """The share of all operators of a kind."""
         return sum(op.share for op in self.ops if op.kind == kind)
 
+    def advice(self, tried: Collection[str] = ()) -> Advice:
+        """What to do about a call with this profile.
+
+        Args:
+            tried: Ways that were tried already.
+        """
+        for way, look in _LOOKS:
+            if way not in tried and (reasons := look(self)):
+                return Advice(way, tuple(reasons), self)
+        hottest = self.ops[0] if self.ops else None
+        most = f"the hottest operator, {hottest.name}, takes {hottest.share:.0%}" if hottest else "nothing was measured"
+        return Advice("skip", (f"{most}, and no further way promises more than its work costs",), self)
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -100,21 +113,6 @@ class Advice:
 
     def __str__(self) -> str:
         return f"{self.way}: {'; '.join(self.reasons)}"
-
-
-def decided(profile: CallProfile, tried: Collection[str] = ()) -> Advice:
-    """What to do about a call with this profile.
-
-    Args:
-        profile: Where its time goes.
-        tried: Ways that were tried already.
-    """
-    for way, look in _LOOKS:
-        if way not in tried and (reasons := look(profile)):
-            return Advice(way, tuple(reasons), profile)
-    hottest = profile.ops[0] if profile.ops else None
-    most = f"the hottest operator, {hottest.name}, takes {hottest.share:.0%}" if hottest else "nothing was measured"
-    return Advice("skip", (f"{most}, and no further way promises more than its work costs",), profile)
 
 
 def advise(
@@ -150,7 +148,7 @@ def advise(
     with torch.set_grad_enabled(training):
         calls = partial(_all_of, step, workload.calls)
         with current_device(workload.device_name):
-            return decided(profiled(calls, workload.device_name, workload.dtype), tried)
+            return profiled(calls, workload.device_name, workload.dtype).advice(tried)
 
 
 def _all_of(step: Step, calls: Sequence[Arguments]) -> None:

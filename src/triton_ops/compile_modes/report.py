@@ -10,7 +10,7 @@ from typing import Any
 from triton_ops.base import Count, NotNegative, Seconds, require
 from triton_ops.compile_modes.contender import FirstCalls, break_even
 from triton_ops.compile_modes.inductor.backends import open_gate
-from triton_ops.compile_modes.inductor.logs import AutotuneTable, read_log
+from triton_ops.compile_modes.inductor.logs import AutotuneTable, CompilerLog
 from triton_ops.compile_modes.inductor.modes import CompileMode, effective_options, refusal, settings_of_process
 from triton_ops.compile_modes.questions import Loaded
 from triton_ops.compile_modes.rounds import Entrant
@@ -210,7 +210,7 @@ def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
     times = Measurement(tuple(arm.samples_ms), "wall", max(len(arm.visits), 1))
     same = entrant is eager
     own_ms = times.median_ms
-    log = read_log(entrant.lines or entrant.process.lines)
+    log = CompilerLog.read(entrant.lines or entrant.process.lines)
     row = ModeResult(
         name=entrant.mode.name,
         status=Status.OK,
@@ -254,7 +254,9 @@ def left_to_python(loaded: Loaded) -> list[str]:
 def failed_row(mode: CompileMode, status: Status, reason: str, lines: Sequence[str] = ()) -> ModeResult:
     """The row of a mode that did not work, or was not tried."""
     options = {} if refusal(mode) else effective_options(mode)
-    return ModeResult(name=mode.name, status=status, reason=reason, options=options, tables=read_log(lines).tables)
+    return ModeResult(
+        name=mode.name, status=status, reason=reason, options=options, tables=CompilerLog.read(lines).tables
+    )
 
 
 def alias_row(mode: CompileMode, same: CompileMode, row: ModeResult) -> ModeResult:

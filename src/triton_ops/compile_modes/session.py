@@ -15,7 +15,6 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.compile_modes.inductor.backends import wrong_lists
 from triton_ops.compile_modes.inductor.modes import (
     CUDAGRAPHS,
     EAGER,
@@ -25,14 +24,7 @@ from triton_ops.compile_modes.inductor.modes import (
     same_without_gpu,
     variables_of_process,
 )
-from triton_ops.compile_modes.inductor.options import (
-    READ,
-    is_read,
-    log_switches,
-    variables,
-    variables_by_option,
-    wrong_names,
-)
+from triton_ops.compile_modes.inductor.options import READ, log_switches, wrong_variables
 from triton_ops.compile_modes.process import Limits, ModeProcess, compiler_folders
 from triton_ops.compile_modes.questions import Failed, Loaded
 from triton_ops.compile_modes.report import CompileReport, Culprit, ModeResult, alias_row, failed_row, row_of
@@ -428,11 +420,11 @@ class Comparing:
             yield
 
     def _warn_of_environment(self) -> None:
-        environment = dict(settings.environment())
-        for name, correction in wrong_names(environment, variables(), is_read).items():
+        names, texts = wrong_variables(dict(settings.environment()))
+        for name, correction in names.items():
             _log.warning("%s is set, and torch does not read it; %s is probably meant", name, correction)
-        for wrong in wrong_lists(environment, variables_by_option()):
-            _log.warning("%s", wrong)
+        for text in texts:
+            _log.warning("%s", text)
 
 
 def _cold(now: Loaded, before: Loaded) -> Loaded:

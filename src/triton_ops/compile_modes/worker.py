@@ -15,7 +15,7 @@ from typing import Any
 from triton_ops.backend import one_line, unpack
 from triton_ops.base import require
 from triton_ops.compile_modes.contender import Contender, status_of
-from triton_ops.compile_modes.inductor.logs import CompilerLog, read_log
+from triton_ops.compile_modes.inductor.logs import CompilerLog
 from triton_ops.compile_modes.questions import LOADING, Failed, Load, Reply, Visit
 from triton_ops.compile_modes.workload import Workload
 from triton_ops.device import make_ready, stay_on
@@ -52,7 +52,7 @@ class KeptLines(io.TextIOBase):
 
     def log(self) -> CompilerLog:
         """What the compiler has said so far."""
-        return read_log("".join(self._text).splitlines())
+        return CompilerLog.read("".join(self._text).splitlines())
 
     def fresh(self) -> tuple[str, ...]:
         """The lines since this was last asked."""

@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from triton_ops.base import require
 from triton_ops.compile_modes.inductor.sources import torch_sources
@@ -100,10 +100,9 @@ def gate_here(device_name: str) -> Gate:
     return gate_of(kind, int(properties.multi_processor_count), int(properties.major))
 
 
-Kind: TypeAlias = Literal["mm", "conv"]
-LISTS: Mapping[Kind, str] = {"mm": "max_autotune_gemm_backends", "conv": "max_autotune_conv_backends"}
+LISTS: Mapping[str, str] = {"mm": "max_autotune_gemm_backends", "conv": "max_autotune_conv_backends"}
 """The option with the list, for products and for the forward pass of convolutions."""
-KNOWN: Mapping[Kind, tuple[str, ...]] = {
+KNOWN: Mapping[str, tuple[str, ...]] = {
     "mm": ("ATEN", "TRITON", "CPP", "CUTLASS", "NVGEMM", "CUTEDSL", "CK", "CKTILE"),
     "conv": ("ATEN", "TRITON", "CK"),
 }
@@ -118,7 +117,7 @@ def names_in(listed: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word))
 
 
-def kind_of_list(option: str) -> Kind | None:
+def kind_of_list(option: str) -> str | None:
     """What an option lists backends for; None for any other option."""
     match = _OPTION.fullmatch(option)
     if match is None:
@@ -126,7 +125,7 @@ def kind_of_list(option: str) -> Kind | None:
     return "mm" if match["kind"] == "gemm" else "conv"
 
 
-def known_backends(kind: Kind) -> tuple[str, ...]:
+def known_backends(kind: str) -> tuple[str, ...]:
     """The backends that this torch asks for, and those that this package knows.
 
     Cost: reads a few megabytes of torch's sources the first time.
@@ -169,8 +168,8 @@ def _unknown(option: str, name: str, backends: Collection[str]) -> str:
 
 
 @lru_cache(maxsize=1)
-def _asked_by_torch() -> dict[Kind, set[str]]:
-    names: dict[Kind, set[str]] = {"mm": set(), "conv": set()}
+def _asked_by_torch() -> dict[str, set[str]]:
+    names: dict[str, set[str]] = {"mm": set(), "conv": set()}
     for source in torch_sources(_SOURCES):
         for match in _ASKED.finditer(source):
             names["conv" if match["conv"] else "mm"].add(match["name"].decode())

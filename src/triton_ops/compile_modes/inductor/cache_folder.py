@@ -109,6 +109,74 @@ class CacheContent:
         """Bytes of Inductor's files."""
         return sum(part.size_bytes for part in self.parts)
 
+    @classmethod
+    def of(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+        """What is in Inductor's cache folder; nothing is changed.
+
+        Args:
+            path: The folder; None is the one that torch would use now.
+            older_s: Only what was last written so many seconds ago.
+            now_s: Seconds since 1970; None asks the clock.
+
+        Raises:
+            CacheError: The path is no folder, or cannot be read.
+        """
+        folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
+        if not os.path.lexists(folder):
+            return cls(path=str(folder), exists=False)
+        return _content(folder, _visits(folder, older_s, now_s))
+
+    @classmethod
+    def cleanable(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+        """What `clean` would remove; nothing is changed. It raises what `clean` raises."""
+        content = cls.of(path, older_s, now_s)
+        if not content.exists:
+            return content
+        folder = Path(content.path)
+        state = folder.lstat()
+        if stat.S_ISLNK(state.st_mode) or state.st_uid != os.geteuid():
+            raise CacheError(
+                f"{folder} is a link, or another user's, and is not cleaned",
+                hint="name the folder itself, as its owner",
+            )
+        users = (Path.home(), Path(settings.current_folder() or folder.anchor), Path(folder.anchor))
+        strange = {name.partition("/")[0] for name in content.strange}
+        if folder in users or 2 * len(strange) > len(list(folder.iterdir())):
+            others = ", ".join(content.strange[:5]) or "your files"
+            raise CacheError(
+                f"{folder} does not look like Inductor's cache: it holds {others}",
+                hint="name the folder of TORCHINDUCTOR_CACHE_DIR",
+            )
+        return content
+
+    @classmethod
+    def clean(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+        """Remove what is provably Inductor's from its cache folder, and return what that was; all else stays.
+
+        Args:
+            path: The folder; None is the one that torch would use now.
+            older_s: Only what was last written so many seconds ago.
+            now_s: Seconds since 1970; None asks the clock.
+
+        Raises:
+            CacheError: The path is no folder of this user's, is a link, or holds mostly what Inductor does not make.
+
+        Programs that compile at the same time compile again what they do not find; one that loads a file just then may
+        fail.
+        """
+        content = cls.cleanable(path, older_s, now_s)
+        if not content.exists:
+            return content
+        removed: list[_Visit] = []
+        emptied: set[str] = set()
+        for visit in _visits(Path(content.path), older_s, now_s):
+            files = {name: state for name, state in visit.files.items() if _gone(os.unlink, name, visit)}
+            within = [name for name in visit.folders if visit.below(name) in emptied and _gone(os.rmdir, name, visit)]
+            if files or within:
+                emptied.add(visit.place)
+            removed.append(_Visit(visit.place, -1, (), files, visit.strange))
+        return _content(Path(content.path), removed)
+
 
 @dataclass(frozen=True)
 class _Visit:
@@ -123,72 +191,6 @@ class _Visit:
     def below(self, name: str) -> str:
         """The path of an entry below the cache."""
         return f"{self.place}/{name}" if self.place else name
-
-
-def content_of(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-    """What is in Inductor's cache folder; nothing is changed.
-
-    Args:
-        path: The folder; None is the one that torch would use now.
-        older_s: Only what was last written so many seconds ago.
-        now_s: Seconds since 1970; None asks the clock.
-
-    Raises:
-        CacheError: The path is no folder, or cannot be read.
-    """
-    folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
-    if not os.path.lexists(folder):
-        return CacheContent(path=str(folder), exists=False)
-    return _content(folder, _visits(folder, older_s, now_s))
-
-
-def clean(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-    """Remove what is provably Inductor's from its cache folder, and return what that was; all else stays.
-
-    Args:
-        path: The folder; None is the one that torch would use now.
-        older_s: Only what was last written so many seconds ago.
-        now_s: Seconds since 1970; None asks the clock.
-
-    Raises:
-        CacheError: The path is no folder of this user's, is a link, or holds mostly what Inductor does not make.
-
-    Programs that compile at the same time compile again what they do not find; one that loads a file just then may
-    fail.
-    """
-    content = cleanable(path, older_s, now_s)
-    if not content.exists:
-        return content
-    removed: list[_Visit] = []
-    emptied: set[str] = set()
-    for visit in _visits(Path(content.path), older_s, now_s):
-        files = {name: state for name, state in visit.files.items() if _gone(os.unlink, name, visit)}
-        within = [name for name in visit.folders if visit.below(name) in emptied and _gone(os.rmdir, name, visit)]
-        if files or within:
-            emptied.add(visit.place)
-        removed.append(_Visit(visit.place, -1, (), files, visit.strange))
-    return _content(Path(content.path), removed)
-
-
-def cleanable(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-    """What `clean` would remove; nothing is changed. It raises what `clean` raises."""
-    content = content_of(path, older_s, now_s)
-    if not content.exists:
-        return content
-    folder = Path(content.path)
-    state = folder.lstat()
-    if stat.S_ISLNK(state.st_mode) or state.st_uid != os.geteuid():
-        raise CacheError(
-            f"{folder} is a link, or another user's, and is not cleaned", hint="name the folder itself, as its owner"
-        )
-    users = (Path.home(), Path(settings.current_folder() or folder.anchor), Path(folder.anchor))
-    strange = {name.partition("/")[0] for name in content.strange}
-    if folder in users or 2 * len(strange) > len(list(folder.iterdir())):
-        raise CacheError(
-            f"{folder} does not look like Inductor's cache: it holds {', '.join(content.strange[:5]) or 'your files'}",
-            hint="name the folder of TORCHINDUCTOR_CACHE_DIR",
-        )
-    return content
 
 
 def _visits(folder: Path, older_s: float, now_s: float | None) -> Iterator[_Visit]:

@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import TypeAlias
 
-from triton_ops.compile_modes.inductor.backends import LISTS, Kind, gate_of, known_backends, names_in, wrong_list
+from triton_ops.compile_modes.inductor.backends import LISTS, gate_of, known_backends, names_in, wrong_list
 from triton_ops.compile_modes.inductor.modes import option_values
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError
@@ -36,13 +36,41 @@ class Site:
         dtype: The dtype of the result, such as `bfloat16`.
         extents: M, N and K of a product; empty where they are not known, and for convolutions.
         frozen: Whether weights are constants (the option `freezing`).
+
+    Raises:
+        SettingsError: Inductor has no backends for operations of this kind.
     """
 
-    kind: Kind
+    kind: str
     device: DeviceSpec
     dtype: str
     extents: tuple[int, ...] = ()
     frozen: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in LISTS:
+            raise SettingsError(f"there are no backends for {self.kind!r}", hint=f"name one of {', '.join(LISTS)}")
+
+    def backends(self, names: str | None = None) -> list[BackendChoice]:
+        """Every backend that this torch has for the operation, with whether it takes part, and why.
+
+        Args:
+            names: The list of backends; None is that of this process, which its environment may have set.
+
+        Raises:
+            SettingsError: The list has a name that no backend has.
+        """
+        option = LISTS[self.kind]
+        text = option_values()[option] if names is None else names
+        if wrong := wrong_list(option, text):
+            raise SettingsError(wrong, hint="correct the list: such as ATEN,TRITON")
+        return [self._choice(name, option, name in names_in(text)) for name in known_backends(self.kind)]
+
+    def _choice(self, name: str, option: str, listed: bool) -> BackendChoice:
+        eligible, reason = _PREDICATES[self.kind].get(name, _unheard_of)(self)
+        if not listed:
+            reason = f"{option} does not list it" + (f"; and {reason}" if reason and not eligible else "")
+        return BackendChoice(name=name, listed=listed, eligible=eligible, reason=reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,30 +96,6 @@ class BackendChoice:
 
 
 Predicate: TypeAlias = "Callable[[Site], tuple[bool, str]]"
-
-
-def backend_choices(site: Site, listed: str | None = None) -> list[BackendChoice]:
-    """Every backend that this torch has for an operation, with whether it takes part, and why.
-
-    Args:
-        site: The operation, its device, dtype and extents.
-        listed: The list of backends; None is that of this process, which its environment may have set.
-
-    Raises:
-        SettingsError: The list has a name that no backend has.
-    """
-    option = LISTS[site.kind]
-    text = option_values()[option] if listed is None else listed
-    if wrong := wrong_list(option, text):
-        raise SettingsError(wrong, hint="correct the list: such as ATEN,TRITON")
-    names = names_in(text)
-    choices = []
-    for name in known_backends(site.kind):
-        eligible, reason = _PREDICATES[site.kind].get(name, _unheard_of)(site)
-        if name not in names:
-            reason = f"{option} does not list it" + (f"; and {reason}" if reason and not eligible else "")
-        choices.append(BackendChoice(name=name, listed=name in names, eligible=eligible, reason=reason))
-    return choices
 
 
 def _aten(site: Site) -> tuple[bool, str]:
@@ -141,7 +145,7 @@ def _unheard_of(_: Site) -> tuple[bool, str]:
     return False, "this package does not know when torch takes it"
 
 
-_PREDICATES: Mapping[Kind, Mapping[str, Predicate]] = {
+_PREDICATES: Mapping[str, Mapping[str, Predicate]] = {
     "mm": {
         "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "NVGEMM": _nvgemm, "CUTEDSL": _cutedsl,
         "CK": _ck, "CKTILE": _ck,

@@ -9,10 +9,11 @@ bracketed head names the artefact.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 _TABLE = re.compile(r"AUTOTUNE (?P<op>[\w:.]+)\((?P<sizes>[^)]*)\)\s*$")
 _CHOICE = re.compile(r"^\s+(?P<name>\S+) (?P<ms>[\d.]+|inf|nan) ms (?P<share>[\d.]+%|<.*?>)\s?(?P<what>.*)$")
@@ -27,6 +28,9 @@ _RECORDING = re.compile(r"(?<!Re-)\bRecording function=")
 _RERECORDING = re.compile(r"Re-recording function=.*?reason=(?P<why>.*)$")
 _SKIP = re.compile(r"\bskipping cudagraphs? due to (?P<why>.*)$")
 _RECOMPILING = re.compile(r"Recompiling function (?P<what>.+)$")
+
+_PRODUCTS = ("mm", "addmm")
+_SHAPE = re.compile(r"\d+(?:x\d+)+")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,15 @@ class AutotuneChoice:
         origin = next((source for start, source in prefixes.items() if name.startswith(start)), "other")
         plain = {"mm", "addmm", "bmm", "baddbmm", "bias_addmm", "convolution", "_scaled_mm", "_int_mm", "linear"}
         return "aten" if name in plain or name.startswith(("mkl", "_mkl", "_linear", "onednn")) else origin
+
+
+class ProductShape(NamedTuple):
+    """A product of an (m, k) and a (k, n) matrix of one dtype."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +90,24 @@ class AutotuneTable:
         timed = [(choice.ms, place) for place, choice in enumerate(self.choices) if choice.ms is not None]
         return self.choices[min(timed)[1]] if timed else None
 
+    @property
+    def product(self) -> ProductShape | None:
+        """The product that it is about; None if it is about another operation, or sizes or dtypes do not tell."""
+        shapes = [tuple(map(int, text.split("x"))) for text in _SHAPE.findall(self.sizes)]
+        dtypes = {each.strip().removeprefix("torch.") for each in self.dtypes.split(",")}
+        if self.op not in _PRODUCTS or len(shapes) < 2 or len(dtypes) != 1:
+            return None
+        a, b = shapes[-2:]
+        if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
+            return None
+        return ProductShape(a[0], b[1], a[1], dtypes.pop())
+
+    def with_choice(self, name: str, ms: float, what: str) -> AutotuneTable:
+        """The table with one more candidate, the fastest first."""
+        choices = [*self.choices, AutotuneChoice(name, ms, what)]
+        choices.sort(key=lambda choice: math.inf if choice.ms is None else choice.ms)
+        return replace(self, choices=tuple(choices))
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompilerLog:
@@ -100,21 +131,21 @@ class CompilerLog:
     hints: tuple[str, ...] = ()
     lines: int = 0
 
-
-def read_log(lines: Iterable[str]) -> CompilerLog:
-    """What the lines of a log say; lines of other programs between them do no harm."""
-    log_lines = [line.rstrip("\n") for line in lines]
-    heads = [_said(line) for line in log_lines]
-    texts = [text for _, text in heads]
-    return CompilerLog(
-        tables=tuple(_tables(log_lines)),
-        recordings=sum(bool(_RECORDING.search(text)) for text in texts),
-        rerecorded=_found(_RERECORDING, texts, "why"),
-        skipped=_found(_SKIP, texts, "why"),
-        recompiled=_found(_RECOMPILING, texts, "what"),
-        hints=tuple(text for artefact, text in heads if artefact == "perf_hints" and text.strip()),
-        lines=sum(map(_is_torchs, log_lines)),
-    )
+    @classmethod
+    def read(cls, lines: Iterable[str]) -> CompilerLog:
+        """What the lines of a log say; lines of other programs between them do no harm."""
+        log_lines = [line.rstrip("\n") for line in lines]
+        heads = [_said(line) for line in log_lines]
+        texts = [text for _, text in heads]
+        return cls(
+            tables=tuple(_tables(log_lines)),
+            recordings=sum(bool(_RECORDING.search(text)) for text in texts),
+            rerecorded=_found(_RERECORDING, texts, "why"),
+            skipped=_found(_SKIP, texts, "why"),
+            recompiled=_found(_RECOMPILING, texts, "what"),
+            hints=tuple(text for artefact, text in heads if artefact == "perf_hints" and text.strip()),
+            lines=sum(map(_is_torchs, log_lines)),
+        )
 
 
 def _is_torchs(line: str) -> bool:

@@ -24,6 +24,7 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import require
+from triton_ops.compile_modes.inductor.backends import wrong_lists
 from triton_ops.compile_modes.inductor.modes import option_values
 from triton_ops.compile_modes.inductor.sources import torch_sources
 from triton_ops.exceptions import SettingsError
@@ -85,6 +86,11 @@ def wrong_names(
             near = difflib.get_close_matches(name, readable, n=1, cutoff=_NEAR)
             meanings.update({name: near[0]} if near and not is_read(name) else {})
     return meanings
+
+
+def wrong_variables(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Variables that torch does not read, each with the one that was probably meant; and texts on lists of backends."""
+    return wrong_names(environment, variables(), is_read), wrong_lists(environment, variables_by_option())
 
 
 _READERS = ("_inductor", "_dynamo", "_functorch", "_logging", "compiler", "fx")
