@@ -166,7 +166,7 @@ class ConfigCache:
         return sorted(entry.key.id for entry in self._store)
 
     def __contains__(self, key: object) -> bool:
-        """Whether `(kernel_type, problem_size, device)` has an entry."""
+        """Tell whether `(kernel_type, problem_size, device)` has an entry."""
         return isinstance(key, tuple) and len(key) == 3 and self.get(*key) is not None
 
     def __len__(self) -> int:

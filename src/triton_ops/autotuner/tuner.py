@@ -46,8 +46,8 @@ _FEWEST_ROUNDS = 2  # that show any noise
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How the winner stands to the other configs.
+class WinnerStanding:
+    """Distance of the winner from the other configs.
 
     Attributes:
         ties: The winner, and the configs that noise does not tell from it.
@@ -60,20 +60,20 @@ class Standing:
     confidence: str = "ok"
 
 
-def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> Standing:
-    """Which configs differ from the winner by no more than noise, in the rounds that all were timed in."""
+def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> WinnerStanding:
+    """Find the configs that differ from the winner by no more than noise, in the rounds that all were timed in."""
     rows = {trial.config: arm.values_ms for trial, arm in zip(trials, arms, strict=True) if trial.ok}
     others = [config for config in rows if config != winner.config]
     if not others:
-        return Standing((winner.config,))
+        return WinnerStanding((winner.config,))
     if len(rows[winner.config]) < _FEWEST_ROUNDS:
-        return Standing((winner.config,), confidence="low: too few timed calls to know the noise")
+        return WinnerStanding((winner.config,), confidence="low: too few timed calls to know the noise")
     distances = gaps_to(list(rows.values()), list(rows).index(winner.config))
     gaps = {config: gap for config, gap in zip(rows, distances, strict=True) if config != winner.config}
     tied = [config for config, (centre, error) in gaps.items() if centre <= BEYOND_CHANCE * Z95 * error]
     hidden = [config for config in tied if gaps[config][1] > 0]
     configs = f"({hidden[0]})" + (f" and {len(hidden) - 1} more" if len(hidden) > 1 else "") if hidden else ""
-    return Standing(
+    return WinnerStanding(
         ties=(winner.config, *tied),
         noise=statistics.median(Z95 * error for _, error in gaps.values()),
         confidence=f"low: noise hides whether the winner is faster than {configs}" if hidden else "ok",
@@ -310,7 +310,7 @@ class TritonAutoTuner:
 
 
 class _Gradients:
-    """What has been added up in the gradients of arguments, to which a config that goes backward adds."""
+    """Sums in the gradients of arguments, to which a config that goes backward adds."""
 
     def __init__(self, arguments: Arguments) -> None:
         leaves = [tensor for tensor in arguments.tensors() if tensor.is_leaf and tensor.requires_grad]
@@ -336,7 +336,7 @@ def checked_runs(name: str, value: Any, least: int) -> int:
 
 
 def _is_given(problem_size: Any) -> bool:
-    """Whether a problem is named: not by None, 0 or nothing. Of an array the cache says what it takes."""
+    """Tell whether a problem is named: not by None, 0 or nothing. Of an array the cache says what it takes."""
     try:
         return bool(problem_size)
     except (ValueError, RuntimeError):
@@ -398,7 +398,7 @@ def _result(
     start: float,
     members: Members,
     *,
-    standing: Standing | None = None,
+    standing: WinnerStanding | None = None,
     from_cache: bool = False,
 ) -> TuningResult:
     results = (

@@ -1,4 +1,4 @@
-"""Which of two callables is faster, how long one takes, and the documented benchmarks."""
+"""Comparison of two callables, times of one, and the documented benchmarks."""
 
 from triton_ops._faces import lazy_face
 

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from triton_ops.benchmark.contestant import Contestant, Prepared, blamed, blaming, contestants_of, prepare
+from triton_ops.benchmark.contestant import Contestant, PreparedContestants, blamed, blaming, contestants_of, prepare
 from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
 from triton_ops.evaluation import Choose
 from triton_ops.exceptions import SettingsError
@@ -77,7 +77,7 @@ _LONGEST_BLOCK = 10  # samples
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Whether the first of two contestants, `a`, is faster than the second, `b`; percent are of the faster one's time.
+    """Verdict on two contestants: whether `a` is faster than `b`. Percent are of the faster one's time.
 
     Attributes:
         verdict: `faster`, `slower` or `not distinguishable`, of a relative to b.
@@ -301,7 +301,7 @@ def _compared(
     return _comparison((a.name, b.name), outcome, (first, second), prepared.timer.mode, guard.summary())
 
 
-def _visit_samples(contestants: Sequence[Contestant], prepared: Prepared) -> int:
+def _visit_samples(contestants: Sequence[Contestant], prepared: PreparedContestants) -> int:
     """Samples per visit, the same number for both contestants, since values of equally many samples are comparable."""
     longest_ms = 0.0
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):

@@ -180,7 +180,7 @@ def blaming(contestant: Contestant) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedContestants:
     """Contestants that have run once and can be sampled by one timer.
 
     Attributes:
@@ -194,7 +194,7 @@ class Prepared:
 
 def prepare(
     contestants: Sequence[Contestant], *, sets: int = 1, cold: bool = True, choose: Choose | None = None
-) -> Prepared:
+) -> PreparedContestants:
     """Run every contestant once, to warm up and check it, and prepare its samplers.
 
     Args:
@@ -226,11 +226,11 @@ def prepare(
     with blaming(contestants[0]):
         timer = _timer(timers, choose, launches[0][0])
     try:
-        return Prepared(timer, _samplers(contestants, launches, timer))
+        return PreparedContestants(timer, _samplers(contestants, launches, timer))
     except CaptureError as error:
         _log.warning("%s: timed by event pairs instead", error)
         timer = timers.change(launches[0][0])
-        return Prepared(timer, _samplers(contestants, launches, timer))
+        return PreparedContestants(timer, _samplers(contestants, launches, timer))
 
 
 def _one_device(contestants: Sequence[Contestant]) -> str:
@@ -320,7 +320,7 @@ def _samplers(
 
 @dataclass(frozen=True)
 class _Explored:
-    """What calls of a contestant have shown."""
+    """Findings from first calls of a contestant."""
 
     executable: Executable
     rewrites: bool  # whether a call changes arguments that it reads, so that they must be restored
@@ -355,7 +355,7 @@ def _explored(contestant: Contestant, arguments: Arguments) -> _Explored:
 
 
 def _reads(call: Callable[[], Any], tensors: Sequence[Any]) -> bool:
-    """Whether the result of a call in `tensors` depends on their content; they hold a result at first."""
+    """Tell whether the result of a call in `tensors` depends on their content; they hold a result at first."""
     result = Protection(tensors)
     call()
     if result.changed():

@@ -33,7 +33,7 @@ class CorrectnessVerifier:
         self.rtol, self.atol = checked_tolerance("rtol", rtol), checked_tolerance("atol", atol)
 
     def verify(self, actual: Any, expected: Any) -> tuple[bool, dict[str, Any]]:
-        """Whether each element is within `atol + rtol * |expected|`, and figures.
+        """Check that each element is within `atol + rtol * |expected|`, and return figures.
 
         NaN equals NaN and infinity itself; a tensor of another shape is wrong in every element.
 
@@ -62,7 +62,7 @@ class CorrectnessVerifier:
         return wrong == 0, self._details(wrong == 0, figures, wrong, actual.numel())
 
     def verify_allclose(self, actual: Any, expected: Any) -> bool:
-        """Whether `verify` finds it right."""
+        """Tell whether `verify` finds it right."""
         return self.verify(actual, expected)[0]
 
     def compute_relative_error(self, actual: Any, expected: Any) -> float:
@@ -78,7 +78,7 @@ class CorrectnessVerifier:
         *,
         outputs: Sequence[str] = (),
     ) -> tuple[bool, str]:
-        """Whether a result is right by the rule for verdicts, as in a tune, and how it is wrong, in words.
+        """Judge a result by the rule for verdicts, as in a tune; say in words how it is wrong.
 
         Args:
             actual: What the kernel returned for these arguments.
@@ -119,7 +119,7 @@ class CorrectnessVerifier:
 def verify_fp8_accuracy(
     fp8_result: Any, fp16_baseline: Any, max_relative_error: float = 0.01
 ) -> tuple[bool, dict[str, Any]]:
-    """Whether a result of 8-bit floats is near to one of wider floats.
+    """Check that a result of 8-bit floats is near to one of wider floats.
 
     The error is by root mean square, relative to that of the baseline: single elements near 0 err by any factor where
     large ones cancel out. E4M3 has 3 bits of fraction, so that each factor errs by about 2.6 %, and products of
@@ -156,7 +156,7 @@ def verify_fp8_accuracy(
 
 
 def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: bool) -> tuple[bool, dict[str, bool]]:
-    """Whether NaN in the input left NaN in the output, and infinity left infinity or NaN.
+    """Check that NaN in the input left NaN in the output, and infinity left infinity or NaN.
 
     Returns:
         Whether both did, and `is_correct`, `input_has_nan`, `input_has_inf`, `output_has_nan`, `output_has_inf`,

@@ -71,7 +71,7 @@ class KernelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRun:
-    """What to compare, and for how long.
+    """Kernels, problems and rivals to compare, and for how long.
 
     Attributes:
         kernels: Names of operations; empty for all.

@@ -1,4 +1,4 @@
-"""What the shipped kernels are compared with: the vendor's library, eager PyTorch, and what torch.compile makes of it.
+"""Rivals of the shipped kernels: the vendor's library, eager PyTorch, and what torch.compile makes of it.
 
 A rival is called with the kernel's own arguments by name, and returns its result. What a model would have prepared long
 before, such as reciprocals of a weight's scales, is prepared when the rival is made.

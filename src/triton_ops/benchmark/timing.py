@@ -23,7 +23,7 @@ _MOST_TIMES_BUDGET = 10  # wall time over budget: restoring arguments between sa
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """How long one call takes.
+    """Times of one call.
 
     Attributes:
         quantiles: The shares that were asked for, in the order asked.
@@ -176,7 +176,7 @@ def counted_times(
 
 
 def _parts(count: int) -> Iterator[int]:
-    """What is left to take before each round of samples."""
+    """Numbers of samples that are left before each round."""
     while count > 0:
         yield count
         count -= _MOST_QUEUED

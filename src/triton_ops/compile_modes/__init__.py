@@ -1,4 +1,4 @@
-"""Which way to compile a model is the fastest, and what torch's compiler says of itself."""
+"""The fastest way to compile a model, and tools for what torch's compiler says of itself."""
 
 from triton_ops._faces import lazy_face
 

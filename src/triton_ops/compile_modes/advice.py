@@ -1,4 +1,4 @@
-"""What to do about a model's speed: nothing, a library, torch.compile, a Triton kernel, or CUDA, with the reasons.
+"""Advice on a model's speed: nothing, a library, torch.compile, a Triton kernel, or CUDA, with the reasons.
 
 The decision is a function of a few shares of a profile. The order is that of the cost of the work: what is found by a
 switch comes before what is written by hand, and what was tried already is not named again.
@@ -19,7 +19,7 @@ from triton_ops.backend import Arguments
 from triton_ops.base import require
 from triton_ops.compile_modes.contender import profiler
 from triton_ops.compile_modes.request import checked_workload
-from triton_ops.compile_modes.step import Step, checked_loss
+from triton_ops.compile_modes.step import ModelRunner, checked_loss
 from triton_ops.device import DeviceSpec, current_device, probe
 from triton_ops.exceptions import SettingsError
 
@@ -63,7 +63,7 @@ class OpShare:
 
 @dataclass(frozen=True, kw_only=True)
 class CallProfile:
-    """Where the time of a call goes.
+    """Shares of the time of a call.
 
     Attributes:
         call_ms: Milliseconds of a call.
@@ -84,7 +84,7 @@ class CallProfile:
         return sum(op.share for op in self.ops if op.kind == kind)
 
     def advice(self, tried: Collection[str] = ()) -> Advice:
-        """What to do about a call with this profile.
+        """Decide what to do about a call with this profile.
 
         Args:
             tried: Ways that were tried already.
@@ -99,7 +99,7 @@ class CallProfile:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, and why.
+    """The way to go, and the reasons.
 
     Attributes:
         way: `skip`, `library`, `torch.compile`, `Triton` or `CUDA`.
@@ -144,20 +144,20 @@ def advise(
         raise SettingsError(f"{strange[0]!r} is no way to make a model faster", hint=f"name one of {', '.join(WAYS)}")
     workload = checked_workload(model, inputs)
     torch: Any = require("torch", "profiling a model")
-    step = Step(workload, workload.model, training=training, loss=loss)
+    step = ModelRunner(workload, workload.model, training=training, loss=loss)
     with torch.set_grad_enabled(training):
         calls = partial(_all_of, step, workload.calls)
         with current_device(workload.device_name):
             return profiled(calls, workload.device_name, workload.dtype).advice(tried)
 
 
-def _all_of(step: Step, calls: Sequence[Arguments]) -> None:
+def _all_of(step: ModelRunner, calls: Sequence[Arguments]) -> None:
     for call in calls:
         step(call)
 
 
 def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> CallProfile:
-    """Where the time of a call goes, by torch's profiler.
+    """Profile a call with torch's profiler.
 
     Args:
         call: What is profiled.
@@ -195,7 +195,7 @@ def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> Call
 
 
 def kind_of(op: str) -> str:
-    """What kind of operator a name of ATen's means."""
+    """The kind of the operator that a name of ATen's means."""
     bare = op.removeprefix("aten::").lstrip("_") if not op.startswith("_scaled") else op
     if _PRODUCT.fullmatch(bare) or _PRODUCT.fullmatch(op):
         return "product"
@@ -203,7 +203,7 @@ def kind_of(op: str) -> str:
 
 
 def _fusion(profile: CallProfile) -> list[str]:
-    """Why the model should be compiled."""
+    """Reasons to compile the model."""
     reasons = []
     if profile.idle is not None and profile.idle >= _IDLE:
         reasons.append(
@@ -218,7 +218,7 @@ def _fusion(profile: CallProfile) -> list[str]:
 
 
 def _library(profile: CallProfile) -> list[str]:
-    """Why products of the vendor's library are as good as it gets."""
+    """Reasons why products of the vendor's library are as good as it gets."""
     products = profile.share("product")
     if products < _PRODUCTS_RULE or (profile.of_peak is not None and profile.of_peak < _NEAR_PEAK):
         return []
@@ -229,7 +229,7 @@ def _library(profile: CallProfile) -> list[str]:
 
 
 def _kernel(profile: CallProfile) -> list[str]:
-    """Why a Triton kernel of one's own pays."""
+    """Reasons why a Triton kernel of one's own pays."""
     reasons = [
         f"{op.name} takes {op.share:.0%}, and neither a library nor fusion makes it faster"
         for op in profile.ops
@@ -243,7 +243,7 @@ def _kernel(profile: CallProfile) -> list[str]:
 
 
 def _cuda(profile: CallProfile) -> list[str]:
-    """Why nothing but CUDA is left: products that want what Triton does not give."""
+    """Reasons why nothing but CUDA is left: products that want what Triton does not give."""
     version = re.fullmatch(r"sm_(\d+)\w*", profile.arch)
     if version is None or int(version[1]) < _HOPPER or profile.share("product") < _PRODUCTS_RULE:
         return []

@@ -27,10 +27,10 @@ from triton_ops.base import fingerprint, require
 from triton_ops.compile_modes.inductor.backends import open_gate
 from triton_ops.compile_modes.inductor.logs import CompilerLog
 from triton_ops.compile_modes.inductor.modes import CompileMode
-from triton_ops.compile_modes.questions import CALLING, COMPILING, REFERENCE, Failed, Loaded, Manner
-from triton_ops.compile_modes.step import Loss, Step
+from triton_ops.compile_modes.questions import CALLING, COMPILING, REFERENCE, CallManner, Failed, Loaded
+from triton_ops.compile_modes.step import Loss, ModelRunner
 from triton_ops.compile_modes.verification import Verification
-from triton_ops.compile_modes.workload import Workload
+from triton_ops.compile_modes.workload import ModelWorkload
 from triton_ops.evaluation import Difference
 from triton_ops.timing import HostTimer, Launch, Sampler
 from triton_ops.values import Status
@@ -56,7 +56,7 @@ def compile_seconds() -> float:
 
 
 def graphs_and_breaks() -> tuple[int, int]:
-    """How many graphs were compiled in this process, and how often a model had to be left to Python in between."""
+    """Graphs that were compiled in this process, and breaks at which a model had to be left to Python."""
     counters = getattr(sys.modules.get(_UTILS), "counters", {})
     return int(counters.get("stats", {}).get("unique_graphs", 0)), sum(counters.get("graph_break", {}).values())
 
@@ -104,7 +104,7 @@ class PeakMemory:
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
 
     def bytes(self) -> int | None:
-        """What torch holds of the GPU's memory, or this process of the host's; None where that is not told."""
+        """Bytes that torch holds of the GPU's memory, or this process of the host's; None where that is not told."""
         if self._gpu is not None:
             return int(require("torch", "asking the GPU").cuda.max_memory_reserved(self._gpu))
         try:
@@ -115,7 +115,7 @@ class PeakMemory:
 
 
 def loops_in(generated: str) -> int:
-    """How many loops over data are in generated C++ code: those that lie in no other. A function without any is one."""
+    """Count the loops over data in generated C++ code that lie in no other. A function without any is one."""
     total = 0
     for function in _FUNCTION.findall(generated):
         loops, outer = 0, ""
@@ -158,7 +158,7 @@ def _generated_modules() -> list[ModuleType]:
 
 
 def _loops_by_name(module: ModuleType) -> dict[str, int]:
-    """How many loops each C++ function of a generated module has, by the name under which the module calls it."""
+    """Loops of each C++ function of a generated module, by the name under which the module calls it."""
     with contextlib.suppress(OSError):  # it was cleaned away
         text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
         return {each["name"]: loops_in(each["code"]) for each in _NAMED.finditer(text)}
@@ -166,7 +166,7 @@ def _loops_by_name(module: ModuleType) -> dict[str, int]:
 
 
 def _works(event: Any) -> bool:
-    """Whether an operator of a profile calls no other one, and does more than give a tensor another form."""
+    """Tell whether an operator of a profile calls no other one, and does more than give a tensor another form."""
     inner = [child for child in event.cpu_children if not _NO_WORK.fullmatch(child.name)]
     return "::" in event.name and not inner and not _NO_WORK.fullmatch(event.name)
 
@@ -207,19 +207,14 @@ class FirstCalls:
         """Seconds that are paid once: how much longer the first calls took than steady ones would have."""
         return sum(max(each - self.steady_s, 0.0) for each in self.calls_s)
 
-    @property
-    def after_first_s(self) -> float:
-        """The part of `one_off_s` that falls on later calls than the first, such as recording a CUDA graph."""
-        return sum(max(each - self.steady_s, 0.0) for each in self.calls_s[1:])
-
-    def naive_ms(self, calls: int = _PROTOCOL_CALLS) -> float:
-        """What a mean of `calls` calls after a single warm-up call would show, in milliseconds."""
-        later = list(self.calls_s[1 : calls + 1])
-        return 1e3 * (sum(later) + (calls - len(later)) * self.steady_s) / calls
+    def naive_ms(self) -> float:
+        """The mean, in milliseconds, that 50 calls after a single warm-up call would show."""
+        later = list(self.calls_s[1 : _PROTOCOL_CALLS + 1])
+        return 1e3 * (sum(later) + (_PROTOCOL_CALLS - len(later)) * self.steady_s) / _PROTOCOL_CALLS
 
 
 def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) -> bool:
-    """Whether enough calls were made.
+    """Tell whether enough calls were made.
 
     Args:
         calls_s: Seconds of the calls so far.
@@ -235,7 +230,7 @@ def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) ->
 
 
 def too_few(calls: int, cudagraphs: bool) -> str:
-    """Why a number of warm-up calls is too small; empty if it is not."""
+    """The reason why a number of warm-up calls is too small; empty if it is not."""
     if not cudagraphs or calls >= LEAST_CALLS:
         return ""
     return (
@@ -263,7 +258,7 @@ class WrongError(Exception):
     """The compiled model computes something else; the text says how."""
 
 
-class Contender:
+class ModeContender:
     """A model under one way to run it.
 
     Args:
@@ -276,7 +271,13 @@ class Contender:
     """
 
     def __init__(
-        self, workload: Workload, loss: Loss | None, mode: CompileMode, manner: Manner, tell: Tell, log: ReadLog
+        self,
+        workload: ModelWorkload,
+        loss: Loss | None,
+        mode: CompileMode,
+        manner: CallManner,
+        tell: Tell,
+        log: ReadLog,
     ) -> None:
         self._workload, self._mode, self._manner = workload, mode, manner
         self._loss, self._tell, self._log = loss, tell, log
@@ -407,8 +408,8 @@ class Contender:
     def _batch_of(self, call: Arguments, count: int) -> Callable[[], None]:
         return _bound(self._batches_of(call), count)
 
-    def _made(self, function: Any) -> Step:
-        return Step(self._workload, function, training=self._manner.training, loss=self._loss)
+    def _made(self, function: Any) -> ModelRunner:
+        return ModelRunner(self._workload, function, training=self._manner.training, loss=self._loss)
 
     def _events(self) -> tuple[int, int]:
         log = self._log()
@@ -428,7 +429,7 @@ def status_of(error: BaseException) -> Status:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why it raised, in one line: of an error that Dynamo has wrapped, the inner one."""
+    """The reason of an error in one line: of an error that Dynamo has wrapped, the inner one."""
     inner = getattr(error, "inner_exception", None)
     return one_line(inner if isinstance(inner, BaseException) else error)
 

@@ -12,10 +12,10 @@ from triton_ops.compile_modes.questions import (
     COMPILING,
     LOADING,
     REFERENCE,
+    CallManner,
     Failed,
     Load,
     Loaded,
-    Manner,
     Reply,
     Visit,
 )
@@ -30,8 +30,8 @@ _INDUCTOR = ("torch._inductor.compile_fx",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How long a step of a mode's process may take, in seconds.
+class StepLimits:
+    """Limits of the steps of a mode's process, in seconds.
 
     Attributes:
         load_s: Making the model, and computing the results that are expected.
@@ -43,9 +43,9 @@ class Limits:
     compile_s: float = 1200.0
     call_s: float = 120.0
 
-    def within(self, left_s: float) -> Limits:
+    def within(self, left_s: float) -> StepLimits:
         """These limits, with a compilation that takes no longer than what is left of a budget."""
-        return Limits(load_s=self.load_s, compile_s=min(self.compile_s, max(left_s, 1.0)), call_s=self.call_s)
+        return StepLimits(load_s=self.load_s, compile_s=min(self.compile_s, max(left_s, 1.0)), call_s=self.call_s)
 
     @property
     def by_step(self) -> dict[str, float]:
@@ -71,7 +71,7 @@ class ModeProcess:
     """
 
     mode: CompileMode
-    limits: Limits
+    limits: StepLimits
     _: KW_ONLY
     device: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class ModeProcess:
     samples_ms: list[list[float]] = field(default_factory=list)
     _worker: WorkerProcess | None = None
 
-    def load(self, packed: bytes, manner: Manner) -> Loaded | Failed:
+    def load(self, packed: bytes, manner: CallManner) -> Loaded | Failed:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         limits = self.limits.by_step
         self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, changes=self.environment)
@@ -123,7 +123,7 @@ class ModeProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process can take samples."""
+        """Tell whether the process can take samples."""
         return self._worker is not None
 
     def _asked(self, question: object, whole_s: float, step: str) -> object:

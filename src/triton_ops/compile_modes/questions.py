@@ -1,4 +1,4 @@
-"""What the process that decides asks the process of one mode, and what that answers."""
+"""Questions to the process of one mode, with their answers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LOADING, REFERENCE, COMPILING, CALLING = "loading", "reference", "compilation", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How calls are made and judged, the same for all modes.
+class CallManner:
+    """Settings of calls and of their checks, the same for all modes.
 
     Attributes:
         training: Whether a call is forward and backward.
@@ -48,7 +48,7 @@ class Load:
 
     packed: bytes
     mode: CompileMode
-    manner: Manner
+    manner: CallManner
     surroundings: Surroundings = field(default_factory=Surroundings.here)
 
 
@@ -59,14 +59,9 @@ class Visit:
     samples: int
 
 
-@dataclass(frozen=True)
-class Profile:
-    """The question for a profile of one call of the model as it is."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What became of a mode before its times count.
+    """State of a mode before its times count.
 
     Attributes:
         calls_s: Seconds of each of the first calls.
@@ -114,7 +109,7 @@ class Reply:
     """The answer to any question.
 
     Attributes:
-        value: A `Loaded`, a `Failed`, samples by call, or a profile.
+        value: A `Loaded`, a `Failed`, or samples by call.
         lines: What was written to stderr since the last answer.
     """
 

@@ -1,4 +1,4 @@
-"""What is told of the ways to compile a model: a row for each, the recommended one, and what made others slow."""
+"""Report on the ways to compile a model: a row for each, the recommended one, and what made others slow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DOCUMENTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class ModeResult:
-    """What was found of one way to compile.
+    """Result of one way to compile.
 
     Attributes:
         name: Its name.
@@ -88,7 +88,7 @@ class ModeResult:
 
     @property
     def ok(self) -> bool:
-        """Whether it ran, was right, and was timed."""
+        """Tell whether it ran, was right, and was timed."""
         return self.status is Status.OK
 
 
@@ -115,7 +115,7 @@ class Culprit:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileReport:
-    """Which way to compile a model is the fastest.
+    """Results of all ways to compile a model, and the one to use.
 
     Attributes:
         problem: The model and its inputs in words.
@@ -243,7 +243,7 @@ def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
 
 
 def left_to_python(loaded: Loaded) -> list[str]:
-    """What was not compiled of a model that was to be, in words; empty if all of it was."""
+    """Text on what was not compiled of a model that was to be; empty if all of it was."""
     if loaded.graphs == 0:
         return ["torch compiled nothing of it, so that it runs as it is"]
     if not loaded.breaks:

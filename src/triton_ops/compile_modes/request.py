@@ -1,4 +1,4 @@
-"""What is asked of a comparison of compile modes, refused where it does not fit, before any work."""
+"""Checked arguments of a comparison of compile modes: what does not fit is refused before any work."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from triton_ops.base import ensure_folder, require
 from triton_ops.compile_modes.contender import LEAST_CALLS, too_few
 from triton_ops.compile_modes.inductor.modes import CompileMode, as_mode, check_mode, default_modes, uses_cudagraphs
 from triton_ops.compile_modes.inductor.options import checked_logs, switched_off
-from triton_ops.compile_modes.process import Limits
-from triton_ops.compile_modes.questions import Manner
+from triton_ops.compile_modes.process import StepLimits
+from triton_ops.compile_modes.questions import CallManner
 from triton_ops.compile_modes.step import Loss, checked_loss
-from triton_ops.compile_modes.workload import Workload, made_by, workload_of
+from triton_ops.compile_modes.workload import ModelWorkload, made_by, workload_of
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.request import checked_seed
 from triton_ops.values import Tolerance, as_tolerance
@@ -28,7 +28,7 @@ _MOST_MODEL_BYTES = 1 << 34
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ModesRequest:
     """A comparison of compile modes.
 
     Attributes:
@@ -51,8 +51,8 @@ class Request:
 
     packed: bytes
     modes: tuple[CompileMode, ...]
-    manner: Manner = field(default_factory=Manner)
-    limits: Limits = field(default_factory=Limits)
+    manner: CallManner = field(default_factory=CallManner)
+    limits: StepLimits = field(default_factory=StepLimits)
     warm: bool = False
     why: bool = False
     seconds: float = 20.0
@@ -82,7 +82,7 @@ def made_request(
     logs: Sequence[str],
     collect: str | Path | None = None,
     **rest: Any,
-) -> Request:
+) -> ModesRequest:
     """The request that a caller makes.
 
     Raises:
@@ -100,7 +100,7 @@ def made_request(
     checked_logs(logs)
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
     _check_warmup(int(warmup), ways)
-    manner = Manner(
+    manner = CallManner(
         training=bool(training), tolerance=as_tolerance(tolerance), seed=checked_seed(seed), warmup=int(warmup),
         **_torch_settings(),
     )  # fmt: skip
@@ -114,15 +114,15 @@ def made_request(
     else:
         make = partial(made_by, model)
     packed = pack((make, loss), _MOST_MODEL_BYTES)
-    limits = Limits() if compile_s is None else Limits(compile_s=float(compile_s))
-    return Request(
+    limits = StepLimits() if compile_s is None else StepLimits(compile_s=float(compile_s))
+    return ModesRequest(
         packed=packed.content, modes=ways, manner=manner, limits=limits, seconds=float(seconds),
         budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs), collect=folder,
         notes=tuple(f"drawn anew in each process: {each}" for each in packed.drawn), **rest,
     )  # fmt: skip
 
 
-def checked_workload(model: Any, inputs: Any) -> Workload:
+def checked_workload(model: Any, inputs: Any) -> ModelWorkload:
     """The workload of a model and its inputs, or of a factory, made in this process.
 
     Raises:

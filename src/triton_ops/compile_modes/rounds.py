@@ -72,7 +72,7 @@ class Entrant:
 
     @property
     def mode(self) -> CompileMode:
-        """How it is compiled."""
+        """The mode of its process."""
         return self.process.mode
 
 
@@ -152,7 +152,7 @@ def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds
 def confirmed(
     best: ModeProcess, eager: ModeProcess, timer: RemoteTimer, seconds: float, rng: random.Random
 ) -> tuple[bool, str]:
-    """Whether a mode is faster than eager in fresh processes, and by how much, in words."""
+    """Duel of a mode with eager in fresh processes: whether it is faster, and by how much, in words."""
     samples = fitting(max(_one_ms(best), _one_ms(eager)), _VISIT_MS, 1, _LONGEST_VISIT)
     first, second, twin = (Arm(each.sampler, samples) for each in (best, eager, best))
     guard = guard_for(timer.device_name)

@@ -46,7 +46,7 @@ from triton_ops.base import (
     write_named,
 )
 from triton_ops.compile_modes.inductor.modes import CompileMode
-from triton_ops.compile_modes.questions import Loaded, Manner
+from triton_ops.compile_modes.questions import CallManner, Loaded
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
 
@@ -79,7 +79,7 @@ class RunFolder:
         self._entries = dict(self._read())
 
     def finished(self, mode: CompileMode) -> tuple[Loaded, list[str]] | None:
-        """What an interrupted run found of a mode when it compiled it, and what the compiler wrote; None if nothing."""
+        """Answer and compiler's lines of a mode that an interrupted run has compiled; None if it has not."""
         return self._entries.get(_identity(mode))
 
     def keep(self, mode: CompileMode, loaded: Loaded, lines: list[str]) -> None:
@@ -158,7 +158,7 @@ def _judged(path: Path, named_by: str) -> Path:
         ) from error
 
 
-def key_of(facts: str, device: DeviceSpec, manner: Manner, warm: bool) -> str:
+def key_of(facts: str, device: DeviceSpec, manner: CallManner, warm: bool) -> str:
     """The key of a comparison."""
     version = str(getattr(require("torch", "compiling a model"), "__version__", ""))
     how: dict[str, Any] = {**asdict(manner), "warm": warm}
@@ -182,7 +182,7 @@ _LIST = "collected.json"
 
 @dataclass(frozen=True)
 class _Earlier:
-    """What an earlier run has collected: of which comparison, hashes of all files, and the files that are there."""
+    """Files of an earlier run: the comparison that collected them, hashes of all, and those that are there."""
 
     comparison: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -190,7 +190,7 @@ class _Earlier:
 
 
 class Collection:
-    """What is collected of each mode.
+    """Logs and traces that are collected of each mode.
 
     Args:
         folder: The folder; None collects nothing.
@@ -209,7 +209,7 @@ class Collection:
             _earlier(own)
 
     def holds(self, mode: CompileMode, comparison: str) -> bool:
-        """Whether nothing is to be collected of a mode that a run of the comparison has finished."""
+        """Tell whether nothing is to be collected of a mode that a run of the comparison has finished."""
         if (own := self._own(mode)) is None:
             return True
         earlier = _earlier(own)
@@ -284,7 +284,7 @@ def _remove(own: Path) -> list[str]:
 
 
 def _files(own: Path) -> Iterator[str]:
-    """What lies where a run collects, folders left out; no link is followed."""
+    """Paths of all that lies where a run collects, folders left out; no link is followed."""
     for path in (own / _LOG, own / _LIST, own / _TRACES, *(own / _TRACES).rglob("*")):
         if path.is_symlink() or path.is_file() or (path.exists() and not path.is_dir()):
             yield str(path.relative_to(own))

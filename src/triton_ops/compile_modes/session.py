@@ -19,16 +19,16 @@ from triton_ops.compile_modes.inductor.modes import (
     CUDAGRAPHS,
     EAGER,
     CompileMode,
-    option_values,
     refusal,
     same_without_gpu,
     variables_of_process,
 )
 from triton_ops.compile_modes.inductor.options import READ, log_switches, wrong_variables
-from triton_ops.compile_modes.process import Limits, ModeProcess, compiler_folders
+from triton_ops.compile_modes.inductor.sources import option_values
+from triton_ops.compile_modes.process import ModeProcess, StepLimits, compiler_folders
 from triton_ops.compile_modes.questions import Failed, Loaded
 from triton_ops.compile_modes.report import CompileReport, Culprit, ModeResult, alias_row, failed_row, row_of
-from triton_ops.compile_modes.request import Request, made_request
+from triton_ops.compile_modes.request import ModesRequest, made_request
 from triton_ops.compile_modes.rounds import Entrant, RemoteTimer, confirmed, raced, screened
 from triton_ops.compile_modes.run_folder import Collection, RunFolder, key_of, run_folder
 from triton_ops.compile_modes.step import Loss
@@ -66,7 +66,7 @@ def culprit_of(rows: Sequence[ModeResult]) -> Culprit | None:
 
 
 def verdicts(rows: Sequence[ModeResult]) -> list[str]:
-    """What a reader must not miss: tuned modes slower than untuned ones, and times that a mean would get wrong."""
+    """Remarks not to be missed: tuned modes slower than untuned ones, and times that a mean would get wrong."""
     by_name = {row.name: row for row in rows if row.ok and row.relative is not None}
     texts = [each for row in by_name.values() if (each := _slower_than_untuned(row, by_name))]
     texts += [each for row in by_name.values() if (each := _trap(row))]
@@ -121,7 +121,7 @@ def _slower_than_untuned(row: ModeResult, by_name: Mapping[str, ModeResult]) -> 
 
 
 def _without_graphs(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
-    """Whether the same mode without CUDA graphs is the one to use, as a part of a sentence; it may not be measured."""
+    """End of a sentence on the same mode without CUDA graphs: that it is faster, or was not measured; or empty."""
     if (name := _NO_GRAPHS.get(row.name)) is None:
         return ""
     if name not in by_name:
@@ -142,7 +142,7 @@ def _causes(row: ModeResult) -> str:
 
 
 def _trap(row: ModeResult) -> str:
-    """What a mean of 50 calls after one warm-up call would show, where that is far from the steady time."""
+    """Text on the mean of 50 calls after one warm-up call, where that is far from the steady time."""
     if row.naive_ms is None or not row.calls_s or row.steady_ms is None or row.recordings in (0, None):
         return ""
     steady_ms = max(row.steady_ms, 1e-6)
@@ -157,7 +157,7 @@ def _trap(row: ModeResult) -> str:
 
 
 def _apart(slow: ModeResult, fast: ModeResult) -> bool:
-    """Whether four fifths of the samples of each lie apart from four fifths of the other's: noise is no culprit."""
+    """Tell whether four fifths of the samples of each lie apart from the other's four fifths: noise is no culprit."""
     if slow.p20_ms is None or fast.p80_ms is None:
         return True
     return slow.p20_ms > fast.p80_ms
@@ -184,7 +184,7 @@ class Comparing:
     """
 
     def __init__(
-        self, request: Request, follow: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self, request: ModesRequest, follow: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._request, self._follow, self._clock = request, follow, clock
         self._start = clock()
@@ -394,7 +394,11 @@ class Comparing:
             self._follow(f"{row.name}: {row.status}: {row.reason}")
 
     def _process(
-        self, mode: CompileMode, folder: Path | None, limits: Limits | None = None, traces: Mapping[str, str] = _NONE
+        self,
+        mode: CompileMode,
+        folder: Path | None,
+        limits: StepLimits | None = None,
+        traces: Mapping[str, str] = _NONE,
     ) -> ModeProcess:
         """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's.
 
@@ -428,7 +432,7 @@ class Comparing:
 
 
 def _cold(now: Loaded, before: Loaded) -> Loaded:
-    """What is true now, with the first calls of the process that compiled without a cache."""
+    """The present answer with the first calls of the process that compiled without a cache."""
     return replace(now, calls_s=before.calls_s, compile_s=before.compile_s)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Protection
 from triton_ops.base import require
-from triton_ops.compile_modes.workload import Workload
+from triton_ops.compile_modes.workload import ModelWorkload
 from triton_ops.evaluation import kept
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 Loss = Callable[[Any], Any]
 
 
-class Step:
+class ModelRunner:
     """Calls a model, compiled or not.
 
     Args:
@@ -28,7 +28,9 @@ class Step:
         KernelTypeError: No gradient is computed in training.
     """
 
-    def __init__(self, workload: Workload, function: Any, *, training: bool = False, loss: Loss | None = None) -> None:
+    def __init__(
+        self, workload: ModelWorkload, function: Any, *, training: bool = False, loss: Loss | None = None
+    ) -> None:
         self._workload, self._function, self.training = workload, function, training
         self._loss = loss or mean_square
         self._parameters = list(workload.parameters.values())

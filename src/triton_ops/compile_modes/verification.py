@@ -1,4 +1,4 @@
-"""Whether a compiled model computes what the model as it is computes: the rule for verdicts, on whole models.
+"""Check of a compiled model's results against those of the model as it is: the rule for verdicts, on whole models.
 
 The golden results are those of the model as it is, with its weights and inputs in higher precision. The yardstick is
 the error of the model as it is in its own precision.
@@ -14,8 +14,8 @@ from typing import Any
 
 from triton_ops.backend import Arguments, is_tensor
 from triton_ops.base import require
-from triton_ops.compile_modes.step import Step
-from triton_ops.compile_modes.workload import Workload
+from triton_ops.compile_modes.step import ModelRunner
+from triton_ops.compile_modes.workload import ModelWorkload
 from triton_ops.evaluation import (
     Answers,
     ArgumentSet,
@@ -34,7 +34,7 @@ _LOUDER = 16.0  # times the model's own rounding
 
 
 class Verification:
-    """What each call of a workload must give.
+    """Expected results of each call of a workload.
 
     Args:
         workload: The model and its calls.
@@ -50,7 +50,7 @@ class Verification:
     Cost: for each call two calls of the model, one of them in higher precision with copies of the weights.
     """
 
-    def __init__(self, workload: Workload, step: Step, tolerance: Tolerance) -> None:
+    def __init__(self, workload: ModelWorkload, step: ModelRunner, tolerance: Tolerance) -> None:
         self.notes: list[str] = []
         self._tf32 = _tf32_allowed()
         self._noise: list[dict[str, float]] = []
@@ -58,7 +58,7 @@ class Verification:
         self.notes = list(dict.fromkeys(self.notes))
 
     def difference(self, number: int, results: Sequence[Any]) -> Difference | None:
-        """How the results of call `number` are wrong; None if they are right, or cannot be checked."""
+        """The fault of the results of call `number`; None if they are right, or cannot be checked."""
         expected, noise = self._expectations[number], self._noise[number]
         if expected is None:
             return None
@@ -74,7 +74,7 @@ class Verification:
         return max(errors, default=None)
 
     def _expected(
-        self, workload: Workload, step: Step, call: Arguments, tolerance: Tolerance
+        self, workload: ModelWorkload, step: ModelRunner, call: Arguments, tolerance: Tolerance
     ) -> tuple[ExpectedResults, list[Any]] | None:
         state = {**workload.parameters, **workload.buffers}
         arguments = ArgumentSet(Arguments((state, *call.positional), call.keyword), protected=False)
@@ -100,7 +100,7 @@ class Verification:
         return results, golden
 
 
-def _noise(step: Step, arguments: Arguments) -> dict[str, float]:
+def _noise(step: ModelRunner, arguments: Arguments) -> dict[str, float]:
     """By name the size of the model's own gradients that are zero but for rounding: in float64 they nearly vanish."""
     if not step.training:
         return {}
@@ -125,7 +125,7 @@ def _size(tensor: Any) -> float | None:
 
 
 def _louder(results: Sequence[Any], noise: Mapping[str, float]) -> Difference | None:
-    """How the first gradient that should be rounding alone is more than that."""
+    """The first gradient that should be rounding alone, and is more than that."""
     for name, own in noise.items():
         size = _size(results[1].get(name))
         if size is None or not size <= _LOUDER * own:

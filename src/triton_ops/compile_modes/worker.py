@@ -14,10 +14,10 @@ from typing import Any
 
 from triton_ops.backend import one_line, unpack
 from triton_ops.base import require
-from triton_ops.compile_modes.contender import Contender, status_of
+from triton_ops.compile_modes.contender import ModeContender, status_of
 from triton_ops.compile_modes.inductor.logs import CompilerLog
 from triton_ops.compile_modes.questions import LOADING, Failed, Load, Reply, Visit
-from triton_ops.compile_modes.workload import Workload
+from triton_ops.compile_modes.workload import ModelWorkload
 from triton_ops.device import make_ready, stay_on
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, import_heavy
@@ -51,7 +51,7 @@ class KeptLines(io.TextIOBase):
             self._beyond.flush()
 
     def log(self) -> CompilerLog:
-        """What the compiler has said so far."""
+        """Read what the compiler has said so far."""
         return CompilerLog.read("".join(self._text).splitlines())
 
     def fresh(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def main() -> None:
 
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], lines: KeptLines) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError."""
-    contender: Contender | None = None
+    contender: ModeContender | None = None
     while True:
         try:
             question = receive()
@@ -98,7 +98,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], lines: KeptLi
         send(Reply(value, lines.fresh()))
 
 
-def _loaded(question: Load, tell: Callable[[str], None], lines: KeptLines) -> Contender:
+def _loaded(question: Load, tell: Callable[[str], None], lines: KeptLines) -> ModeContender:
     tell(LOADING)
     question.surroundings.take()
     torch: Any = require("torch", "compiling a model")
@@ -109,6 +109,6 @@ def _loaded(question: Load, tell: Callable[[str], None], lines: KeptLines) -> Co
         torch.set_float32_matmul_precision(manner.matmul_precision)
     torch.manual_seed(manner.seed)
     make, loss = unpack(question.packed)
-    workload: Workload = make()
+    workload: ModelWorkload = make()
     stay_on(workload.device_name)  # a factory chooses it
-    return Contender(workload, loss, question.mode, manner, tell, lines.log)
+    return ModeContender(workload, loss, question.mode, manner, tell, lines.log)

@@ -1,4 +1,4 @@
-"""What is compiled and measured: a model, and the inputs of its calls, checked before any work."""
+"""Workload of a comparison: a model, and the inputs of its calls, checked before any work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_SHAPE = "no tensors"
 
 
 @dataclass(frozen=True)
-class Workload:
+class ModelWorkload:
     """A model and the calls that are measured.
 
     Attributes:
@@ -53,7 +53,7 @@ class Workload:
 
     @property
     def facts(self) -> list[Any]:
-        """What tells this workload from others, as plain values: names, shapes and dtypes; no weights."""
+        """Plain values that tell this workload from others: names, shapes and dtypes; no weights."""
         state = {**self.parameters, **self.buffers}
         specs = [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in sorted(state.items())]
         return [self.label, repr(self.model) if state else "", specs, self.device_name]
@@ -65,7 +65,7 @@ class Workload:
             yield from call.tensors()
 
 
-def workload_of(model: Any, inputs: Any) -> Workload:
+def workload_of(model: Any, inputs: Any) -> ModelWorkload:
     """The workload that a caller means.
 
     Args:
@@ -81,14 +81,14 @@ def workload_of(model: Any, inputs: Any) -> Workload:
             f"the model is {_kind(model)}; a torch.nn.Module or a function is needed",
             hint="return (module, inputs) from the factory",
         )
-    workload = Workload(model, tuple(_call(each) for each in (inputs if isinstance(inputs, list) else [inputs])))
+    workload = ModelWorkload(model, tuple(_call(each) for each in (inputs if isinstance(inputs, list) else [inputs])))
     if not workload.calls:
         raise KernelTypeError("inputs is an empty list; at least one call is needed", hint="inputs=(x,)")
     _check_devices(workload)
     return workload
 
 
-def made_by(factory: Callable[[], Any]) -> Workload:
+def made_by(factory: Callable[[], Any]) -> ModelWorkload:
     """The workload that a factory returns as `(model, inputs)`.
 
     Raises:
@@ -133,7 +133,7 @@ def _call(inputs: Any) -> Arguments:
     )
 
 
-def _check_devices(workload: Workload) -> None:
+def _check_devices(workload: ModelWorkload) -> None:
     """Raise unless all tensors are on one device; scalars of the CPU go with any."""
     home = workload.device_name
     tensors = [(name, tensor) for name, tensor in {**workload.parameters, **workload.buffers}.items()]

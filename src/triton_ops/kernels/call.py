@@ -210,14 +210,14 @@ def launch_all(function: Callable[..., None], config: Config, values: Mapping[st
 
 
 def precision_of(tensor: Any) -> str:
-    """How float32 is multiplied, `ieee` or `tf32`; other dtypes have one way, which is called `tf32` too."""
+    """The multiplication of float32, `ieee` or `tf32`; other dtypes have one way, which is called `tf32` too."""
     torch = require("torch", "running a kernel")
     exact = tensor.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return "ieee" if exact else "tf32"
 
 
 def launches(out: Any) -> bool:
-    """Whether a launch has something to write: not so for an empty tensor, nor for one without memory in a trace."""
+    """Tell whether a launch has something to write: not for an empty tensor, nor for one without memory in a trace."""
     return not is_fake(out) and bool(out.numel() > 0)
 
 

@@ -1,4 +1,4 @@
-"""Which config a shipped kernel runs with: the caller's, or what the ladder of `dispatch` answers.
+"""The config with which a shipped kernel runs: the caller's, or what the ladder of `dispatch` answers.
 
 The ladder is lockfile, record, record of a problem nearby, default. It is asked once for each problem, folder and
 process. Nothing is ever tuned unless the caller asks for it: by `tune=True`, inside `with tuning():`, or by the policy
@@ -70,7 +70,7 @@ def tuning(**options: Any) -> Iterator[None]:
 
 
 class _Choices:
-    """What the shipped kernels of this process were called with, and which config ran."""
+    """Decisions for the problems with which the shipped kernels of this process were called."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Decision] = {}

@@ -76,7 +76,7 @@ class FP8Format:
 
     @staticmethod
     def is_in_range(tensor: Any, scale: Any) -> bool:
-        """Whether every value times the scale is within ±448; false for NaN and infinity. This waits for the device.
+        """Tell whether every value times the scale is within ±448, as NaN and infinity are not. Waits for the device.
 
         Raises:
             KernelTypeError: It is no tensor of floats.

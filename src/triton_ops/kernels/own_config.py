@@ -11,7 +11,7 @@ from triton_ops.space import Config, Tunable
 
 
 class Rule(NamedTuple):
-    """What the value of a tunable must be, in words, and a test of it."""
+    """A test of a tunable's value, with its words: what the value must be."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -37,7 +37,7 @@ def one_of(values: Sequence[Any]) -> Rule:
 
 
 def _rule_of(tunable: Tunable) -> Rule:
-    """What a kernel takes where its space has `tunable`: numbers may lie beyond those that are worth trying."""
+    """The rule where a kernel's space has `tunable`: numbers may lie beyond those that are worth trying."""
     kinds = set(map(type, tunable))
     if kinds == {bool}:
         return _FLAG

@@ -1,4 +1,4 @@
-"""What kernels that cut a matrix into tiles share on the host: grids, padded extents, and layouts that TMA takes."""
+"""Host code of kernels that cut a matrix into tiles: grids, padded extents, and layouts that TMA takes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def widest(extent: int, smallest: int) -> int:
 
 
 def suits(extent: int, side: int) -> bool:
-    """Whether a side of a tile suits an extent: no half of it is masked, and it fills the rows of matrix instructions.
+    """Tell whether a tile's side suits an extent: no half of it is masked, and it fills rows of matrix instructions.
 
     Narrower tiles of a large product read its operands too often.
     """
@@ -49,7 +49,7 @@ def suits(extent: int, side: int) -> bool:
 
 
 def describable(*specs: TensorSpec) -> bool:
-    """Whether tensor descriptors can be made of matrices, or of each matrix of a tensor with further axes before them.
+    """Tell whether tensor descriptors can be made of matrices, or of each matrix along further axes before them.
 
     That is where elements along the last axis are neighbours, and all else is multiples of 16 bytes apart.
     """

@@ -29,14 +29,14 @@ _TAG = "ungated;"
 
 
 @dataclass(frozen=True)
-class Gate:
-    """Whether Inductor tunes products with Triton templates on a device, and why."""
+class TemplateGate:
+    """The gate before Triton templates for products on a device: open or closed, and why."""
 
     open: bool
     reason: str
 
 
-def gate_of(kind: str, units: int, major: int | None = None) -> Gate:
+def gate_of(kind: str, units: int, major: int | None = None) -> TemplateGate:
     """The gate for a device.
 
     Args:
@@ -48,17 +48,17 @@ def gate_of(kind: str, units: int, major: int | None = None) -> Gate:
         DeviceError: Inductor has no gate for devices of this kind.
     """
     if kind == "cpu":
-        return Gate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
+        return TemplateGate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
     if kind == "hip":
         if major is None or (major >= _OLDEST_ROCM and major != _CLOSED_ROCM):
-            return Gate(True, f"gfx{major or '?'} is tuned; on ROCm the number of units does not count")
-        return Gate(False, f"gfx{major} is not tuned: on ROCm gfx9, and gfx11 or later, are")
+            return TemplateGate(True, f"gfx{major or '?'} is tuned; on ROCm the number of units does not count")
+        return TemplateGate(False, f"gfx{major} is not tuned: on ROCm gfx9, and gfx11 or later, are")
     if kind not in ("cuda", "xpu"):
         raise DeviceError(f"Inductor's gate knows no devices of kind {kind!r}", hint="use cuda, hip, xpu or cpu")
     least = LEAST_XPU_UNITS if kind == "xpu" else LEAST_UNITS
     if units >= least:
-        return Gate(True, f"{units} multiprocessors, {least} are needed")
-    return Gate(
+        return TemplateGate(True, f"{units} multiprocessors, {least} are needed")
+    return TemplateGate(
         False,
         f"{units} multiprocessors, {least} are needed: max-autotune takes no Triton templates for products here, and "
         "says so only in its log; TRITON kernels of your own and this package's matmul are not gated",
@@ -81,7 +81,7 @@ def _always(_: Any = 0) -> bool:
     return True
 
 
-def gate_here(device_name: str) -> Gate:
+def gate_here(device_name: str) -> TemplateGate:
     """The gate for a device of this machine, by its torch name.
 
     Raises:
@@ -118,7 +118,7 @@ def names_in(listed: str) -> tuple[str, ...]:
 
 
 def kind_of_list(option: str) -> str | None:
-    """What an option lists backends for; None for any other option."""
+    """The kind of operation for which an option lists backends; None for any other option."""
     match = _OPTION.fullmatch(option)
     if match is None:
         return None
@@ -134,7 +134,7 @@ def known_backends(kind: str) -> tuple[str, ...]:
 
 
 def wrong_list(option: str, value: Any) -> str:
-    """What is wrong with the value of a list of backends; empty if nothing is, or if the option is no such list."""
+    """The fault of a list of backends; empty if nothing is, or if the option is no such list."""
     if (kind := kind_of_list(option)) is None:
         return ""
     if not isinstance(value, str):
@@ -146,7 +146,7 @@ def wrong_list(option: str, value: Any) -> str:
 
 
 def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collection[str]]) -> list[str]:
-    """What is wrong with lists of backends in the environment, one text for each variable.
+    """Faults of lists of backends in the environment, one text for each variable.
 
     Args:
         environment: Variables with their values.

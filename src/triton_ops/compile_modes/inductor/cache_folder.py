@@ -85,7 +85,7 @@ class CachePart:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheContent:
-    """What is in the folder, or what was removed from it.
+    """Files in the folder, or files that were removed from it.
 
     Attributes:
         path: The folder.
@@ -101,7 +101,7 @@ class CacheContent:
 
     @property
     def files(self) -> int:
-        """How many of Inductor's files there are."""
+        """The number of Inductor's files."""
         return sum(part.files for part in self.parts)
 
     @property
@@ -111,7 +111,7 @@ class CacheContent:
 
     @classmethod
     def of(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-        """What is in Inductor's cache folder; nothing is changed.
+        """List Inductor's cache folder; nothing is changed.
 
         Args:
             path: The folder; None is the one that torch would use now.
@@ -128,7 +128,7 @@ class CacheContent:
 
     @classmethod
     def cleanable(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-        """What `clean` would remove; nothing is changed. It raises what `clean` raises."""
+        """List what `clean` would remove; nothing is changed. It raises what `clean` raises."""
         content = cls.of(path, older_s, now_s)
         if not content.exists:
             return content
@@ -233,7 +233,7 @@ def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_Visit]:
 
 
 def _is_alike(state: os.stat_result, above: os.stat_result) -> bool:
-    """Whether an entry has the owner of its folder, and lies on the same file system."""
+    """Tell whether an entry has the owner of its folder, and lies on the same file system."""
     return (state.st_uid, state.st_dev) == (above.st_uid, above.st_dev)
 
 
@@ -248,7 +248,7 @@ def _opened(name: str, visit: _Visit, kind: int) -> Iterator[int]:
 
 
 def _can_hold(path: str) -> bool:
-    """Whether files of Inductor's can lie in a folder with that path below the cache, or in one within it."""
+    """Tell whether files of Inductor's can lie in a folder with that path below the cache, or in one within it."""
     return not _inner(path) or any(place.fullmatch(path) or place.fullmatch(_inner(path)) for place in _FOLDERS)
 
 
@@ -258,7 +258,7 @@ def _inner(path: str) -> str:
 
 
 def _is_made(name: str, visit: _Visit) -> bool:
-    """Whether a file is provably Inductor's."""
+    """Tell whether a file is provably Inductor's."""
     path = visit.below(name)
     needles = [needle for place, needle in _FILES if place.fullmatch(path) or place.fullmatch(_inner(path))]
     if not any(needles):

@@ -1,4 +1,4 @@
-"""Which of Inductor's backends take part when `max-autotune` tunes a product or a convolution, and why others do not.
+"""Inductor's backends for a product or a convolution: those that `max-autotune` measures, and why it leaves others out.
 
 Each backend has a predicate, which says yes or no and why, from the figures of a device that need not be here. The
 rules are those of the functions `use_…_template` of `torch._inductor.utils`, and of their callers, in torch 2.11 to
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from triton_ops.compile_modes.inductor.backends import LISTS, gate_of, known_backends, names_in, wrong_list
-from triton_ops.compile_modes.inductor.modes import option_values
+from triton_ops.compile_modes.inductor.sources import option_values
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError
 
@@ -28,7 +28,7 @@ _GROUPED_ONLY = "it is for grouped products of bfloat16 on Blackwell alone (sm_1
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where a backend would take part.
+    """An operation on a device, for which backends are asked.
 
     Attributes:
         kind: `mm` for a product of matrices, `conv` for a convolution.
@@ -91,7 +91,7 @@ class BackendChoice:
 
     @property
     def takes_part(self) -> bool:
-        """Whether Inductor measures it."""
+        """Tell whether Inductor measures it."""
         return self.listed and self.eligible
 
 

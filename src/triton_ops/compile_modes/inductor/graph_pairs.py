@@ -1,4 +1,4 @@
-"""How all graphs of two programs differ: a model with a graph break or a backward pass is several graphs.
+"""Differences between all graphs of two programs: a model with a graph break or a backward pass is several graphs.
 
 Graphs are paired in the order in which torch made them, which is the same for two ways to compile one model as long as
 both break it at the same places. What has no counterpart differs as a whole.
@@ -34,7 +34,7 @@ class GraphPair:
 
     @property
     def difference(self) -> GraphDifference:
-        """What one of the two has that the other has not."""
+        """Compare the two."""
         return difference(*self.nodes)
 
     @property
@@ -67,13 +67,13 @@ class GraphPairs:
 
     @property
     def launches(self) -> tuple[int, int]:
-        """How many kernels and calls all graphs of each of the two programs launch."""
+        """Numbers of kernels and calls that all graphs of each of the two programs launch."""
         launches = [pair.difference.launches for pair in self.pairs]
         return sum(own for own, _ in launches), sum(other for _, other in launches)
 
     @property
     def lines(self) -> list[str]:
-        """What differs in each pair of graphs, and the sum of several."""
+        """Text on each pair of graphs, and on the sum of several."""
         lines = [str(pair) for pair in self.pairs]
         if len(self.pairs) > 1:
             (own, other), titles = self.launches, zip(*(pair.titles for pair in self.pairs), strict=True)
@@ -129,7 +129,7 @@ class ProgramGraphs:
 
     @property
     def lines(self) -> list[str]:
-        """How much each graph launches."""
+        """Text on each graph: its name, and how much it launches."""
         return [f"{name}: {sum(node.launches for node in nodes)} launches" for name, nodes in self.graphs.items()]
 
     def as_json(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _READS = ("unmet_dependencies", "met_dependencies")
 
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
-    """What is scheduled as one kernel, or one call of a library.
+    """A unit of Inductor's schedule: one kernel, or one call of a library.
 
     Attributes:
         name: Its name, such as `op0_op1`.
@@ -47,18 +47,18 @@ class GraphNode:
 
     @property
     def launches(self) -> bool:
-        """Whether it launches something."""
+        """Tell whether it launches something."""
         return self.kind != _NOTHING and self.kernel != _PART
 
     @property
     def fused(self) -> bool:
-        """Whether several operations were fused in it."""
+        """Tell whether several operations were fused in it."""
         return len(self.members) > 1
 
 
 @dataclass(frozen=True)
 class GraphDifference:
-    """What one graph has that another has not.
+    """Difference of two graphs.
 
     Attributes:
         launches: How many kernels and calls each of the two launches.
@@ -122,7 +122,7 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
 
 
 def difference(first: Sequence[GraphNode], second: Sequence[GraphNode]) -> GraphDifference:
-    """What one graph has that the other has not."""
+    """Compare two graphs."""
     return GraphDifference(
         launches=(_launches(first), _launches(second)),
         fusions=_only(_fusions(first), _fusions(second)),

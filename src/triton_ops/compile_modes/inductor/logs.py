@@ -1,4 +1,4 @@
-"""What torch's compiler says in its logs: autotune tables, hints, and what became of CUDA graphs.
+"""Reader of the logs of torch's compiler: autotune tables, hints, and what became of CUDA graphs.
 
 Facts used, of torch 2.11 to 2.15: with autotuning, Inductor writes to stderr, for each operation, a line `Autotune
 Choices Stats:` with JSON below it, and a table that begins with `AUTOTUNE op(sizes)` and ends with `… AUTOTUNE
@@ -43,7 +43,7 @@ class AutotuneChoice:
 
     @property
     def source(self) -> str:
-        """Where it comes from: `aten`, `triton`, `cpp`, `cutlass`, `ck`, or `other`."""
+        """Its origin: `aten`, `triton`, `cpp`, `cutlass`, `ck`, or `other`."""
         name = self.name.lower()
         prefixes = {"triton": "triton", "cpp": "cpp", "cutlass": "cutlass", "ck": "ck", "decompose": "aten"}
         origin = next((source for start, source in prefixes.items() if name.startswith(start)), "other")
@@ -62,7 +62,7 @@ class ProductShape(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AutotuneTable:
-    """What Inductor measured for one operation.
+    """Times that Inductor measured for one operation.
 
     Attributes:
         op: The operation, such as `addmm`.
@@ -111,7 +111,7 @@ class AutotuneTable:
 
 @dataclass(frozen=True, kw_only=True)
 class CompilerLog:
-    """What a compiler's log says.
+    """Content of a compiler's log.
 
     Attributes:
         tables: The autotune tables.
@@ -133,7 +133,7 @@ class CompilerLog:
 
     @classmethod
     def read(cls, lines: Iterable[str]) -> CompilerLog:
-        """What the lines of a log say; lines of other programs between them do no harm."""
+        """Read the lines of a log; lines of other programs between them do no harm."""
         log_lines = [line.rstrip("\n") for line in lines]
         heads = [_said(line) for line in log_lines]
         texts = [text for _, text in heads]

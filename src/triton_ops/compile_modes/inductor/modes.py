@@ -16,6 +16,7 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.compile_modes.inductor.backends import wrong_list
+from triton_ops.compile_modes.inductor.sources import option_values
 from triton_ops.exceptions import SettingsError
 
 _FOR = "asking torch's compiler what it knows"
@@ -84,7 +85,7 @@ class CompileMode:
 
     @property
     def eager(self) -> bool:
-        """Whether the model runs as it is."""
+        """Tell whether the model runs as it is."""
         return self.backend is None
 
     def arguments(self) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def check_mode(way: CompileMode) -> None:
 
 
 def refusal(way: CompileMode) -> str:
-    """Why this torch cannot compile so; empty if it can, as far as names tell."""
+    """The reason why this torch cannot compile so; empty if it can, as far as names tell."""
     if way.eager or way.backend != INDUCTOR:
         return ""
     if way.mode is not None:
@@ -171,7 +172,7 @@ def effective_options(way: CompileMode) -> dict[str, Any]:
 
 
 def uses_cudagraphs(way: CompileMode) -> bool:
-    """Whether calls are recorded as CUDA graphs, where there is a GPU."""
+    """Tell whether calls are recorded as CUDA graphs, where there is a GPU."""
     return bool(effective_options(way).get(CUDAGRAPHS, False))
 
 
@@ -197,13 +198,8 @@ def same_without_gpu(modes: Sequence[CompileMode], way: CompileMode) -> CompileM
 
 
 def mode_options() -> dict[str, dict[str, Any]]:
-    """What each mode of this torch sets."""
+    """The options that each mode of this torch sets."""
     return {name: dict(options) for name, options in require("torch._inductor", _FOR).list_mode_options().items()}
-
-
-def option_values() -> dict[str, Any]:
-    """Every option of this torch's Inductor by its dotted name, with its present value."""
-    return dict(require("torch._inductor.config", _FOR).get_config_copy())
 
 
 def _without_graphs(way: CompileMode) -> dict[str, Any]:
@@ -211,7 +207,7 @@ def _without_graphs(way: CompileMode) -> dict[str, Any]:
 
 
 def _wrong_type(name: str, value: Any) -> str:
-    """What torch says of the type of an option's value, as a reason; empty where it says nothing."""
+    """The reason why torch refuses the type of an option's value; empty where it does not."""
     kind = require("torch._inductor.config", _FOR).get_type(name)
     if not isinstance(kind, type) or isinstance(value, kind):
         return ""

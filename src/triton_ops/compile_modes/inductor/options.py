@@ -25,8 +25,7 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.base import require
 from triton_ops.compile_modes.inductor.backends import wrong_lists
-from triton_ops.compile_modes.inductor.modes import option_values
-from triton_ops.compile_modes.inductor.sources import torch_sources
+from triton_ops.compile_modes.inductor.sources import option_values, torch_sources
 from triton_ops.exceptions import SettingsError
 
 LOGS = "TORCH_LOGS"
@@ -131,7 +130,7 @@ class InductorOption:
 
     @property
     def changed(self) -> bool:
-        """Whether a variable or a program has given it another value."""
+        """Tell whether a variable or a program has given it another value."""
         return bool(self.value != self.default)
 
 
@@ -154,7 +153,7 @@ def variables() -> set[str]:
 
 
 def is_read(variable: str) -> bool:
-    """Whether the compiler's sources name a variable anywhere, since not all of them are read by the settings.
+    """Tell whether the compiler's sources name a variable anywhere, since not all of them are read by the settings.
 
     Cost: up to a second, for a variable that is not named.
     """
@@ -197,7 +196,7 @@ def _default(name: str, value: Any, set_here: bool) -> Any:
 
 
 def _without_environment(name: str) -> Any:
-    """What the right side of an option's assignment gives where no environment variable is set."""
+    """Evaluate the right side of an option's assignment as if no environment variable were set."""
     module = require("torch._inductor.config", "asking Inductor for its options")
     right = dict(_assignments(ast.parse(_source()).body))[name]
     code = compile(ast.Expression(right), str(module.__file__), "eval")  # torch's own, which has run before

@@ -21,7 +21,7 @@ _MANY_TERMS = "have over {} terms for each thread of {{num_warps}} warps, which 
 
 
 def are_summed(arguments: Problem | Mapping[str, Any]) -> bool:
-    """Whether products are summed up term by term, of a problem or of a call's arguments."""
+    """Tell whether products are summed up term by term, of a problem or of a call's arguments."""
     return bool(arguments["PRECISION"] == "ieee")
 
 

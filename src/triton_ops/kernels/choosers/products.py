@@ -78,7 +78,7 @@ def _library_takes(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = 
 
 
 def _products_of_bytes(a: Any) -> list[str | None]:
-    """Why a GPU multiplies no 8-bit floats; a described tensor may be on one that is not here."""
+    """Reasons why a GPU multiplies no 8-bit floats; a described tensor may be on one that is not here."""
     cuda = torch_().cuda
     if not a.is_cuda or not cuda.is_available():
         return []

@@ -49,7 +49,7 @@ def quantised(weight: Any) -> tuple[Any, Any]:
 
 
 def _warming_up(weight: Any) -> bool:
-    """Whether torch's compiler runs in the memory of a CUDA graph that it will capture."""
+    """Tell whether torch's compiler runs in the memory of a CUDA graph that it will capture."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     if trees is None or weight.device.type != "cuda":
         return False

@@ -225,7 +225,7 @@ def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
 
 
 def takes_descriptors(a: TensorSpec, b: TensorSpec) -> bool:
-    """Whether the hardware can describe both factors as they lie in memory, along K."""
+    """Tell whether the hardware can describe both factors as they lie in memory, along K."""
     return min(a.shape) > 0 and describable(a, _turned(b))
 
 

@@ -84,7 +84,7 @@ def check_float8_device(tensor: torch.Tensor) -> None:
 
 
 def scale_groups(tensor: torch.Tensor, scale: torch.Tensor) -> tuple[int, int, int]:
-    """How many rows and columns share a scale, and how many scales a row has.
+    """Numbers of rows and of columns that share a scale, and of scales of a row.
 
     Raises:
         ShapeMismatchError: The scales do not lie over the tensor in one of the ways of `quantize_fp8`.

@@ -61,7 +61,7 @@ def extents(shape: tuple[int, int, int], x: Sequence[int], gate: Sequence[int], 
 
 
 def unit(hidden: int, strides: Sequence[Sequence[int]], item_bytes: int) -> int:
-    """How many neighbours along K may be copied at once: in 16 bytes at most, and 1 where K has no neighbours.
+    """Neighbours along K that may be copied at once: in 16 bytes at most, and 1 where K has no neighbours.
 
     Triton itself sees it only of extents and strides that are multiples of 16. Rows of 516 elements of 16 bits, for
     example, begin at multiples of 8 bytes, which the hardware copies past the registers; 2 bytes it does not.
@@ -92,7 +92,7 @@ def gradient_arguments(
 
 
 def gradient_unit(elements: int, item_bytes: int) -> int:
-    """How many neighbours the gradient's kernel may read at once: in 16 bytes at most.
+    """Neighbours that the gradient's kernel may read at once: in 16 bytes at most.
 
     Triton itself sees it only of multiples of 16: 777,000 elements of 16 bits, a multiple of 8, would be read two bytes
     at a time, since the last block's mask could end anywhere.

@@ -72,7 +72,7 @@ def mean_rows(M: int, groups: int) -> int:
 
 
 def takes_descriptors(x: TensorSpec, weight: TensorSpec) -> bool:
-    """Whether descriptors can be made of x, and of the weights with their neighbours along the last axis."""
+    """Tell whether descriptors can be made of x, and of the weights with their neighbours along the last axis."""
     if weight.strides[1] == 1:
         (groups, K, N), (apart, along, across) = weight.shape, weight.strides
         weight = TensorSpec((groups, N, K), weight.dtype, (apart, across, along), aligned=weight.aligned)

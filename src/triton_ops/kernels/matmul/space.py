@@ -84,7 +84,7 @@ def plain_space(problem: Problem) -> ConfigSpace:
 
 
 def takes_descriptors(tensors: Mapping[str, Any], K: int) -> bool:
-    """Whether the hardware can describe A, B and C as they lie in memory, and multiply tiles of that order.
+    """Tell whether the hardware can describe A, B and C as they lie in memory, and multiply tiles of that order.
 
     8-bit floats are multiplied along K only; another order costs a transposition in registers.
 
@@ -99,7 +99,7 @@ def takes_descriptors(tensors: Mapping[str, Any], K: int) -> bool:
 
 
 def along_k(strides: tuple[int, ...], axis: int) -> bool:
-    """Whether the neighbours in memory of an operand are those along K, its axis `axis`."""
+    """Tell whether the neighbours in memory of an operand are those along K, its axis `axis`."""
     return strides[axis] == 1
 
 

@@ -77,7 +77,7 @@ def config_space(problem: Problem) -> ConfigSpace:
 
 
 def _documented(block: int, warps: int) -> bool:
-    """Whether the documented space has such a block, which is then allowed at every row length."""
+    """Tell whether the documented space has such a block, which is then allowed at every row length."""
     return block <= _CHUNK and warps <= _DOCUMENTED_WARPS
 
 
