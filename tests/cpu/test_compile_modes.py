@@ -33,11 +33,11 @@ from triton_ops.compile_modes import SCENARIOS, CompilerLog
 from triton_ops.compile_modes.contender import ModeContender, kernels_of, loops_in
 from triton_ops.compile_modes.process import ModeProcess
 from triton_ops.compile_modes.questions import CallManner, Failed, Loaded
-from triton_ops.compile_modes.request import made_request
+from triton_ops.compile_modes.request import request_of
 from triton_ops.compile_modes.scenarios import llama_block, norm_chain, simple_mlp
 from triton_ops.compile_modes.step import ModelRunner
 from triton_ops.compile_modes.verification import Verification
-from triton_ops.compile_modes.workload import made_by, workload_of
+from triton_ops.compile_modes.workload import workload_by, workload_of
 
 AOT = CompileMode("aot", backend="aot_eager")
 
@@ -275,9 +275,9 @@ def test_a_compiler_that_is_switched_off_is_told_before_any_process(monkeypatch,
 @pytest.mark.parametrize("factory", [models.raises, models.no_pair])
 def test_a_factory_that_raises_or_returns_no_pair_is_told(factory):
     with pytest.raises(TargetError, match="the factory"):
-        made_by(factory)
+        workload_by(factory)
     with pytest.raises(DeviceError, match="meta"):
-        made_by(models.two_devices)
+        workload_by(models.two_devices)
 
 
 def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_on(tmp_path):
@@ -308,7 +308,7 @@ def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_o
 
 
 def test_a_compiler_that_does_not_end_is_ended_after_its_limit():
-    made = made_request(
+    made = request_of(
         gated, None, modes=[AOT], training=False, loss=None, tolerance=None, warmup=3, seconds=1.0, budget_s=None,
         compile_s=0.2, seed=0, logs=(),
     )  # fmt: skip

@@ -50,7 +50,7 @@ class _StoredConfig:
     config: dict[str, Any]
 
 
-def _decoded(content: Mapping[str, Any]) -> _StoredConfig:
+def _decode(content: Mapping[str, Any]) -> _StoredConfig:
     try:
         entry = msgspec.convert(dict(content), _StoredConfig)
         _plain(entry.config, "config")
@@ -66,7 +66,7 @@ _ENTRIES: Codec[_StoredConfig] = Codec(
     schema_version=1,
     suffix="config",
     encode=msgspec.to_builtins,
-    decode=_decoded,
+    decode=_decode,
     id_of=lambda entry: entry.key.id,
 )
 
@@ -192,7 +192,7 @@ class ConfigCache:
         if self.get(kernel_type, problem_size, device) is not None:
             return False
         for spelling in _spellings(problem_size):
-            config = _older(self.cache_dir, f"{kernel_type}_{spelling}_{device}")
+            config = _md5_entry(self.cache_dir, f"{kernel_type}_{spelling}_{device}")
             if config is not None:
                 self.set(kernel_type, problem_size, device, config)
                 return True
@@ -215,7 +215,7 @@ def _folder(path: Any) -> str | os.PathLike[str]:
     raise CacheError(f"cache_dir is {path!r}; it must be a folder", hint="None keeps configs in memory only")
 
 
-def _older(folder: Path, key: str) -> dict[str, Any] | None:
+def _md5_entry(folder: Path, key: str) -> dict[str, Any] | None:
     path = folder / f"{hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()}.json"
     try:
         return parse_object(read_file(path, _LARGEST_BYTES))

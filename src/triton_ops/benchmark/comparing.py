@@ -16,7 +16,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from triton_ops.benchmark.contestant import Contestant, PreparedContestants, blamed, blaming, contestants_of, prepare
+from triton_ops.benchmark.contestant import (
+    Contestant,
+    PreparedContestants,
+    blame,
+    blame_calls_of,
+    contestants_of,
+    prepare,
+)
 from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
 from triton_ops.evaluation import Choose
 from triton_ops.exceptions import SettingsError
@@ -114,6 +121,17 @@ class Comparison:
     def b_ms(self) -> float:
         """Median milliseconds of one call of b."""
         return self.b.median_ms
+
+    @property
+    def speedup(self) -> float:
+        """The time of b divided by that of a, inside rounds."""
+        return _ratio(self.percent)
+
+    @property
+    def speedup_interval(self) -> tuple[float, float]:
+        """95 % interval of `speedup`."""
+        low, high = map(_ratio, self.interval)
+        return low, high
 
     @property
     def a_spread(self) -> float:
@@ -268,11 +286,11 @@ def compare_contestants(
     turns = Turns(a.device_name, wait)
     with current_device(a.device_name), turns.turn(turn_key(device, a.device_name)):
         load = CpuLoad()
-        comparison = _compared(a, b, policy, cold, random.Random(seed), choose, clock, follow)
+        comparison = _duel_of(a, b, policy, cold, random.Random(seed), choose, clock, follow)
         return replace(comparison, notes=(*turns.notes, *load.notes(device)))
 
 
-def _compared(
+def _duel_of(
     a: Contestant,
     b: Contestant,
     policy: DuelPolicy,
@@ -297,7 +315,7 @@ def _compared(
     except Exception as error:
         arms = zip((a, b, a), (first, second, twin), strict=True)
         failed = [contestant.name for contestant, arm in arms if arm.error is not None]
-        raise blamed(failed[0] if failed else f"{a.name} or {b.name}", error) from error
+        raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
     return _comparison((a.name, b.name), outcome, (first, second), prepared.timer.mode, guard.summary())
 
 
@@ -305,7 +323,7 @@ def _visit_samples(contestants: Sequence[Contestant], prepared: PreparedContesta
     """Samples per visit, the same number for both contestants, since values of equally many samples are comparable."""
     longest_ms = 0.0
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
-        with blaming(contestant):
+        with blame_calls_of(contestant):
             longest_ms = max(longest_ms, take(sampler, prepared.timer, 1)[0] * sampler.launches)
     return fitting(longest_ms, _BLOCK_MS, 1, _LONGEST_BLOCK)
 
@@ -364,6 +382,10 @@ def _centre_text(gain: Interval) -> str:
 def _percent(share: float) -> float:
     """A difference of logarithms in percent of the smaller value, with its sign."""
     return math.copysign(100 * math.expm1(abs(share)), share)
+
+
+def _ratio(percent: float) -> float:
+    return 1 + percent / 100 if percent >= 0 else 1 / (1 - percent / 100)
 
 
 def _number(percent: float) -> str:

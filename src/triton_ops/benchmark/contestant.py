@@ -153,7 +153,7 @@ def _check_call(name: str, kernel: Kernel, arguments: Arguments, config: Config)
         ) from error
 
 
-def blamed(name: str, error: Exception) -> TritonKernelError:
+def blame(name: str, error: Exception) -> TritonKernelError:
     """An error that names the contestant whose call raised `error`; errors of this package are returned as they are."""
     if isinstance(error, TritonKernelError):
         return error
@@ -165,7 +165,7 @@ def blamed(name: str, error: Exception) -> TritonKernelError:
 
 
 @contextmanager
-def blaming(contestant: Contestant) -> Iterator[None]:
+def blame_calls_of(contestant: Contestant) -> Iterator[None]:
     """Turn errors of calls of `contestant` into errors that name it; errors of graph capture are passed on.
 
     Raises:
@@ -176,7 +176,7 @@ def blaming(contestant: Contestant) -> Iterator[None]:
     except (TritonKernelError, CaptureError):
         raise
     except Exception as error:
-        raise blamed(contestant.name, error) from error
+        raise blame(contestant.name, error) from error
 
 
 @dataclass(frozen=True)
@@ -215,15 +215,15 @@ def prepare(
     choose = choose or choose_timer
     name = _one_device(contestants)
     timers = SharedTimer(probe(name), name, cold=cold, choose=choose)
-    with _copying(name):
+    with _copy_errors(name):
         count = sets if timers.device.kind == "cpu" else 1
         argument_sets = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
     findings = {
-        id(each): _explored(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
+        id(each): _explore(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
     }
     subjects = _subjects(argument_sets, timers, any(explored.rewrites for explored in findings.values()))
     launches = [_launches(each, findings[id(each)], subjects[each.arguments]) for each in contestants]
-    with blaming(contestants[0]):
+    with blame_calls_of(contestants[0]):
         timer = _timer(timers, choose, launches[0][0])
     try:
         return PreparedContestants(timer, _samplers(contestants, launches, timer))
@@ -248,7 +248,7 @@ def _subjects(
 
     All subjects rotate through further argument sets, or none does, and then L2 is flushed before every call.
     """
-    with _copying(timers.device_name):
+    with _copy_errors(timers.device_name):
         counts = {maker: timers.sets(first) for maker, (first, *_) in argument_sets.items()}
         rotates = min(counts.values()) > 1
         by_maker = {
@@ -268,12 +268,12 @@ def _always(count: int) -> Callable[[Arguments], int]:
 
 
 def _launches(contestant: Contestant, explored: _Explored, subjects: Sequence[Subject]) -> list[Launch]:
-    with blaming(contestant):
+    with blame_calls_of(contestant):
         return [subject.launch(explored.executable, explored.outputs) for subject in subjects]
 
 
 @contextmanager
-def _copying(device_name: str) -> Iterator[None]:
+def _copy_errors(device_name: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -306,13 +306,13 @@ def _samplers(
     """
     first = []
     for contestant, (launch, *_) in zip(contestants, launches, strict=True):
-        with blaming(contestant):
+        with blame_calls_of(contestant):
             first.append(timer.prepare(launch))
     most = max(sampler.launches for sampler in first)
     samplers = []
     for contestant, sampler, (launch, *others) in zip(contestants, first, launches, strict=True):
         each = most if sampler.launches * _SIMILAR >= most else sampler.launches
-        with blaming(contestant):
+        with blame_calls_of(contestant):
             own = sampler if sampler.launches == each else timer.prepare(launch, each)
             samplers.append([own, *(timer.prepare(other, each) for other in others)])
     return samplers
@@ -327,34 +327,36 @@ class _Explored:
     outputs: tuple[Any, ...]
 
 
-def _explored(contestant: Contestant, arguments: Arguments) -> _Explored:
+def _explore(contestant: Contestant, arguments: Arguments) -> _Explored:
     """Compile a contestant, call it at most three times, and restore the arguments.
 
     A written tensor is an output if a call gives the same result whatever the tensor held before: the result of the
     call before, or one value in all elements. Else the call reads the tensor that it writes. A written array or
     container counts as read.
     """
-    with blaming(contestant):
+    with blame_calls_of(contestant):
         executable = contestant.kernel.compile(contestant.config, arguments)
     by_parameter = by_name(contestant.kernel, arguments).keyword
     declared = tuple(Arguments(tuple(by_parameter.get(name) for name in executable.outputs)).tensors())
-    with _copying(contestant.device_name):
+    with _copy_errors(contestant.device_name):
         tensors = list(arguments.tensors())
         others = list(host_values((*arguments.positional, *arguments.keyword.values())))
         before = {id(value): Protection([value]) for value in [*tensors, *others]}
-    with blaming(contestant):
+    with blame_calls_of(contestant):
         call = executable.bind(arguments)
         call()
         changes = [tensor for tensor in tensors if before[id(tensor)].changed()]
         outputs = {tensor.untyped_storage().data_ptr() for tensor in declared}
         unknown = [tensor for tensor in changes if tensor.untyped_storage().data_ptr() not in outputs]
-        rewrites = any(before[id(value)].changed() for value in others) or (bool(unknown) and _reads(call, unknown))
+        rewrites = any(before[id(value)].changed() for value in others) or (
+            bool(unknown) and _depends_on(call, unknown)
+        )
     for protection in before.values():
         protection.restore()
     return _Explored(executable, rewrites, declared or (() if rewrites else tuple(unknown)))
 
 
-def _reads(call: Callable[[], Any], tensors: Sequence[Any]) -> bool:
+def _depends_on(call: Callable[[], Any], tensors: Sequence[Any]) -> bool:
     """Tell whether the result of a call in `tensors` depends on their content; they hold a result at first."""
     result = Protection(tensors)
     call()

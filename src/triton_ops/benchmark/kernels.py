@@ -24,14 +24,9 @@ class KernelRow:
     """One kernel at one problem beside one rival.
 
     Attributes:
-        kernel: The operation.
-        problem: The problem's name.
         rival: `library`, `eager`, `compile`, or `default` for the kernel's own default config; `reference` where the
             problem was not timed.
-        shape: Extents of the problem.
-        dtype: Dtype of the problem.
-        config: The kernel's config.
-        origin: Where that comes from.
+        origin: Where the kernel's config comes from.
         is_default: Whether it is the config that runs untuned.
         kernel_ms: Median of the kernel; None where nothing was timed.
         rival_ms: Median of the rival; None where nothing was timed.
@@ -140,7 +135,7 @@ def _problem_rows(
 ) -> Iterator[KernelRow]:
     problem = operation.problem(shape, dtype)
     default = operation.space_for(problem).default_config
-    config, origin = _chosen(run, operation, shape, dtype)
+    config, origin = _winner(run, operation, shape, dtype)
     values = dict(operation.materialise(problem, run.device).keyword)
     rivals: dict[str, Any] = {} if config == default else {"default": (operation, default)}
     rivals |= rivals_of(operation.name, values, run.rivals)
@@ -168,15 +163,14 @@ def _problem_rows(
             continue
         ms = comparison.a_ms
         figures: dict[str, Any] = {} if work is None else {"tflops": work.tflops(ms), "gbps": work.gbps(ms)}
-        low, high = map(_speedup, comparison.interval)
         yield KernelRow(
             operation.name, label, rival, **common, **figures, kernel_ms=ms, rival_ms=comparison.b_ms,
-            speedup=_speedup(comparison.percent), interval=(low, high), verdict=comparison.verdict,
+            speedup=comparison.speedup, interval=comparison.speedup_interval, verdict=comparison.verdict,
             confidence=comparison.confidence, mode=comparison.mode,
         )  # fmt: skip
 
 
-def _chosen(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: str) -> tuple[Config, str]:
+def _winner(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: str) -> tuple[Config, str]:
     """The config of a problem, and where it comes from: of a tune, or that with which a call would run."""
     question: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
     if run.tune_s:
@@ -204,8 +198,3 @@ def check_result(operation: Operation, config: Config, values: Mapping[str, Any]
     if not right:
         raise WrongResultError(f"{operation.name} with ({config}) gives a wrong result: {how}")
     return results
-
-
-def _speedup(percent: float) -> float:
-    """The rival's time divided by the kernel's, from how much longer the slower one takes."""
-    return 1 + percent / 100 if percent >= 0 else 1 / (1 - percent / 100)

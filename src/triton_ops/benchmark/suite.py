@@ -292,7 +292,7 @@ class BenchmarkSuite:
 
         Cost: the check's calls and copies, then `warmup_runs + benchmark_runs` samples.
         """
-        size = _checked(name, problem_size, config, compute_metrics_fn)
+        size = _report_size(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, reference_fn, args, kwargs)
         measurement = counted_times(kernel_fn, args, kwargs, warmup_runs=self.warmup_runs, runs=self.benchmark_runs)
         result = BenchmarkResult(
@@ -333,14 +333,13 @@ class BenchmarkSuite:
 
         Cost: the check's calls and copies, then that of `compare`.
         """
-        size = _checked(name, problem_size, config, compute_metrics_fn)
+        size = _report_size(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, pytorch_fn, args, kwargs)
         rounds = min(_ROUNDS, max(LEAST_ROUNDS, self.benchmark_runs // 4))
         comparison = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=(name, "baseline"), rounds=rounds)
-        low, high = (_speedup(percent) for percent in comparison.interval)
         result = ComparisonResult(
             name, size, _metrics(comparison.a, compute_metrics_fn), _metrics(comparison.b, compute_metrics_fn),
-            speedup=_speedup(comparison.percent), interval=(low, high), verdict=comparison.verdict,
+            speedup=comparison.speedup, interval=comparison.speedup_interval, verdict=comparison.verdict,
             confidence=comparison.confidence, config=dict(config or {}), mode=comparison.mode, rounds=comparison.rounds,
         )  # fmt: skip
         self.report.add_comparison(result)
@@ -472,7 +471,7 @@ def _metrics(measurement: Measurement, compute: Metrics | None) -> KernelMetrics
     return replace(metrics, p20_ms=measurement.p20_ms, p80_ms=measurement.p80_ms)
 
 
-def _checked(name: Any, problem_size: Any, config: Any, compute: Any) -> tuple[Any, ...]:
+def _report_size(name: Any, problem_size: Any, config: Any, compute: Any) -> tuple[Any, ...]:
     """The extents for the report, if everything that is only for the report fits.
 
     Raises:
@@ -502,11 +501,6 @@ def _problems(sizes: Any, extents: int, device: str) -> list[tuple[int, ...]]:
     if problems:
         probe(device)
     return [tuple(each) for each in problems]
-
-
-def _speedup(percent: float) -> float:
-    """The baseline's time divided by the kernel's, from how much longer the slower one takes."""
-    return 1 + percent / 100 if percent >= 0 else 1 / (1 - percent / 100)
 
 
 def _public(folder: str, name: str) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from triton_ops.benchmark.contestant import blaming, contestants_of, prepare
+from triton_ops.benchmark.contestant import blame_calls_of, contestants_of, prepare
 from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing import GuardSummary, Sampler, ScreenPolicy, Timer, guard_for, screen, take
@@ -127,11 +127,11 @@ def time_ms(
         load, begun_s = CpuLoad(), time.time()
         prepared = prepare([contestant], cold=cold)
         sampler, timer = prepared.samplers[0][0], prepared.timer
-        with blaming(contestant):
+        with blame_calls_of(contestant):
             sample_ms = statistics.median(screen(sampler, timer, _ESTIMATE)) * sampler.launches
-            warm = _taken(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
+            warm = _samples(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
             guard = guard_for(place, begun_s)
-            samples = _taken(sampler, timer, sample_ms, rep_ms, guard.round_ok)
+            samples = _samples(sampler, timer, sample_ms, rep_ms, guard.round_ok)
         summary = guard.summary()
         before = (f"{summary.others_before} while the calls were warmed up",) if summary.others_before else ()
         notes = (*turns.notes, *load.notes(device_spec), *before)
@@ -170,7 +170,7 @@ def counted_times(
     with current_device(place), Turns(place, True).turn(turn_key(probe(place), place)):
         prepared = prepare([contestant])
         sampler, timer = prepared.samplers[0][0], prepared.timer
-        with blaming(contestant):
+        with blame_calls_of(contestant):
             parts = [take(sampler, timer, min(_MOST_QUEUED, remaining)) for remaining in _parts(warmup_runs + runs)]
     return Measurement(tuple(sample for part in parts for sample in part)[warmup_runs:], timer.mode)
 
@@ -190,7 +190,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def _taken(
+def _samples(
     sampler: Sampler,
     timer: Timer,
     sample_ms: float,

@@ -148,7 +148,7 @@ def advise(
     with torch.set_grad_enabled(training):
         calls = partial(_all_of, step, workload.calls)
         with current_device(workload.device_name):
-            return profiled(calls, workload.device_name, workload.dtype).advice(tried)
+            return profile_call(calls, workload.device_name, workload.dtype).advice(tried)
 
 
 def _all_of(step: ModelRunner, calls: Sequence[Arguments]) -> None:
@@ -156,7 +156,7 @@ def _all_of(step: ModelRunner, calls: Sequence[Arguments]) -> None:
         step(call)
 
 
-def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> CallProfile:
+def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> CallProfile:
     """Profile a call with torch's profiler.
 
     Args:

@@ -74,7 +74,7 @@ def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
             device = torch.autograd.DeviceType.CUDA
             return len([each for each in profile.events() if each.device_type == device and not _is_copy(each.name)])
         if not any(hasattr(module, _ALL_IN_CPP) for module in _generated_modules()):
-            return len([each for each in profile.events() if _works(each)]) + sum(loops)
+            return len([each for each in profile.events() if _does_work(each)]) + sum(loops)
     return None
 
 
@@ -139,11 +139,11 @@ def _counted_loops() -> Iterator[list[int]]:
                 function = getattr(module, name, None)
                 if callable(function):
                     undo.callback(setattr, module, name, function)
-                    setattr(module, name, _noting(function, counts, loops))
+                    setattr(module, name, _counting_calls(function, counts, loops))
         yield counts
 
 
-def _noting(function: Callable[..., Any], counts: list[int], loops: int) -> Callable[..., Any]:
+def _counting_calls(function: Callable[..., Any], counts: list[int], loops: int) -> Callable[..., Any]:
     def noted(*args: Any) -> Any:
         counts.append(loops)
         return function(*args)
@@ -165,7 +165,7 @@ def _loops_by_name(module: ModuleType) -> dict[str, int]:
     return {}
 
 
-def _works(event: Any) -> bool:
+def _does_work(event: Any) -> bool:
     """Tell whether an operator of a profile calls no other one, and does more than give a tensor another form."""
     inner = [child for child in event.cpu_children if not _NO_WORK.fullmatch(child.name)]
     return "::" in event.name and not inner and not _NO_WORK.fullmatch(event.name)
@@ -229,16 +229,6 @@ def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) ->
     return high <= _ALIKE * low
 
 
-def too_few(calls: int, cudagraphs: bool) -> str:
-    """The reason why a number of warm-up calls is too small; empty if it is not."""
-    if not cudagraphs or calls >= LEAST_CALLS:
-        return ""
-    return (
-        f"{calls} warm-up {'call is' if calls == 1 else 'calls are'} too few where CUDA graphs are used: call 1 runs "
-        f"as usual, call 2 records, and call {LEAST_CALLS} is the first that replays"
-    )
-
-
 def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
     """After how many calls the seconds paid once are won back; infinite for a mode that is not faster than eager."""
     won_ms = eager_ms - own_ms
@@ -283,7 +273,7 @@ class ModeContender:
         self._loss, self._tell, self._log = loss, tell, log
         self._torch: Any = require("torch", "compiling a model")
         self._device = workload.device_name
-        self._step = self._made(workload.model)
+        self._step = self._runner(workload.model)
         self._first_s = 0.0
         self._state = Protection(())
         self._samplers: list[Sampler] = []
@@ -312,23 +302,23 @@ class ModeContender:
         self._tell(REFERENCE)
         inputs = [tensor for call in workload.calls for tensor in call.tensors()]
         self._state = Protection([*workload.buffers.values(), *inputs])
-        eager = self._made(workload.model)
+        eager = self._runner(workload.model)
         verification = Verification(workload, eager, self._manner.tolerance)
         self._tell(COMPILING)
         if not self._mode.eager:
             torch._dynamo.reset()
             if self._mode.ungated:
                 open_gate()
-            self._step = self._made(torch.compile(workload.model, **self._mode.arguments()))
-        errors = self._checked(verification)
+            self._step = self._runner(torch.compile(workload.model, **self._mode.arguments()))
+        errors = self._check(verification)
         calls_s = self._warmed()
-        errors += self._checked(verification)  # a recorded graph may compute something else than the first call
+        errors += self._check(verification)  # a recorded graph may compute something else than the first call
         notes, sizes = tuple(verification.notes), [error for error in errors if error is not None]
         del verification
         self._calibrate()
         return self._loaded(calls_s, max(sizes, default=None), notes)
 
-    def _checked(self, verification: Verification) -> list[float | None]:
+    def _check(self, verification: Verification) -> list[float | None]:
         """Check the results of each call; the seconds of the first round of calls are kept."""
         errors: list[float | None] = []
         self._state.restore()  # calls before this one may have changed buffers and inputs
@@ -340,7 +330,7 @@ class ModeContender:
             took_s += time.perf_counter() - start
             difference = verification.difference(number, results)
             if difference is not None and not self._mode.eager:
-                raise WrongError(_wrong(difference, number, len(self._workload.calls)))
+                raise WrongError(_fault_text(difference, number, len(self._workload.calls)))
             errors.append(verification.error(number, results))
             del results  # memory of a recorded graph must not be held during the next call
         self._first_s = self._first_s or took_s
@@ -393,7 +383,7 @@ class ModeContender:
                 count = min(max(2 * count, round(1.2 * count * _SAMPLE_MS / max(took_ms, 1e-3))), 100 * count)
                 took_ms = _timed_ms(batch, count)
             self._launches.append(count)
-            self._samplers.append(HostTimer().prepare(Launch(_bound(batch, count)), 1))
+            self._samplers.append(HostTimer().prepare(Launch(_batch_call(batch, count)), 1))
 
     def _batches_of(self, call: Arguments) -> Callable[[int], None]:
         step, wait = self._step, self._wait
@@ -406,9 +396,9 @@ class ModeContender:
         return batch
 
     def _batch_of(self, call: Arguments, count: int) -> Callable[[], None]:
-        return _bound(self._batches_of(call), count)
+        return _batch_call(self._batches_of(call), count)
 
-    def _made(self, function: Any) -> ModelRunner:
+    def _runner(self, function: Any) -> ModelRunner:
         return ModelRunner(self._workload, function, training=self._manner.training, loss=self._loss)
 
     def _events(self) -> tuple[int, int]:
@@ -434,12 +424,12 @@ def reason_of(error: BaseException) -> str:
     return one_line(inner if isinstance(inner, BaseException) else error)
 
 
-def _wrong(difference: Difference, number: int, of: int) -> str:
+def _fault_text(difference: Difference, number: int, of: int) -> str:
     where = f"call {number}: " if of > 1 else ""
     return f"{where}the output, the gradients, the buffers or the inputs after the call are wrong: {difference.text}"
 
 
-def _bound(batch: Callable[[int], None], count: int) -> Callable[[], None]:
+def _batch_call(batch: Callable[[int], None], count: int) -> Callable[[], None]:
     return lambda: batch(count)
 
 

@@ -83,7 +83,7 @@ class ModeProcess:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         limits = self.limits.by_step
         self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, changes=self.environment)
-        answer = self._asked(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
+        answer = self._ask(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
         if not isinstance(answer, (Loaded, Failed)):
             answer = Failed(Status.CRASH, "its process answered something else")
         if isinstance(answer, Failed):
@@ -106,7 +106,7 @@ class ModeProcess:
         Raises:
             ModeLostError: The process is lost.
         """
-        answer = self._asked(Visit(count), self.limits.call_s * (count + 1), CALLING)
+        answer = self._ask(Visit(count), self.limits.call_s * (count + 1), CALLING)
         if isinstance(answer, Failed) or not isinstance(answer, list):
             self.close()
             raise ModeLostError(answer.reason if isinstance(answer, Failed) else "its process answered something else")
@@ -126,7 +126,7 @@ class ModeProcess:
         """Tell whether the process can take samples."""
         return self._worker is not None
 
-    def _asked(self, question: object, whole_s: float, step: str) -> object:
+    def _ask(self, question: object, whole_s: float, step: str) -> object:
         if self._worker is None:
             return Failed(Status.CRASH, "its process has ended")
         try:

@@ -63,16 +63,12 @@ class Visit:
 class Loaded:
     """State of a mode before its times count.
 
+    The figures are those of `ModeResult` under the same names.
+
     Attributes:
-        calls_s: Seconds of each of the first calls.
-        compile_s: Seconds in which torch compiled, as its compiler counts them; 0 if nothing was compiled.
-        recordings: CUDA graphs that were recorded.
-        recompiles: How often something was compiled again.
-        graphs: Graphs that were compiled.
-        breaks: Where the model could not be compiled as one graph: how often.
-        kernels: Kernels that one call of each kind launches; on a CPU operators and generated loops; None if not known.
-        peak_bytes: Most memory during steady calls: of the GPU what torch holds, on a CPU the process's own.
-        max_error: Largest difference from the golden results, relative to the largest golden value; None if not known.
+        compile_s: Seconds that torch's compiler counts; 0 if nothing was compiled.
+        kernels: On a CPU operators and generated loops.
+        peak_bytes: Of the GPU what torch holds, on a CPU the process's own.
         label: The workload in words.
         device_name: Torch's name of its device.
         facts: A fingerprint of the workload.

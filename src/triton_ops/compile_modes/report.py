@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from triton_ops.base import Count, NotNegative, Seconds, require
 from triton_ops.compile_modes.contender import FirstCalls, break_even
 from triton_ops.compile_modes.inductor.backends import open_gate
@@ -189,15 +191,7 @@ class CompileReport:
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it; what JSON has no form for becomes its text."""
-    if isinstance(value, Status):
-        return str(value)
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
 
 
 _LONGEST_LIST = 20

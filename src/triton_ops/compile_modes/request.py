@@ -13,13 +13,13 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import pack
 from triton_ops.base import ensure_folder, require
-from triton_ops.compile_modes.contender import LEAST_CALLS, too_few
+from triton_ops.compile_modes.contender import LEAST_CALLS
 from triton_ops.compile_modes.inductor.modes import CompileMode, as_mode, check_mode, default_modes, uses_cudagraphs
 from triton_ops.compile_modes.inductor.options import checked_logs, switched_off
 from triton_ops.compile_modes.process import StepLimits
 from triton_ops.compile_modes.questions import CallManner
 from triton_ops.compile_modes.step import Loss, checked_loss
-from triton_ops.compile_modes.workload import ModelWorkload, made_by, workload_of
+from triton_ops.compile_modes.workload import ModelWorkload, workload_by, workload_of
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.request import checked_seed
 from triton_ops.values import Tolerance, as_tolerance
@@ -29,22 +29,13 @@ _MOST_MODEL_BYTES = 1 << 34
 
 @dataclass(frozen=True, kw_only=True)
 class ModesRequest:
-    """A comparison of compile modes.
+    """A comparison of compile modes: the checked arguments of `tune_compile`, and what they make together.
 
     Attributes:
         packed: What makes the workload in each process, as bytes.
         modes: The ways to compile, eager first.
         manner: How calls are made and judged.
         limits: How long the steps of a mode may take.
-        warm: Whether compilers share what earlier ones made.
-        why: Whether slow modes are varied to find out what makes them slow.
-        seconds: Seconds of the comparison of the fastest.
-        budget_s: Seconds after which no further mode is begun; None is no limit.
-        resume: Whether an interrupted comparison is gone on with.
-        collect: A folder for logs and traces; None collects nothing.
-        logs: Further logs and artefacts of torch that are switched on.
-        cache_dir: The folder of this package's files.
-        wait: Whether to wait while another process measures on the same GPU.
         device: The GPU that processes ready early, where it is known; else empty.
         notes: What a reader should know of what is sent.
     """
@@ -66,7 +57,7 @@ class ModesRequest:
     notes: tuple[str, ...] = ()
 
 
-def made_request(
+def request_of(
     model: Any,
     inputs: Any,
     *,
@@ -112,7 +103,7 @@ def made_request(
         device = workload.device_name if workload.device_name.startswith("cuda") else ""
         make: Callable[[], Any] = partial(workload_of, workload.model, list(workload.calls))
     else:
-        make = partial(made_by, model)
+        make = partial(workload_by, model)
     packed = pack((make, loss), _MOST_MODEL_BYTES)
     limits = StepLimits() if compile_s is None else StepLimits(compile_s=float(compile_s))
     return ModesRequest(
@@ -130,7 +121,7 @@ def checked_workload(model: Any, inputs: Any) -> ModelWorkload:
         KernelTypeError, TargetError, DeviceError: They do not fit.
     """
     _check_factory(model, inputs)
-    return made_by(model) if inputs is None else workload_of(model, inputs)
+    return workload_by(model) if inputs is None else workload_of(model, inputs)
 
 
 def _check_factory(model: Any, inputs: Any) -> None:
@@ -178,7 +169,11 @@ def _check_warmup(warmup: int, ways: Sequence[CompileMode]) -> None:
     """Raise where fewer calls warm up than CUDA graphs need; modes that this torch does not know have none."""
     recorded = [mode.name for mode in ways if not mode.eager and uses_cudagraphs(mode)] if warmup < LEAST_CALLS else []
     if recorded:
-        raise SettingsError(f"{too_few(warmup, True)} ({', '.join(recorded)})", hint=f"warmup={LEAST_CALLS} or more")
+        raise SettingsError(
+            f"{warmup} warm-up {'call is' if warmup == 1 else 'calls are'} too few where CUDA graphs are used: call 1 "
+            f"runs as usual, call 2 records, and call {LEAST_CALLS} is the first that replays ({', '.join(recorded)})",
+            hint=f"warmup={LEAST_CALLS} or more",
+        )
 
 
 def _torch_settings() -> dict[str, Any]:

@@ -105,7 +105,7 @@ class RemoteTimer:
         return contextlib.nullcontext() if self._pace is None else self._pace.stretch()
 
 
-def screened(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.Random) -> str | None:
+def screen_beside(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.Random) -> str | None:
     """Time a mode beside eager in a few rounds; how its process was lost, or None."""
     other = _arm(eager)
     entrant.arm = other if entrant is eager else _arm(entrant)
@@ -116,7 +116,9 @@ def screened(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.R
     return None
 
 
-def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds: float, rng: random.Random) -> None:
+def race_modes(
+    eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds: float, rng: random.Random
+) -> None:
     """Race modes beside eager; their arms and ratios become those of the race, and the winner is marked.
 
     The winner is proven faster than eager; among equals it is the one that compiles faster. Equal is what differs by no
@@ -149,7 +151,7 @@ def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds
         entrant.wins = place == decision.winner and entrant is not eager
 
 
-def confirmed(
+def confirm(
     best: ModeProcess, eager: ModeProcess, timer: RemoteTimer, seconds: float, rng: random.Random
 ) -> tuple[bool, str]:
     """Duel of a mode with eager in fresh processes: whether it is faster, and by how much, in words."""

@@ -72,7 +72,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, *, resume: bool = True) -> None:
-        self.path = _judged(path, "--cache-dir")
+        self.path = _safe_folder(path, "--cache-dir")
         if not resume:
             self.remove()
         self._file = AppendedFile(self.path / "modes.jsonl", _LOSS)
@@ -94,7 +94,7 @@ class RunFolder:
         Raises:
             CacheError: Another user could write it by now.
         """
-        return _judged(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}", "--cache-dir")
+        return _safe_folder(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}", "--cache-dir")
 
     def remove(self) -> None:
         """Remove the folder; it holds only what this comparison and its compilers have put there."""
@@ -138,12 +138,12 @@ def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder
 def _temporary_folder() -> Iterator[Path]:
     place = own_temporary_folder()
     try:
-        yield _judged(place, "TMPDIR")
+        yield _safe_folder(place, "TMPDIR")
     finally:
         remove_temporary(place)
 
 
-def _judged(path: Path, named_by: str) -> Path:
+def _safe_folder(path: Path, named_by: str) -> Path:
     """A folder for compiled code, which is made if it is missing.
 
     Raises:
@@ -206,13 +206,13 @@ class Collection:
             SettingsError: Something is in the way that no run has put there.
         """
         for own in filter(None, map(self._own, modes)):
-            _earlier(own)
+            _earlier_run(own)
 
     def holds(self, mode: CompileMode, comparison: str) -> bool:
         """Tell whether nothing is to be collected of a mode that a run of the comparison has finished."""
         if (own := self._own(mode)) is None:
             return True
-        earlier = _earlier(own)
+        earlier = _earlier_run(own)
         return earlier.comparison == comparison and {*earlier.files} <= {*earlier.there}
 
     def variables(self, mode: CompileMode, place: Path) -> dict[str, str]:
@@ -245,7 +245,7 @@ class Collection:
         return None if self._folder is None or mode.eager else self._folder / file_name(mode.name)
 
 
-def _earlier(own: Path) -> _Earlier:
+def _earlier_run(own: Path) -> _Earlier:
     try:
         folder_within(own.parent, own)
     except FileNotFoundError:
@@ -268,7 +268,7 @@ def _earlier(own: Path) -> _Earlier:
 
 def _remove(own: Path) -> list[str]:
     """Remove what an earlier run has collected; the names of that, without folders."""
-    there = _earlier(own).there
+    there = _earlier_run(own).there
     try:
         for name in there:
             (own / name).unlink(missing_ok=True)

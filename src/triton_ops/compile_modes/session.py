@@ -28,8 +28,8 @@ from triton_ops.compile_modes.inductor.sources import option_values
 from triton_ops.compile_modes.process import ModeProcess, StepLimits, compiler_folders
 from triton_ops.compile_modes.questions import Failed, Loaded
 from triton_ops.compile_modes.report import CompileReport, Culprit, ModeResult, alias_row, failed_row, row_of
-from triton_ops.compile_modes.request import ModesRequest, made_request
-from triton_ops.compile_modes.rounds import Entrant, RemoteTimer, confirmed, raced, screened
+from triton_ops.compile_modes.request import ModesRequest, request_of
+from triton_ops.compile_modes.rounds import Entrant, RemoteTimer, confirm, race_modes, screen_beside
 from triton_ops.compile_modes.run_folder import Collection, RunFolder, key_of, run_folder
 from triton_ops.compile_modes.step import Loss
 from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe, turn_key
@@ -271,7 +271,7 @@ class Comparing:
         entrant = Entrant(process, answer)
         self._entrants.append(entrant)
         with self._turn():
-            screened(entrant, entrant, self._timer, self._rng)
+            screen_beside(entrant, entrant, self._timer, self._rng)
         self._keep_row(entrant, entrant)
         return entrant
 
@@ -312,9 +312,9 @@ class Comparing:
         if earlier is None:
             self._folder.keep(mode, answer, process.lines)
         else:
-            entrant = Entrant(process, _cold(answer, earlier[0]), lines=earlier[1])
+            entrant = Entrant(process, _with_first_calls(answer, earlier[0]), lines=earlier[1])
         self._entrants.append(entrant)
-        if (loss := screened(entrant, eager, self._timer, self._rng)) is not None:
+        if (loss := screen_beside(entrant, eager, self._timer, self._rng)) is not None:
             self._keep(failed_row(mode, Status.CRASH, loss))
             return
         self._keep_row(entrant, eager)
@@ -348,7 +348,7 @@ class Comparing:
         seconds = min(self._request.seconds, max(self._left_s(), 2.0))
         self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
         with self._turn():
-            raced(eager, alive, self._timer, seconds, self._rng)
+            race_modes(eager, alive, self._timer, seconds, self._rng)
         for entrant in [eager, *alive]:
             if entrant.loss:
                 self._keep(failed_row(entrant.mode, Status.CRASH, entrant.loss))
@@ -377,7 +377,7 @@ class Comparing:
                     answer = process.load(self._request.packed, self._request.manner)
                     if isinstance(answer, Failed):
                         return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.reason}"
-                verdict, confirmation = confirmed(fresh[0], fresh[1], self._timer, self._request.seconds, self._rng)
+                verdict, confirmation = confirm(fresh[0], fresh[1], self._timer, self._request.seconds, self._rng)
         finally:
             for process in fresh:
                 process.close()
@@ -431,7 +431,7 @@ class Comparing:
             _log.warning("%s", text)
 
 
-def _cold(now: Loaded, before: Loaded) -> Loaded:
+def _with_first_calls(now: Loaded, before: Loaded) -> Loaded:
     """The present answer with the first calls of the process that compiled without a cache."""
     return replace(now, calls_s=before.calls_s, compile_s=before.compile_s)
 
@@ -507,7 +507,7 @@ def tune_compile(
     Cost: one process at a time compiles; at most six hold the model at the same time. Each calls the model once in
     higher precision. Minutes where modes tune.
     """
-    request = made_request(
+    request = request_of(
         model, inputs, modes=modes, training=training, loss=loss, tolerance=tolerance, warmup=warmup, seconds=seconds,
         budget_s=budget_s, compile_s=compile_s, seed=seed, logs=logs, why=bool(why), warm=bool(warm),
         resume=bool(resume), collect=collect,

@@ -88,7 +88,7 @@ def workload_of(model: Any, inputs: Any) -> ModelWorkload:
     return workload
 
 
-def made_by(factory: Callable[[], Any]) -> ModelWorkload:
+def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
     """The workload that a factory returns as `(model, inputs)`.
 
     Raises:

@@ -78,20 +78,20 @@ def _check_kind(name: str, tensor: Any) -> None:
         )
 
 
-def check_dtypes(tensors: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Check that every tensor has one of the `allowed` dtypes, which are given by their long names.
+def check_dtypes(tensors: Mapping[str, Any], dtypes: Collection[str]) -> None:
+    """Check that every tensor has one of the `dtypes` dtypes, which are given by their long names.
 
     Raises:
         UnsupportedDtypeError: A tensor has another dtype.
     """
     for name, tensor in tensors.items():
-        if str(tensor.dtype).removeprefix("torch.") not in allowed:
+        if str(tensor.dtype).removeprefix("torch.") not in dtypes:
             raise UnsupportedDtypeError(
-                f"{name} is {tensor.dtype}; it must be {' or '.join(allowed)}",
+                f"{name} is {tensor.dtype}; it must be {' or '.join(dtypes)}",
                 tensor.dtype,
-                list(allowed),
+                list(dtypes),
                 name,
-                hint=f"convert it, for example {name}.to(torch.{next(iter(allowed))})",
+                hint=f"convert it, for example {name}.to(torch.{next(iter(dtypes))})",
             )
 
 

@@ -73,29 +73,29 @@ class _Choices:
     """Decisions for the problems with which the shipped kernels of this process were called."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Decision] = {}
+        self._by_problem: dict[Any, Decision] = {}
 
     @property
     def decisions(self) -> list[Decision]:
         """The decisions so far."""
-        return list(self._known.values())
+        return list(self._by_problem.values())
 
     def begin_anew(self) -> None:
         """Forget every decision: in a forked child."""
-        self._known.clear()
+        self._by_problem.clear()
 
     def forget(self) -> None:
         """Have every problem decided again."""
-        self._known.clear()
+        self._by_problem.clear()
 
     def of(self, place: Any, to_tune: bool, decide: Callable[[], Decision]) -> Decision:
         """The decision of a problem: the one before if it holds, and, where a winner is wanted, if it is one."""
-        decision = self._known.get(place)
+        decision = self._by_problem.get(place)
         if decision is None or not decision.holds(within) or (to_tune and decision.missed):
             decision = decide()
-            if len(self._known) >= _MOST:
+            if len(self._by_problem) >= _MOST:
                 self.forget()
-            self._known[place] = ledger.counted(decision)
+            self._by_problem[place] = ledger.counted(decision)
             _log.info("%s", decision.text)
         decision.count.up()
         return decision
@@ -138,7 +138,7 @@ def config_for(
     to_tune = options is not None
 
     def decide() -> Decision:
-        decision = _decided(operation, values, default(), TUNE if to_tune else None, options)
+        decision = _decision(operation, values, default(), TUNE if to_tune else None, options)
         return _of_other_space(operation, values, decision, folder, own) if decision.missed else decision
 
     return _choices.of(place, to_tune, decide).found.config
@@ -149,7 +149,7 @@ def forget() -> None:
     _choices.forget()
 
 
-def _decided(
+def _decision(
     operation: Operation,
     values: Mapping[str, Any],
     default: Config,

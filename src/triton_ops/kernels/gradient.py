@@ -40,11 +40,11 @@ def _function() -> Any:
 
         @staticmethod
         def forward(ctx: Any, kernel: Forward, gradient: Backward, *_tensors: Any) -> Any:
-            results, saved = kernel(True)
+            results, tensors = kernel(True)
             if isinstance(results, tuple):
                 ctx.mark_non_differentiable(*results[1:])
             ctx.gradient = gradient
-            ctx.save_for_backward(*saved)
+            ctx.save_for_backward(*tensors)
             return results
 
         @staticmethod

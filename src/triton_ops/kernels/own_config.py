@@ -10,33 +10,33 @@ from triton_ops.exceptions import ConfigValueError, UnknownTunableError
 from triton_ops.space import Config, Tunable
 
 
-class Rule(NamedTuple):
+class ValueRule(NamedTuple):
     """A test of a tunable's value, with its words: what the value must be."""
 
     words: str
     holds: Callable[[Any], bool]
 
 
-_FLAG = Rule("true or false", lambda value: type(value) is bool)
-_POWER_OF_TWO = Rule(
+_FLAG = ValueRule("true or false", lambda value: type(value) is bool)
+_POWER_OF_TWO = ValueRule(
     "a power of two, such as 64", lambda value: type(value) is int and value > 0 and value & (value - 1) == 0
 )
 
 
-def whole_from(least: int) -> Rule:
+def whole_from(least: int) -> ValueRule:
     """Whole numbers from `least` on."""
-    return Rule(f"a whole number from {least}", lambda value: type(value) is int and value >= least)
+    return ValueRule(f"a whole number from {least}", lambda value: type(value) is int and value >= least)
 
 
-def one_of(values: Sequence[Any]) -> Rule:
+def one_of(values: Sequence[Any]) -> ValueRule:
     """These values alone."""
-    return Rule(
+    return ValueRule(
         f"one of {', '.join(map(str, values))}",
         lambda value: any(type(value) is type(each) and value == each for each in values),
     )
 
 
-def _rule_of(tunable: Tunable) -> Rule:
+def _rule_of(tunable: Tunable) -> ValueRule:
     """The rule where a kernel's space has `tunable`: numbers may lie beyond those that are worth trying."""
     kinds = set(map(type, tunable))
     if kinds == {bool}:
@@ -61,11 +61,11 @@ class OwnConfigs:
         self,
         tunables: Mapping[str, Tunable],
         optional: Collection[str] = (),
-        rules: Mapping[str, Rule] = MappingProxyType({}),
+        rules: Mapping[str, ValueRule] = MappingProxyType({}),
     ) -> None:
         self._rules = {name: rules.get(name) or _rule_of(tunable) for name, tunable in tunables.items()}
         self._optional = tuple(optional)
-        self._needed = tuple(name for name in tunables if name not in optional)
+        self._essentials = tuple(name for name in tunables if name not in optional)
 
     def checked(self, config: Mapping[str, Any], kernel: str) -> Config:
         """`config` as a `Config` that the kernel of this name takes.
@@ -75,13 +75,13 @@ class OwnConfigs:
             ConfigValueError: A value is none that the kernel takes, or of a type that no config can hold.
         """
         unknown = [name for name in config if name not in self._rules]
-        absent = [name for name in self._needed if name not in config]
+        absent = [name for name in self._essentials if name not in config]
         if unknown or absent:
             wrong = [f"has no tunable {name!r}" for name in unknown]
             wrong += [f"needs a value for {name!r}" for name in absent]
             rest = f", and if you like {', '.join(self._optional)}" if self._optional else ""
             raise UnknownTunableError(
-                f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(self._needed)}{rest}"
+                f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(self._essentials)}{rest}"
             )
         checked = config if isinstance(config, Config) else Config(config)
         for name, value in checked.items():

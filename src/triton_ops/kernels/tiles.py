@@ -13,6 +13,8 @@ from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 LOADS = ("pointers", "device", "host")
 """How tiles come: from pointers, or by tensor descriptors, which each program or the host makes."""
 DESCRIBABLE = "rows whose elements are neighbours and that start at multiples of 16 bytes"
+HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
+K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
 _FULL_SIDE = 64  # rows of Hopper's matrix instructions
 _LARGEST_TILE = 256  # largest side of a tile along any axis
 _TILE_REACH = 2**31  # offsets inside a tile have 32 bits in the kernels
@@ -61,7 +63,7 @@ def describable(*specs: TensorSpec) -> bool:
     )
 
 
-def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], described: bool) -> tuple[Constraint, ...]:
+def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], has_descriptors: bool) -> tuple[Constraint, ...]:
     """The constraints of tiles of BLOCK_M by BLOCK_N in steps of BLOCK_K over a product of these extents.
 
     Args:
@@ -69,7 +71,7 @@ def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], described: b
         N: Columns of the result.
         K: Terms of a sum.
         least: The least values of the three tunables, which are always allowed.
-        described: Whether tensor descriptors can be made of the matrices.
+        has_descriptors: Whether tensor descriptors can be made of the matrices.
     """
     rows, columns, step = (widest(extent, small) for extent, small in zip((M, N, K), least, strict=True))
     return (
@@ -80,7 +82,7 @@ def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], described: b
         Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
         Constraint(
             "descriptors",
-            lambda DESCRIPTORS: described or not DESCRIPTORS,
+            lambda DESCRIPTORS: has_descriptors or not DESCRIPTORS,
             f"a tensor descriptor needs {DESCRIBABLE}",
         ),
     )

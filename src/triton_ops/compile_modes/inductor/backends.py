@@ -130,7 +130,7 @@ def known_backends(kind: str) -> tuple[str, ...]:
 
     Cost: reads a few megabytes of torch's sources the first time.
     """
-    return tuple(dict.fromkeys((*KNOWN[kind], *sorted(_asked_by_torch()[kind]))))
+    return tuple(dict.fromkeys((*KNOWN[kind], *sorted(_names_in_torch()[kind]))))
 
 
 def wrong_list(option: str, value: Any) -> str:
@@ -168,7 +168,7 @@ def _unknown(option: str, name: str, backends: Collection[str]) -> str:
 
 
 @lru_cache(maxsize=1)
-def _asked_by_torch() -> dict[str, set[str]]:
+def _names_in_torch() -> dict[str, set[str]]:
     names: dict[str, set[str]] = {"mm": set(), "conv": set()}
     for source in torch_sources(_SOURCES):
         for match in _ASKED.finditer(source):

@@ -170,8 +170,8 @@ class CacheContent:
         removed: list[_Visit] = []
         emptied: set[str] = set()
         for visit in _visits(Path(content.path), older_s, now_s):
-            files = {name: state for name, state in visit.files.items() if _gone(os.unlink, name, visit)}
-            within = [name for name in visit.folders if visit.below(name) in emptied and _gone(os.rmdir, name, visit)]
+            files = {name: state for name, state in visit.files.items() if _remove(os.unlink, name, visit)}
+            within = [name for name in visit.folders if visit.below(name) in emptied and _remove(os.rmdir, name, visit)]
             if files or within:
                 emptied.add(visit.place)
             removed.append(_Visit(visit.place, -1, (), files, visit.strange))
@@ -217,7 +217,7 @@ def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_Visit]:
             if not _is_alike(state, os.fstat(descriptor)):
                 strange.append(visit.below(name))
             elif stat.S_ISDIR(state.st_mode) and _can_hold(visit.below(name)):
-                with _opened(name, visit, os.O_DIRECTORY) as below:
+                with _open_file(name, visit, os.O_DIRECTORY) as below:
                     yield from _within(below, visit.below(name), latest_s)
                 folders.append(name)
             elif stat.S_ISREG(state.st_mode) and _is_made(name, visit):
@@ -238,7 +238,7 @@ def _is_alike(state: os.stat_result, above: os.stat_result) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(name: str, visit: _Visit, kind: int) -> Iterator[int]:
+def _open_file(name: str, visit: _Visit, kind: int) -> Iterator[int]:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | kind
     descriptor = os.open(name, flags, dir_fd=visit.descriptor)
     try:
@@ -263,11 +263,11 @@ def _is_made(name: str, visit: _Visit) -> bool:
     needles = [needle for place, needle in _FILES if place.fullmatch(path) or place.fullmatch(_inner(path))]
     if not any(needles):
         return bool(needles)
-    with _opened(name, visit, 0) as descriptor:
+    with _open_file(name, visit, 0) as descriptor:
         return needles[0] in os.read(descriptor, _HEAD_BYTES)
 
 
-def _gone(remove: Callable[..., None], name: str, visit: _Visit) -> bool:
+def _remove(remove: Callable[..., None], name: str, visit: _Visit) -> bool:
     """Remove an entry of a visited folder; whether that was possible."""
     try:
         remove(name, dir_fd=visit.descriptor)

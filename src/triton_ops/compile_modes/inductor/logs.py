@@ -135,14 +135,14 @@ class CompilerLog:
     def read(cls, lines: Iterable[str]) -> CompilerLog:
         """Read the lines of a log; lines of other programs between them do no harm."""
         log_lines = [line.rstrip("\n") for line in lines]
-        heads = [_said(line) for line in log_lines]
+        heads = [_head_and_text(line) for line in log_lines]
         texts = [text for _, text in heads]
         return cls(
             tables=tuple(_tables(log_lines)),
             recordings=sum(bool(_RECORDING.search(text)) for text in texts),
-            rerecorded=_found(_RERECORDING, texts, "why"),
-            skipped=_found(_SKIP, texts, "why"),
-            recompiled=_found(_RECOMPILING, texts, "what"),
+            rerecorded=_matches(_RERECORDING, texts, "why"),
+            skipped=_matches(_SKIP, texts, "why"),
+            recompiled=_matches(_RECOMPILING, texts, "what"),
             hints=tuple(text for artefact, text in heads if artefact == "perf_hints" and text.strip()),
             lines=sum(map(_is_torchs, log_lines)),
         )
@@ -153,13 +153,13 @@ def _is_torchs(line: str) -> bool:
     return _STATS in line or any(pattern.search(line) for pattern in patterns)
 
 
-def _said(line: str) -> tuple[str, str]:
+def _head_and_text(line: str) -> tuple[str, str]:
     """The artefact of a log line, empty if it names none, and its text."""
     match = _HEAD.match(line)
     return (match["artefact"], match["text"]) if match else ("", line)
 
 
-def _found(pattern: re.Pattern[str], texts: Iterable[str], group: str) -> tuple[str, ...]:
+def _matches(pattern: re.Pattern[str], texts: Iterable[str], group: str) -> tuple[str, ...]:
     return tuple(match[group].strip() for text in texts if (match := pattern.search(text)))
 
 

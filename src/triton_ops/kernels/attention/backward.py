@@ -102,18 +102,18 @@ operation = Operation(
 
 
 def gradient(
-    saved: Sequence[Any], grad: Any, needs: Sequence[bool], causal: bool, scale: float | None
+    tensors: Sequence[Any], grad: Any, needs: Sequence[bool], causal: bool, scale: float | None
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v, None for one that is not needed.
 
     Args:
-        saved: q, k, v, the result, and the logarithms of its sums.
+        tensors: q, k, v, the result, and the logarithms of its sums.
         grad: The gradient of the result.
         needs: Which of q, k and v need theirs.
         causal: As in the forward pass.
         scale: As in the forward pass.
     """
-    q, k, v, out, lse = saved
+    q, k, v, out, lse = tensors
     gradients = dict(zip(("dq", "dk", "dv"), (each.new_zeros(each.shape) for each in (q, k, v)), strict=True))
     if call.launches(out) and k.shape[2]:
         values = {

@@ -121,7 +121,7 @@ def fp8_gemm(
     if bias is not None:
         _check_bias(bias, a, N)
     call.check_constant({"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}, "fp8_gemm")
-    (a, a_scale), (b, b_scale) = _stored(a, a_scale), _stored(b, b_scale)
+    (a, a_scale), (b, b_scale) = _codes_and_scale(a, a_scale), _codes_and_scale(b, b_scale)
     a_scale, b_scale, blocked = checked_scales((M, N, K), a_scale, b_scale)
     out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)
     values = {
@@ -146,7 +146,7 @@ def _problem_of(values: Mapping[str, Any]) -> Problem:
     return Problem(operation.name, tuple((name, spec_of(value)) for name, value in values.items()))
 
 
-def _stored(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _codes_and_scale(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """A matrix in 8 bits with its scale; one of wider floats is quantised, with its axes in the order of its memory."""
     plain = matrix.detach()
     if scale is not None and "float8" in str(matrix.dtype):

@@ -32,7 +32,7 @@ def copies() -> MutableMapping[Any, tuple[Any, Any, Any]]:
     return require("torch.utils.weak", "FP8Linear").WeakTensorKeyDictionary()  # type: ignore[no-any-return]
 
 
-def quantised(weight: Any) -> tuple[Any, Any]:
+def quantise(weight: Any) -> tuple[Any, Any]:
     """The weight in 8 bits with a scale for each row; kept from the last call, if it has not changed since."""
     # Tensors of inference mode do not count their changes: they are quantised at every call.
     keeps = not (weight.is_inference() or is_fake(weight) or capturing() or _warming_up(weight))
@@ -62,15 +62,15 @@ def forget(weight: Any) -> None:
     copies().pop(weight, None)
 
 
-def gradient(saved: Sequence[Any], grad: Any, needs: Sequence[bool]) -> tuple[Any, Any, Any]:
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool]) -> tuple[Any, Any, Any]:
     """The gradients of the linear layer with the unquantised factors, in the dtype of the weight.
 
     Args:
-        saved: x and the weight.
+        tensors: x and the weight.
         grad: The gradient of the result.
         needs: Which of x, weight and bias need theirs.
     """
-    x, weight = saved
+    x, weight = tensors
     flat = grad.reshape(-1, weight.shape[0])
     wide = flat.to(weight.dtype)
     return (
@@ -110,7 +110,7 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
     def run(_saving: bool) -> tuple[Any, list[Any]]:
         rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
         codes, scale = quantize_fp8(rows, granularity="row")
-        turned, turned_scale = quantised(weight)
+        turned, turned_scale = quantise(weight)
         product = fp8_gemm(codes, turned.t(), scale, turned_scale.t(), x.dtype, bias=bias, fast_accum=fast_accum)
         return product.view(*x.shape[:-1], weight.shape[0]), [x.detach(), weight.detach()]
 

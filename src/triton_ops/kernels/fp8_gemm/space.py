@@ -15,8 +15,8 @@ from typing import Any
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_gemm.forms import gluon_form
-from triton_ops.kernels.own_config import OwnConfigs, Rule, one_of
-from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
+from triton_ops.kernels.own_config import OwnConfigs, ValueRule, one_of
+from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
 
@@ -49,7 +49,7 @@ OWN = OwnConfigs(
     ),
     rules={
         "SUMS": one_of((1, 2)),
-        "AHEAD": Rule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
+        "AHEAD": ValueRule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
     },
 )  # fmt: skip
 _GLUON_TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "num_warps": 4}
@@ -65,7 +65,6 @@ _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows o
 _LONGEST_GROUP = 8  # tile rows of a group of the form in Triton
 _MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
 _MOST_UNROLLED = 16  # stages of all unrolled steps
-_HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -75,13 +74,13 @@ def config_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the specs of the tensors, the extents M, N and K, and the flags of the kernel.
     """
     M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
-    described = takes_descriptors(specs["a"], specs["b"])
+    has_descriptors = takes_descriptors(specs["a"], specs["b"])
     fast, result = bool(problem["FAST"]), bool(problem["C_DESCRIBED"])
-    whole = described and result and not (blocked or fast) and bool(gluon_form())
+    whole = has_descriptors and result and not (blocked or fast) and bool(gluon_form())
     rules = (
         *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4),
         *_tile_rules(M, N, K),
-        *_copy_rules(described, result),
+        *_copy_rules(has_descriptors, result),
         *_promotion(blocked, fast),
         Constraint(
             "blocks",
@@ -167,10 +166,10 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
     )  # fmt: skip
 
 
-def _copy_rules(described: bool, result: bool) -> tuple[Constraint, ...]:
+def _copy_rules(has_descriptors: bool, result: bool) -> tuple[Constraint, ...]:
     return (
         Constraint(
-            "descriptors", lambda LOADS: described or LOADS == "pointers",
+            "descriptors", lambda LOADS: has_descriptors or LOADS == "pointers",
             "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
         ),
         Constraint(
@@ -182,13 +181,13 @@ def _copy_rules(described: bool, result: bool) -> tuple[Constraint, ...]:
             "a program of one tile would make its descriptors for that alone; the host makes them for all",
         ),
         Constraint(
-            "walk", lambda PROGRAMS, LOADS: PROGRAMS == 0 or described == (LOADS != "pointers"),
+            "walk", lambda PROGRAMS, LOADS: PROGRAMS == 0 or has_descriptors == (LOADS != "pointers"),
             "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
         ),
         Constraint(
             "halves",
             lambda HALVES, SUMS, LOADS, SWAPPED, BLOCK_M, BLOCK_N: not HALVES
-            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= _HALVED_SIDE
+            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= HALVED_SIDE
                 and SUMS == 1),
             "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns; "
             "two sums are stored so anyway",
@@ -210,7 +209,7 @@ def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
         "sums",
         lambda SUMS, PROMOTE, LOADS, SWAPPED, BLOCK_N, BLOCK_K: SUMS == 1
         or (not (fast and not blocked) and PROMOTE == 0 and FP8Format.block >= BLOCK_K
-            and LOADS != "pointers" and not SWAPPED and BLOCK_N // 2 >= _HALVED_SIDE),
+            and LOADS != "pointers" and not SWAPPED and BLOCK_N // 2 >= HALVED_SIDE),
         "two sums are for tiles whose sums are promoted whole, copied by descriptors, of 64 columns each or more",
     )  # fmt: skip
     if blocked:

@@ -13,7 +13,7 @@ from triton_ops.kernels import call, rows
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize.contract import check_granularity, validate_fp8_quantize_inputs
-from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescaled
+from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescale
 from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, largest_kernel
 from triton_ops.kernels.fp8_quantize.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.fp8_quantize.reference import fp8_quantize_reference
@@ -90,7 +90,7 @@ def quantize_fp8(
         return _in_groups(plain, granularity, config, tune)
     if scale is None:
         scale = FP8Format.scale_of(_largest(plain) if granularity == "tensor" else _largest_of_tiles(plain))
-    return rescaled(plain, scale, torch.float8_e4m3fn, divide=False), scale
+    return rescale(plain, scale, torch.float8_e4m3fn, divide=False), scale
 
 
 @compilable("(Tensor tensor, Tensor? scale=None, int max_attempts=3) -> (Tensor, Tensor)")

@@ -49,19 +49,19 @@ def check_granularity(granularity: str) -> None:
         raise SettingsError(f"granularity is {granularity!r}; it must be one of {choices}")
 
 
-def check_output_dtype(dtype: Any, allowed: tuple[str, ...]) -> None:
+def check_output_dtype(dtype: Any, dtypes: tuple[str, ...]) -> None:
     """Check the dtype that is asked for.
 
     Raises:
         UnsupportedDtypeError: It is not allowed, or no dtype of torch's.
     """
-    if isinstance(dtype, str) or dtype_name(dtype) not in allowed:
+    if isinstance(dtype, str) or dtype_name(dtype) not in dtypes:
         raise UnsupportedDtypeError(
-            f"output_dtype is {dtype!r}; it must be {' or '.join(allowed)}",
+            f"output_dtype is {dtype!r}; it must be {' or '.join(dtypes)}",
             dtype,
-            list(allowed),
+            list(dtypes),
             "output_dtype",
-            hint=f"pass torch.{allowed[0]}",
+            hint=f"pass torch.{dtypes[0]}",
         )
 
 

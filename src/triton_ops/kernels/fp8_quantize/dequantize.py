@@ -80,10 +80,10 @@ def dequantize_fp8(
     call.check_dtypes({"scale": scale}, ("float32",))
     check_output_dtype(output_dtype, DTYPES)
     call.check_contiguous(tensors)
-    return rescaled(tensor, scale, output_dtype, divide=True, config=config, tune=tune)
+    return rescale(tensor, scale, output_dtype, divide=True, config=config, tune=tune)
 
 
-def rescaled(
+def rescale(
     tensor: torch.Tensor,
     scale: torch.Tensor,
     dtype: torch.dtype,

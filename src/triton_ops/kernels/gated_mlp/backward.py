@@ -33,18 +33,18 @@ operation = Operation(
 )
 
 
-def gradient(saved: Sequence[Any], grad: Any, needs: Sequence[bool], activation: str) -> tuple[Any, Any, Any]:
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activation: str) -> tuple[Any, Any, Any]:
     """The gradients of x and both weights, None for one that is not needed.
 
     The gradients of the two products come from one kernel; the products with x and the weights are torch's.
 
     Args:
-        saved: x as [tokens, hidden], both weights, and the two products, [tokens, intermediate].
+        tensors: x as [tokens, hidden], both weights, and the two products, [tokens, intermediate].
         grad: The gradient of the result.
         needs: Which of x, gate_weight and up_weight need theirs.
         activation: `silu` or `gelu`.
     """
-    x, gate_weight, up_weight, gate, up = saved
+    x, gate_weight, up_weight, gate, up = tensors
     dgate, dup = gate.new_empty(gate.shape), up.new_empty(up.shape)
     values = {
         "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,

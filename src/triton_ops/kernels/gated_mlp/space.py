@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels.own_config import OwnConfigs
-from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, suits, widest
+from triton_ops.kernels.tiles import DESCRIBABLE, HALVED_SIDE, K_STEP_BYTES, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem
 
@@ -34,10 +34,8 @@ GRADIENT_TUNABLES: dict[str, Tunable] = {
 GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, optional=("EVICT",))
 """What is written has no precedence in leaving L2 where a config leaves EVICT out."""
 _MOST_SUMS = 2 * 128 * 128  # elements of both accumulators with eight warps: 128 registers of a thread
-_K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
 _FULL_ROWS = 64  # of Hopper's matrix instructions, whose operands come from shared memory without passing registers
 _RESULTS, _CACHE_BYTES = 2, 128 * 2**20  # of the gradient; as many bytes as the largest L2 of a GPU holds, or more
-_HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -48,9 +46,9 @@ def config_space(problem: Problem) -> ConfigSpace:
     """
     M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
     gate_weight, up_weight, dtype = specs["gate_weight"], specs["up_weight"], specs["x"].dtype
-    described = K > 0 and describable(specs["x"], gate_weight, up_weight, specs["out"])
+    has_descriptors = K > 0 and describable(specs["x"], gate_weight, up_weight, specs["out"])
     alike = gate_weight.strides == up_weight.strides
-    rules = (*_tile_rules(M, N, K), *_descriptor_rules(described, alike, ITEM_BYTES[dtype]))
+    rules = (*_tile_rules(M, N, K), *_descriptor_rules(has_descriptors, alike, ITEM_BYTES[dtype]))
     return ConfigSpace(TUNABLES, rules, default_config(M, N, K, dtype))
 
 
@@ -76,13 +74,14 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
     )  # fmt: skip
 
 
-def _descriptor_rules(described: bool, alike: bool, item_bytes: int) -> tuple[Constraint, ...]:
+def _descriptor_rules(has_descriptors: bool, alike: bool, item_bytes: int) -> tuple[Constraint, ...]:
     return (
         Constraint(
-            "descriptors", lambda LOADS: described or LOADS == "pointers", f"a tensor descriptor needs {DESCRIBABLE}"
+            "descriptors", lambda LOADS: has_descriptors or LOADS == "pointers",
+            f"a tensor descriptor needs {DESCRIBABLE}",
         ),
         Constraint(
-            "box", lambda LOADS, BLOCK_K: LOADS == "pointers" or BLOCK_K * item_bytes >= _K_STEP_BYTES,
+            "box", lambda LOADS, BLOCK_K: LOADS == "pointers" or BLOCK_K * item_bytes >= K_STEP_BYTES,
             "a step of {BLOCK_K} fills no row of 128 bytes of shared memory",
         ),
         Constraint(
@@ -96,7 +95,7 @@ def _descriptor_rules(described: bool, alike: bool, item_bytes: int) -> tuple[Co
         Constraint(
             "halves",
             lambda HALVES, LOADS, BLOCK_M, BLOCK_N: not HALVES
-            or (LOADS == "host" and min(BLOCK_M, BLOCK_N // 2) >= _HALVED_SIDE),
+            or (LOADS == "host" and min(BLOCK_M, BLOCK_N // 2) >= HALVED_SIDE),
             "halves of a tile are stored by descriptors, one after the other, if each has 64 rows and columns",
         ),
     )  # fmt: skip
@@ -109,7 +108,7 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     Its loads are of pointers, and its shared memory is that of every device: it runs anywhere.
     """
     rows, columns = min(padded(M, 16), 128), min(padded(N, 16), 64)
-    step = min(padded(K, 32), max(32, _K_STEP_BYTES // ITEM_BYTES[dtype]))
+    step = min(padded(K, 32), max(32, K_STEP_BYTES // ITEM_BYTES[dtype]))
     stages = 2 if dtype == "float32" else 3
     return Config(
         BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step, GROUP_SIZE_M=8, LOADS="pointers", JOINED=False, PROGRAMS=0,

@@ -90,10 +90,10 @@ def layer_norm(
     Source: Ba, Kiros, Hinton, arXiv:1607.06450; merged variances by Chan, Golub, LeVeque, 1979.
     """
     _check(x, weight, bias, eps)
-    saved = [x.detach()] if weight is None else [x.detach(), weight.detach()]
+    tensors = [x.detach()] if weight is None else [x.detach(), weight.detach()]
     return differentiable(  # type: ignore[no-any-return]
         (x, weight, bias),
-        lambda _saving: (_forward(x.detach(), _plain(weight), _plain(bias), float(eps), config, tune), saved),
+        lambda _saving: (_forward(x.detach(), _plain(weight), _plain(bias), float(eps), config, tune), tensors),
         partial(gradient, eps=float(eps)),
     )
 

@@ -96,16 +96,16 @@ operation = Operation(
 )
 
 
-def gradient(saved: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float) -> tuple[Any, Any, Any]:
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float) -> tuple[Any, Any, Any]:
     """The gradients of x, weight and bias, None for one that is not needed.
 
     Args:
-        saved: x, and weight if there is one.
+        tensors: x, and weight if there is one.
         grad: The gradient of the result.
         needs: Which of x, weight and bias need theirs.
         eps: As in the forward pass.
     """
-    x, weight = saved[0], saved[1] if len(saved) > 1 else None
+    x, weight = tensors[0], tensors[1] if len(tensors) > 1 else None
     columns, like = x.shape[-1], x if weight is None else weight
     dx, dweight, dbias = x.new_empty(x.shape), like.new_zeros(columns), like.new_zeros(columns)
     if call.launches(dx):

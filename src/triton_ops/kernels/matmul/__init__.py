@@ -71,7 +71,7 @@ def _matmul_out(
     tune: bool = False,
 ) -> None:
     """As `matmul`, into `out`."""
-    _multiplied((a, b, bias), out, activation, config, tune)
+    _multiply((a, b, bias), out, activation, config, tune)
 
 
 @compilable('(Tensor a, Tensor b, Tensor? bias=None, str activation="none", str config="", bool tune=False) -> Tensor')
@@ -85,7 +85,7 @@ def _matmul_new(
     tune: bool = False,
 ) -> torch.Tensor:
     """As `matmul`, into a new tensor."""
-    return _multiplied((a, b, bias), None, activation, config, tune)
+    return _multiply((a, b, bias), None, activation, config, tune)
 
 
 def matmul(
@@ -143,7 +143,7 @@ def matmul(
     return out
 
 
-def _multiplied(
+def _multiply(
     inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
     out: torch.Tensor | None,
     activation: str,

@@ -104,10 +104,10 @@ def fused_rmsnorm_rope(
     *_, head_dim, _ = validate_rmsnorm_rope_inputs(x, weight, cos, sin, eps, num_heads)
     if check_halves and call.launches(x):
         check_halves_equal({"cos": cos, "sin": sin}, head_dim)
-    saved = [tensor.detach() for tensor in (x, weight, cos, sin)]
+    tensors = [tensor.detach() for tensor in (x, weight, cos, sin)]
     return differentiable(  # type: ignore[no-any-return]
         (x, weight),
-        lambda _saving: (_forward(saved, float(eps), head_dim, config, tune), saved),
+        lambda _saving: (_forward(tensors, float(eps), head_dim, config, tune), tensors),
         partial(gradient, eps=float(eps), head_dim=head_dim),
     )
 

@@ -78,17 +78,17 @@ operation = Operation(
 )
 
 
-def gradient(saved: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float, head_dim: int) -> tuple[Any, Any]:
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float, head_dim: int) -> tuple[Any, Any]:
     """The gradients of x and weight, None for one that is not needed.
 
     Args:
-        saved: x, weight, cos and sin.
+        tensors: x, weight, cos and sin.
         grad: The gradient of the result.
         needs: Whether x and weight need theirs.
         eps: As in the forward pass.
         head_dim: Elements of a head.
     """
-    x, weight, cos, sin = saved
+    x, weight, cos, sin = tensors
     _, seq_len, hidden = x.shape
     dx, dweight = x.new_empty(x.shape), weight.new_zeros(weight.shape)
     if call.launches(dx):

@@ -39,9 +39,9 @@ operation = Operation(
 )
 
 
-def gradient(saved: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple[Any]:
+def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple[Any]:
     """The gradient of the softmax's input, from its result and the gradient of that."""
-    (out,) = saved
+    (out,) = tensors
     columns = out.shape[-1]
     dx = out.new_empty(out.shape)
     if not call.launches(dx):
