@@ -1,4 +1,4 @@
-"""The three documented config spaces, and helpers that turn a space into a list of configs.
+"""The three documented config spaces, with helpers that turn a space into a list of configs.
 
 The spaces are plain dicts from parameter name to candidate values. Nothing here depends on a device: whether a config
 fits one is found out by trying it.

@@ -1,4 +1,4 @@
-"""Comparison of two callables, times of one, and the documented benchmarks."""
+"""Comparison of callables: which is faster, how long one takes, the documented benchmarks."""
 
 from triton_ops._faces import lazy_face
 

@@ -1,4 +1,4 @@
-"""`compare` runs two callables in turn, and says with an error interval which is faster."""
+"""`compare`: two callables run in turn, to say with an error interval which is faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`CorrectnessVerifier`: whether results are right, element by element or by the rule for verdicts; and two checks.
+"""`CorrectnessVerifier`: whether results are right, element by element or by the rule for verdicts.
 
 The rule is that of tuning (`evaluation/criteria.py`): the reference is asked on inputs of higher precision too, and its
 own error is the yardstick. It suits low precision, where correct results differ from each other by rounding.

@@ -1,4 +1,4 @@
-"""Inductor's candidates for a product, and this package's own Triton kernel, in one table."""
+"""Inductor's candidates for a product, beside this package's own Triton kernel."""
 
 from __future__ import annotations
 

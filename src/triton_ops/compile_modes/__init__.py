@@ -1,4 +1,4 @@
-"""The fastest way to compile a model, and tools for what torch's compiler says of itself."""
+"""Ways to compile a model: the fastest one, with tools for what torch's compiler says of itself."""
 
 from triton_ops._faces import lazy_face
 

@@ -1,4 +1,4 @@
-"""One way to run a model, in the process that measures it: made, compiled, checked, called until steady, and timed.
+"""One way to run a model, in the process that measures it.
 
 Facts used, of torch 2.11 to 2.15: `torch._dynamo.utils.counters` counts graphs and graph breaks, its
 `compilation_time_metrics` holds seconds by stage, and `PyCodeCache.modules` of `torch._inductor.codecache` the modules

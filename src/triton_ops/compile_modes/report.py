@@ -1,4 +1,4 @@
-"""Report on the ways to compile a model: a row for each, the recommended one, and what made others slow."""
+"""Report on the ways to compile a model: a row for each, with the recommended one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a comparison: what compilers make during it, and the finished modes, from which it is gone on with.
+"""The folder of a comparison, from which an interrupted one is gone on with.
 
 It is `compile-modes/<key>` in the folder of records. The key is made of the workload's shapes, the device, torch's
 version, and how calls are made. When the comparison ends, the folder is removed with all that compilers have put there.

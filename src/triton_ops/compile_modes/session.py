@@ -1,4 +1,4 @@
-"""`tune_compile`: every way to compile in a process of its own, measured in turn, and the fastest confirmed."""
+"""`tune_compile`: every way to compile in a process of its own, measured in turn."""
 
 from __future__ import annotations
 

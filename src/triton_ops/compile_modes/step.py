@@ -1,4 +1,4 @@
-"""One call of a model, as it is timed and as it is checked: a forward pass, or forward and backward."""
+"""One call of a model, as it is timed or checked: forward, or forward with backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of a process that holds one compiled model: it compiles once, and takes its visits in turn with others.
+"""The program of a process that holds one compiled model.
 
 What the compiler writes to stderr is kept, and goes with the next answer: Inductor's autotune tables are told nowhere
 else.

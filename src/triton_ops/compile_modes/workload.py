@@ -1,4 +1,4 @@
-"""Workload of a comparison: a model, and the inputs of its calls, checked before any work."""
+"""Workload of a comparison: a model with the inputs of its calls, checked before any work."""
 
 from __future__ import annotations
 

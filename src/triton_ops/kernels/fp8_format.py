@@ -1,4 +1,4 @@
-"""`FP8Format`: the numbers of E4M3, the 8-bit floats of `torch.float8_e4m3fn`, and the scales that fill its range."""
+"""`FP8Format`: the numbers of E4M3, the 8-bit floats of `torch.float8_e4m3fn`, with the scales that fill its range."""
 
 from __future__ import annotations
 

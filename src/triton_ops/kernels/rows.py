@@ -1,4 +1,4 @@
-"""The config space of kernels that reduce rows and write them: blocks, rows for each program, and warps.
+"""The config space of kernels that reduce rows: blocks, rows for each program, warps.
 
 A block that is as wide as the row keeps it in registers, and reads it once. Narrow rows go several to a program, which
 else would have less work than threads.

@@ -1,4 +1,4 @@
-"""Host code of kernels that cut a matrix into tiles: grids, padded extents, and layouts that TMA takes."""
+"""Host code of kernels that cut a matrix into tiles."""
 
 from __future__ import annotations
 

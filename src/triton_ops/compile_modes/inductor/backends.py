@@ -1,4 +1,4 @@
-"""Inductor's lists of backends: those for products, and apart from them those for convolutions.
+"""Inductor's lists of backends: those for products, apart from them those for convolutions.
 
 Facts used, of torch 2.11 to 2.15: an option such as `max_autotune_gemm_backends` holds names with commas between them,
 in any case and with any spaces. Each backend asks whether its own name is in the list; a name that no backend has is

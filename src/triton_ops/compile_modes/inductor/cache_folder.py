@@ -1,4 +1,4 @@
-"""Inductor's cache folder: where it is, what is in it, and how it is emptied without touching anything else.
+"""Inductor's cache folder, listed or emptied without touching anything else.
 
 A file is Inductor's if its name and its place are those that Inductor gives (`_PLACES`): most names are hashes, in
 folders that are named after them. Where that could be a user's choice, the content must be Inductor's too. All else

@@ -1,4 +1,4 @@
-"""The graphs that Inductor schedules, read from its traces: which operations are fused, and what one graph has more.
+"""The graphs that Inductor schedules, read from its traces.
 
 Facts used, of torch 2.11 to 2.15: a trace folder holds `ir_pre_fusion.txt` and `ir_post_fusion.txt`. There each node
 has a line `NAME: CLASS(…)`, then `NAME.writes`, `NAME.unmet_dependencies` and `NAME.met_dependencies`, lists of

@@ -1,4 +1,4 @@
-"""Reader of the logs of torch's compiler: autotune tables, hints, and what became of CUDA graphs.
+"""Reader of the logs of torch's compiler.
 
 Facts used, of torch 2.11 to 2.15: with autotuning, Inductor writes to stderr, for each operation, a line `Autotune
 Choices Stats:` with JSON below it, and a table that begins with `AUTOTUNE op(sizes)` and ends with `… AUTOTUNE

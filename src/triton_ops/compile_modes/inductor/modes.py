@@ -1,4 +1,4 @@
-"""Ways to compile a model: the modes of `torch.compile`, and named sets of Inductor's options.
+"""Ways to compile a model: modes of `torch.compile`, or named sets of Inductor's options.
 
 Facts used, of torch 2.11 to 2.15: `torch._inductor.list_mode_options()` maps each mode to the options that it sets,
 `torch._inductor.config.get_config_copy()` has every option by its dotted name, and `torch.compile` refuses a mode and

@@ -1,4 +1,4 @@
-"""Every option of Inductor that has to do with autotuning: its environment variable, its default and its value.
+"""Options of Inductor that have to do with autotuning, with their environment variables.
 
 Facts used, of torch 2.11 to 2.15: the module `torch._inductor.config` has assignments whose right side reads the
 variable, by `os.environ.get`, `get_tristate_env` or `Config(env_name_…=…)`; `_config` has an entry with the default.

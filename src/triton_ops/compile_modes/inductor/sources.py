@@ -1,4 +1,4 @@
-"""Facts that this torch tells: the values of Inductor's options, and sources in which others stand."""
+"""Facts that this torch tells, by its options or by its sources."""
 
 from __future__ import annotations
 

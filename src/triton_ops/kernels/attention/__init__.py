@@ -1,4 +1,4 @@
-"""Attention, softmax(scale * q @ k.T) @ v, with its gradient: the public functions, and the operation for tuners."""
+"""Attention, softmax(scale * q @ k.T) @ v, with its gradient: the public functions with the operation for tuners."""
 
 from __future__ import annotations
 

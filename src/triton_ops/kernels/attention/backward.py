@@ -1,4 +1,4 @@
-"""The gradient of attention: an operation of its own, `attention_backward`, and the launch that autograd makes."""
+"""The gradient of attention: the operation `attention_backward`, which autograd launches."""
 
 from __future__ import annotations
 

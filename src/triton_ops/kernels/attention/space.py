@@ -1,4 +1,4 @@
-"""The config spaces of attention and of its gradient, and the configs that run untuned.
+"""The config spaces of attention with its gradient: tunables, constraints, untuned configs.
 
 Shared memory is no constraint here: the compiler and the device tell which configs fit.
 """

@@ -1,4 +1,4 @@
-"""The chooser of attention, `sdpa`: torch's backends one by one, and the kernel of this package."""
+"""The chooser of attention, `sdpa`: torch's backends one by one, beside the kernel of this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of the predicates of ready-made choosers, and the modules of the kernels among which they choose."""
+"""Parts of the predicates of ready-made choosers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C = A @ B of 8-bit floats with scales: the public function, and the operation for tuners."""
+"""C = A @ B of 8-bit floats with scales: the public function with the operation for tuners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The linear layer in 8 bits as one operator of torch's, and the 8-bit copies of weights that it keeps.
+"""The linear layer in 8 bits as one operator of torch's, with the 8-bit copies of weights that it keeps.
 
 A copy belongs to its weight and not to a module, so that compiled code, in which there are no modules, finds it too.
 No copy is made in memory of a CUDA graph: what a graph captures is computed at each replay, and not yet, and torch's

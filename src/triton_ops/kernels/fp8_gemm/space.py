@@ -1,4 +1,4 @@
-"""The config space of the product of 8-bit floats, and the config that runs untuned.
+"""The config space of the product of 8-bit floats: tunables, constraints, untuned configs.
 
 The documented space, `FP8_GEMM_CONFIGS`, is part of this wider one but for steps of 32, which this leaves out: they
 fill a quarter of a row of shared memory. `tune(operation, space=FP8_GEMM_CONFIGS)` takes it alone. Shared memory is no

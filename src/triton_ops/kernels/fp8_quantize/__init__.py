@@ -1,4 +1,4 @@
-"""Quantising to E4M3, the 8-bit floats of Hopper: the public functions, and the operation for tuners."""
+"""Quantising to E4M3, the 8-bit floats of Hopper: the public functions with the operation for tuners."""
 
 from __future__ import annotations
 

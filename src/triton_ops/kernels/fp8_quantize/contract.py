@@ -1,4 +1,4 @@
-"""The contract of quantising: what its arguments must be, and how scales lie over a tensor."""
+"""The contract of quantising: what its arguments must be, with how scales lie over a tensor."""
 
 from __future__ import annotations
 

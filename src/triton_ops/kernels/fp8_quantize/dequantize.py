@@ -1,4 +1,4 @@
-"""`dequantize_fp8`: 8-bit floats back to wider ones; and the operation `fp8_dequantize`."""
+"""`dequantize_fp8`: 8-bit floats back to wider ones, by the operation `fp8_dequantize`."""
 
 from __future__ import annotations
 

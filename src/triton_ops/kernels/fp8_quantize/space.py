@@ -1,4 +1,4 @@
-"""The config spaces of quantising in groups and of applying scales, and the configs that run untuned.
+"""The config spaces of quantising in groups or applying scales: tunables, constraints, untuned configs.
 
 The documents have no space for these; they are those of all kernels over rows (`kernels/rows.py`), where a group of
 neighbours with one scale is a row.

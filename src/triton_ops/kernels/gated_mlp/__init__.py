@@ -1,4 +1,4 @@
-"""The gated MLP of Llama and its kin, with its gradient: the public function, and the operation for tuners."""
+"""The gated MLP of Llama and its kin, with its gradient: the public function with the operation for tuners."""
 
 from __future__ import annotations
 

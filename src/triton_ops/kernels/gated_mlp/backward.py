@@ -1,4 +1,4 @@
-"""The gradient of the gated MLP: the operation `gated_mlp_backward`, and the products that autograd makes around it."""
+"""The gradient of the gated MLP: the operation `gated_mlp_backward`, between products that autograd makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config spaces of the gated MLP and of its gradient, and the configs that run untuned.
+"""The config spaces of the gated MLP with its gradient: tunables, constraints, untuned configs.
 
 The documented space, `GATED_MLP_CONFIGS`, is part of this wider one; `tune(operation, space=GATED_MLP_CONFIGS)` takes
 it alone. Shared memory is no constraint here: the compiler and the device tell which configs fit.

@@ -1,4 +1,4 @@
-"""Grouped product of runs of rows with a weight each, as in mixtures of experts: the function, and the operation."""
+"""Grouped product of runs of rows with a weight each: the public function with the operation for tuners."""
 
 from __future__ import annotations
 

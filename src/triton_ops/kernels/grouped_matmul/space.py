@@ -1,4 +1,4 @@
-"""The config space of the grouped product, and the config that runs untuned.
+"""The config space of the grouped product: tunables, constraints, untuned configs.
 
 Shared memory is no constraint here: the compiler and the device tell which configs fit.
 """

@@ -1,4 +1,4 @@
-"""Layer normalisation over the last axis, with its gradient: the public function, and the operation for tuners."""
+"""Layer normalisation over the last axis, with its gradient: the public function with the operation for tuners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gradient of the layer norm: the operation `layer_norm_backward`, and the launch of autograd."""
+"""The gradient of the layer norm: the operation `layer_norm_backward`, which autograd launches."""
 
 from __future__ import annotations
 

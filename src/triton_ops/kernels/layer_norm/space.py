@@ -1,4 +1,4 @@
-"""The config spaces of the layer norm and of its gradient, and the configs that run untuned.
+"""The config spaces of the layer norm with its gradient: tunables, constraints, untuned configs.
 
 The documents have no space for a layer norm; these are those of all kernels over rows (`kernels/rows.py`), with what is
 kept in L2 and how short rows get their weights, and for the gradient with programs that walk over rows.

@@ -1,4 +1,4 @@
-"""C = act(A @ B + bias) for 16-bit and 8-bit floats: the public function, and the operation for tuners."""
+"""C = act(A @ B + bias) for 16-bit and 8-bit floats: the public function with the operation for tuners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config space of the matmul, and the config that runs untuned.
+"""The config space of the matmul: tunables, constraints, untuned configs.
 
 Shared memory is no constraint here: the need of a config depends on the target and the compiler's version, so the
 compiler and the device tell which configs fit. `plain_space` is the part with one algorithm that runs everywhere.

@@ -1,4 +1,4 @@
-"""RMSNorm and rotary position embedding in one kernel: the public function, and the operation for tuners."""
+"""RMSNorm and rotary position embedding in one kernel: the public function with the operation for tuners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gradient of the fused RMSNorm and RoPE: the operation `rmsnorm_rope_backward`, and the launch of autograd."""
+"""The gradient of the fused RMSNorm and RoPE: the operation `rmsnorm_rope_backward`, which autograd launches."""
 
 from __future__ import annotations
 

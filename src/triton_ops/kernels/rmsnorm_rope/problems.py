@@ -1,4 +1,4 @@
-"""The problems of the fused RMSNorm and RoPE: arguments from extents, the least work, and named shapes."""
+"""The problems of the fused RMSNorm and RoPE: arguments from extents, least work, named shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config spaces of the fused RMSNorm and RoPE and of its gradient, and the configs that run untuned.
+"""The config spaces of the fused RMSNorm and RoPE with its gradient: tunables, constraints, untuned configs.
 
 The documented space, `RMSNORM_ROPE_CONFIGS`, has chunks of up to 1,024 pairs. The operation's own space holds all of
 it, at every row length, since a block wider than the row is masked. It goes on to more warps and to whole rows.

@@ -1,4 +1,4 @@
-"""Softmax over the last axis, with its gradient: the public function, and the operation for tuners."""
+"""Softmax over the last axis, with its gradient: the public function with the operation for tuners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gradient of the softmax: an operation of its own, `softmax_backward`, and the launch that autograd makes."""
+"""The gradient of the softmax: the operation `softmax_backward`, which autograd launches."""
 
 from __future__ import annotations
 

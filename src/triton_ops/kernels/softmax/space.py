@@ -1,4 +1,4 @@
-"""The config space of the softmax and of its gradient, and the configs that run untuned.
+"""The config space of the softmax with its gradient: tunables, constraints, untuned configs.
 
 The documents have no space for a softmax; this one is that of all kernels over rows (`kernels/rows.py`).
 """
