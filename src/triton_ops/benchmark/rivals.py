@@ -21,11 +21,10 @@ _log = logging.getLogger("triton_ops")
 _BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
 _TRIED_MS = 20.0
 
+Rival: TypeAlias = Callable[..., Any]
 
-Call = Callable[..., Any]
 
-
-def fused_attention(torch: Any, values: Mapping[str, Any]) -> Call:
+def fused_attention(torch: Any, values: Mapping[str, Any]) -> Rival:
     """The fastest backend of `scaled_dot_product_attention` that takes the problem; torch's own choice if none does.
 
     Args:
@@ -37,7 +36,7 @@ def fused_attention(torch: Any, values: Mapping[str, Any]) -> Call:
     return _fastest(torch, values, lambda backend: _by_backend(torch, backend, values)) or plain_attention(torch)
 
 
-def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Call:
+def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Rival:
     """The same for the gradient: that of a forward pass, made before, whose inputs stay where they are.
 
     Args:
@@ -50,7 +49,7 @@ def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Call:
     return fastest or _gradients(torch, plain_attention(torch), values)
 
 
-def _gradients(torch: Any, forward: Call, values: Mapping[str, Any]) -> Call:
+def _gradients(torch: Any, forward: Rival, values: Mapping[str, Any]) -> Rival:
     inputs = [values[name].detach().clone().requires_grad_() for name in ("q", "k", "v")]
     with torch.enable_grad():
         result = forward(*inputs, scale=values["scale"], CAUSAL=values["CAUSAL"])
@@ -61,9 +60,9 @@ def _gradients(torch: Any, forward: Call, values: Mapping[str, Any]) -> Call:
     return gradients
 
 
-def _fastest(torch: Any, values: Mapping[str, Any], make: Callable[[Any], Call]) -> Call | None:
+def _fastest(torch: Any, values: Mapping[str, Any], make: Callable[[Any], Rival]) -> Rival | None:
     """Of what is made for each backend, that with the least time; None if all fail."""
-    times: dict[float, Call] = {}
+    times: dict[float, Rival] = {}
     for name in _BACKENDS:
         try:
             with warnings.catch_warnings():
@@ -78,7 +77,7 @@ def _fastest(torch: Any, values: Mapping[str, Any], make: Callable[[Any], Call])
     return times[min(times)] if times else None
 
 
-def plain_attention(torch: Any) -> Call:
+def plain_attention(torch: Any) -> Rival:
     """`scaled_dot_product_attention` with the backend that torch chooses."""
 
     def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_rest: Any) -> Any:
@@ -87,7 +86,7 @@ def plain_attention(torch: Any) -> Call:
     return attention
 
 
-def _by_backend(torch: Any, backend: Any, values: Mapping[str, Any]) -> Call:
+def _by_backend(torch: Any, backend: Any, values: Mapping[str, Any]) -> Rival:
     mask = None
     if values["CAUSAL"] and "FLASH" not in str(backend):
         mask = _mask(torch, values["q"], values["k"])
@@ -118,7 +117,6 @@ def _mask(torch: Any, q: Any, k: Any) -> Any:
     return torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
 
 
-Rival: TypeAlias = Callable[..., Any]
 _COMPILE_MODE = "max-autotune-no-cudagraphs"  # graphs are the timer's own
 
 

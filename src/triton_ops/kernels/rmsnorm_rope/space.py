@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from triton_ops.kernels import rows
 from triton_ops.kernels.column_sums import SUM_COLUMNS
 from triton_ops.kernels.own_config import OwnConfigs, whole_from
 from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
@@ -46,7 +47,7 @@ def config_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the spec `x` and the extent HIDDEN.
     """
     hidden = problem["HIDDEN"]
-    widest = _padded_pairs(hidden)
+    widest = rows.padded(hidden // 2)
     at_once = math.gcd(problem["HEAD_DIM"] // 2, _LOAD_BYTES // ITEM_BYTES[problem["x"].dtype])  # pairs, with one mask
     rules = (
         Constraint(
@@ -90,7 +91,7 @@ def default_config(hidden: int, dtype: str) -> Config:
 
     Source: 0.97 of the time of chunks of 1,024 pairs at 8x4096x4096 (bfloat16, H200, Triton 3.6.0).
     """
-    widest = _padded_pairs(hidden)
+    widest = rows.padded(hidden // 2)
     if _CHUNK < widest <= _WHOLE:
         warps = min(widest * ITEM_BYTES[dtype] // (2 * _WARP_BYTES), 16)
         return Config(BLOCK_SIZE=widest, num_warps=warps, num_stages=1)
@@ -106,7 +107,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the extent HIDDEN.
     """
     hidden = problem["HIDDEN"]
-    widest = _padded_pairs(hidden)
+    widest = rows.padded(hidden // 2)
     whole = widest <= _WHOLE
     rules = (
         Constraint("row", lambda BLOCK_SIZE: widest >= BLOCK_SIZE, f"{{BLOCK_SIZE}} is over a row of {widest} pairs"),
@@ -139,12 +140,7 @@ def gradient_default(hidden: int) -> Config:
 
     Sixteen warps for each multiprocessor and sums by the kernel, as they win in the gradient of the layer norm.
     """
-    widest = _padded_pairs(hidden)
+    widest = rows.padded(hidden // 2)
     block = widest if widest <= _WHOLE else _CHUNK
     warps = min(16, max(1, block // 256))
     return Config(BLOCK_SIZE=block, PROGRAMS=16 // warps, STAGES=1, SUM_COLUMNS=64, num_warps=warps)
-
-
-def _padded_pairs(hidden: int) -> int:
-    """The smallest block that holds a whole row."""
-    return max(64, 1 << max(hidden // 2 - 1, 0).bit_length())
