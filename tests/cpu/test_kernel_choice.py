@@ -17,8 +17,8 @@ from triton_ops.kernels import choice, fused_gated_mlp, rows, tuning
 from triton_ops.kernels.choice import config_for, forget
 from triton_ops.kernels.gated_mlp import operation as gated_mlp
 from triton_ops.kernels.own_config import OwnConfigs, one_of, whole_from
+from triton_ops.kernels.rows import default_config
 from triton_ops.kernels.softmax import operation, softmax
-from triton_ops.kernels.softmax.space import default_config
 from triton_ops.records.misses import flush_misses
 from triton_ops.tuner import session
 

@@ -35,7 +35,6 @@ from triton_ops.timing import (
     DuelOutcome,
     DuelPolicy,
     GuardSummary,
-    Interval,
     Pending,
     Sampler,
     Verdict,
@@ -367,16 +366,13 @@ def _confidence(outcome: DuelOutcome, arms: Sequence[Arm], guard: GuardSummary) 
     if guard.confidence == "low":
         return guard.confidence_reason
     if outcome.disturbed:
-        return f"a call differed from itself by {_centre_text(outcome.itself)}; something else was running"
+        percent = _number(abs(_percent(outcome.itself.centre)))
+        return f"a call differed from itself by {percent} %; something else was running"
     for arm in arms:
         ticks = min(arm.samples_ms) / max(tick_of(arm.samples_ms, arm.sampler.launches), 1e-9)
         if ticks < FEW_TICKS:
             return "calls this short are few ticks of the clock; let each do more work"
     return "ok"
-
-
-def _centre_text(gain: Interval) -> str:
-    return f"{_number(abs(_percent(gain.centre)))} %"
 
 
 def _percent(share: float) -> float:

@@ -355,7 +355,7 @@ class ModeContender:
 
     def _loaded(self, calls_s: Sequence[float], error: float | None, notes: tuple[str, ...]) -> Loaded:
         memory = PeakMemory(self._device)
-        kernels = [kernels_of(self._batch_of(call, 1), self._device) for call in self._workload.calls]
+        kernels = [kernels_of(_batch_call(self._batches_of(call), 1), self._device) for call in self._workload.calls]
         self.visit(1)
         log, (graphs, breaks) = self._log(), graphs_and_breaks()
         return Loaded(
@@ -394,9 +394,6 @@ class ModeContender:
             wait()
 
         return batch
-
-    def _batch_of(self, call: Arguments, count: int) -> Callable[[], None]:
-        return _batch_call(self._batches_of(call), count)
 
     def _runner(self, function: Any) -> ModelRunner:
         return ModelRunner(self._workload, function, training=self._manner.training, loss=self._loss)

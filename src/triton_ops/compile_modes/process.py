@@ -130,17 +130,15 @@ class ModeProcess:
         if self._worker is None:
             return Failed(Status.CRASH, "its process has ended")
         try:
-            reply: Reply = self._worker.ask(question, whole_s, self.limits.by_step, step, _is_reply)
+            reply: Reply = self._worker.ask(
+                question, whole_s, self.limits.by_step, step, lambda message: isinstance(message, Reply)
+            )
         except WorkerHungError as error:
             return Failed(Status.TIMEOUT, str(error))
         except WorkerDiedError as error:
             return Failed(Status.CRASH, str(error))
         self.lines += reply.lines
         return reply.value
-
-
-def _is_reply(message: object) -> bool:
-    return isinstance(message, Reply)
 
 
 def _imports(mode: CompileMode) -> tuple[str, ...]:

@@ -272,7 +272,7 @@ class Comparing:
         self._entrants.append(entrant)
         with self._turn():
             screen_beside(entrant, entrant, self._timer, self._rng)
-        self._keep_row(entrant, entrant)
+        self._keep(row_of(entrant, entrant))
         return entrant
 
     def _try(self, mode: CompileMode, eager: Entrant) -> None:
@@ -317,7 +317,7 @@ class Comparing:
         if (loss := screen_beside(entrant, eager, self._timer, self._rng)) is not None:
             self._keep(failed_row(mode, Status.CRASH, loss))
             return
-        self._keep_row(entrant, eager)
+        self._keep(row_of(entrant, eager))
 
     def _make_room(self, eager: Entrant) -> None:
         """End the processes of the slowest modes: so many models need not lie in memory at the same time."""
@@ -382,9 +382,6 @@ class Comparing:
             for process in fresh:
                 process.close()
         return (best.mode, confirmation) if verdict else (eager.mode, f"{confirmation}: eager stays")
-
-    def _keep_row(self, entrant: Entrant, eager: Entrant) -> None:
-        self._keep(row_of(entrant, eager))
 
     def _keep(self, row: ModeResult) -> None:
         self._rows[row.name] = row

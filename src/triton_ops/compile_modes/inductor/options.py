@@ -161,10 +161,6 @@ def is_read(variable: str) -> bool:
     return any(mention.search(source) for source in torch_sources([f"{part}/**/*.py" for part in _READERS]))
 
 
-def _entries() -> dict[str, Any]:
-    return dict(getattr(require("torch._inductor.config", "asking Inductor for its options"), "_config", {}))
-
-
 @lru_cache(maxsize=1)
 def _source() -> str:
     return inspect.getsource(require("torch._inductor.config", "asking Inductor for its options"))
@@ -185,7 +181,8 @@ def variables_by_option() -> dict[str, tuple[str, ...]]:
 
 def _default(name: str, value: Any, set_here: bool) -> Any:
     """The default of an option; where a variable is set and its right side cannot be read, what torch holds for it."""
-    default = getattr(_entries().get(name), "default", value)
+    entries = getattr(require("torch._inductor.config", "asking Inductor for its options"), "_config", {})
+    default = getattr(entries.get(name), "default", value)
     if not set_here:
         return default
     try:

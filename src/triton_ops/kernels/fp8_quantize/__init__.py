@@ -17,7 +17,7 @@ from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescale
 from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, largest_kernel
 from triton_ops.kernels.fp8_quantize.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.fp8_quantize.reference import fp8_quantize_reference
-from triton_ops.kernels.fp8_quantize.space import config_space, default_config
+from triton_ops.kernels.fp8_quantize.space import config_space
 from triton_ops.values import is_fake
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _in_groups(
         "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
         "groups": scale.numel(), "COLUMNS": columns, "GROUP": group,
     }  # fmt: skip
-    choice = config_for(operation, values, lambda: default_config(group), config=config, own=rows.OWN, tune=tune)
+    choice = config_for(operation, values, lambda: rows.default_config(group), config=config, own=rows.OWN, tune=tune)
     call.launch(_KERNEL, choice, values, tensor.device)
     return out, scale
 

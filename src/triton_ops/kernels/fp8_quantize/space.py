@@ -22,11 +22,6 @@ def config_space(problem: Problem) -> ConfigSpace:
     return rows.config_space(problem["GROUP"])
 
 
-def default_config(group: int) -> Config:
-    """The untuned config for groups of so many neighbours."""
-    return rows.default_config(group)
-
-
 def rescale_space(problem: Problem) -> ConfigSpace:
     """The space of applying scales, in which several rows at once may be of parts of a row.
 

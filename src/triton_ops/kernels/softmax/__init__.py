@@ -16,7 +16,7 @@ from triton_ops.kernels.softmax.backward import gradient
 from triton_ops.kernels.softmax.kernel import grid, softmax_kernel
 from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.softmax.reference import softmax_reference
-from triton_ops.kernels.softmax.space import config_space, default_config
+from triton_ops.kernels.softmax.space import config_space
 
 if TYPE_CHECKING:
     import torch
@@ -82,6 +82,8 @@ def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> t
     if call.launches(out):
         flat, flat_out = x.view(-1, columns), out.view(-1, columns)
         values = {"x": flat, "out": flat_out, "rows": len(flat), "COLUMNS": columns}
-        choice = config_for(operation, values, lambda: default_config(columns), config=config, own=rows.OWN, tune=tune)
+        choice = config_for(
+            operation, values, lambda: rows.default_config(columns), config=config, own=rows.OWN, tune=tune
+        )
         call.launch(_KERNEL, choice, values, x.device)
     return out, [out]

@@ -35,11 +35,6 @@ def config_space(problem: Problem) -> ConfigSpace:
     return rows.config_space(problem["COLUMNS"])
 
 
-def default_config(columns: int) -> Config:
-    """The untuned config for rows of so many columns."""
-    return rows.default_config(columns)
-
-
 def gradient_space(problem: Problem) -> ConfigSpace:
     """The space of the gradient, which holds two blocks of a row at once.
 
