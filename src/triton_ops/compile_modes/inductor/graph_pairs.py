@@ -49,14 +49,8 @@ class GraphPair:
 
     def as_json(self) -> dict[str, Any]:
         """The pair as the command prints it; null for a graph that has no counterpart."""
-        gap = self.difference
-        return {
-            "first": self.titles[0] or None,
-            "second": self.titles[1] or None,
-            "launches": gap.launches,
-            "fusions": gap.fusions,
-            "kernels": gap.kernels,
-        }
+        first, second = (title or None for title in self.titles)
+        return {"first": first, "second": second, **asdict(self.difference)}
 
 
 @dataclass(frozen=True)
