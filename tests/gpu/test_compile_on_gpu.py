@@ -29,7 +29,7 @@ if gpu_missing() is None:
     from tests.records import record
     from tests.tuned_kernels import add_traced
     from triton_ops import FP8Linear
-    from triton_ops.compile_modes import clean, content_of
+    from triton_ops.compile_modes import CacheContent
     from triton_ops.dispatch import sources
     from triton_ops.kernels import fused_gated_mlp, fused_rmsnorm_rope
     from triton_ops.kernels.layer_norm import layer_norm
@@ -85,10 +85,10 @@ def test_what_inductor_keeps_is_recognised_and_removed_and_nothing_else(tmp_path
     compiled(a, b).sum().backward()
     folder = tmp_path / "inductor"
     (folder / "notes.md").write_text("mine")
-    found = content_of(folder)
+    found = CacheContent.of(folder)
     assert found.strange == ("notes.md",)
     assert {"generated code", "fxgraph", "aotautograd"} <= {part.name for part in found.parts}
-    assert clean(folder).files == found.files > 5
+    assert CacheContent.clean(folder).files == found.files > 5
     assert [path.name for path in folder.iterdir()] == ["notes.md"]
 
 

@@ -50,7 +50,7 @@ class _StoredConfig:
     config: dict[str, Any]
 
 
-def _decoded(content: Mapping[str, Any]) -> _StoredConfig:
+def _decode(content: Mapping[str, Any]) -> _StoredConfig:
     try:
         entry = msgspec.convert(dict(content), _StoredConfig)
         _plain(entry.config, "config")
@@ -66,7 +66,7 @@ _ENTRIES: Codec[_StoredConfig] = Codec(
     schema_version=1,
     suffix="config",
     encode=msgspec.to_builtins,
-    decode=_decoded,
+    decode=_decode,
     id_of=lambda entry: entry.key.id,
 )
 
@@ -166,7 +166,7 @@ class ConfigCache:
         return sorted(entry.key.id for entry in self._store)
 
     def __contains__(self, key: object) -> bool:
-        """Whether `(kernel_type, problem_size, device)` has an entry."""
+        """Tell whether `(kernel_type, problem_size, device)` has an entry."""
         return isinstance(key, tuple) and len(key) == 3 and self.get(*key) is not None
 
     def __len__(self) -> int:
@@ -192,7 +192,7 @@ class ConfigCache:
         if self.get(kernel_type, problem_size, device) is not None:
             return False
         for spelling in _spellings(problem_size):
-            config = _older(self.cache_dir, f"{kernel_type}_{spelling}_{device}")
+            config = _md5_entry(self.cache_dir, f"{kernel_type}_{spelling}_{device}")
             if config is not None:
                 self.set(kernel_type, problem_size, device, config)
                 return True
@@ -209,13 +209,13 @@ class ConfigCache:
         return _Key(kernel_type, _plain(problem_size, "problem_size"), label)
 
 
-def _folder(given: Any) -> str | os.PathLike[str]:
-    if isinstance(given, (str, os.PathLike)) and os.fspath(given):
-        return given
-    raise CacheError(f"cache_dir is {given!r}; it must be a folder", hint="None keeps configs in memory only")
+def _folder(path: Any) -> str | os.PathLike[str]:
+    if isinstance(path, (str, os.PathLike)) and os.fspath(path):
+        return path
+    raise CacheError(f"cache_dir is {path!r}; it must be a folder", hint="None keeps configs in memory only")
 
 
-def _older(folder: Path, key: str) -> dict[str, Any] | None:
+def _md5_entry(folder: Path, key: str) -> dict[str, Any] | None:
     path = folder / f"{hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()}.json"
     try:
         return parse_object(read_file(path, _LARGEST_BYTES))

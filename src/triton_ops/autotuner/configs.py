@@ -1,4 +1,4 @@
-"""The three documented config spaces, and helpers that turn a space into a list of configs.
+"""The three documented config spaces, with helpers that turn a space into a list of configs.
 
 The spaces are plain dicts from parameter name to candidate values. Nothing here depends on a device: whether a config
 fits one is found out by trying it.
@@ -82,7 +82,7 @@ def generate_configs(config_space: Mapping[str, Iterable[Any]]) -> list[dict[str
         )
     names = list(config_space)
     values = [_values_of(name, config_space[name]) for name in names]
-    return [dict(zip(names, copy.deepcopy(chosen), strict=True)) for chosen in itertools.product(*values)]
+    return [dict(zip(names, copy.deepcopy(combination), strict=True)) for combination in itertools.product(*values)]
 
 
 def filter_valid_configs(
@@ -131,16 +131,16 @@ def get_default_config(kernel_type: str) -> dict[str, Any]:
     return dict(_DEFAULTS.get(kernel_type, {}))
 
 
-def _values_of(name: Any, given: Any) -> list[Any]:
+def _values_of(name: Any, listed: Any) -> list[Any]:
     if not isinstance(name, str):
         raise ConfigValueError(f"a parameter's name must be a string, not {name!r}", hint="use the keyword's name")
     # Sets have no order of their own that is the same in every process.
-    if isinstance(given, (str, bytes, Mapping, set, frozenset)) or not isinstance(given, Iterable):
+    if isinstance(listed, (str, bytes, Mapping, set, frozenset)) or not isinstance(listed, Iterable):
         raise ConfigValueError(
-            f"parameter {name!r} has {given!r} instead of a list of values",
-            hint=f"write [{given!r}] for a single value",
+            f"parameter {name!r} has {listed!r} instead of a list of values",
+            hint=f"write [{listed!r}] for a single value",
         )
-    values = list(given)
+    values = list(listed)
     if not values:
         raise EmptySpaceError(f"parameter {name!r} has no values", hint="give it at least one value, or leave it out")
     return values

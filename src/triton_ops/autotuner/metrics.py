@@ -176,11 +176,11 @@ def _peak(name: str, value: Any) -> float | None:
     return None if value is None else _finite(name, value, "positive, or None for the device's own", least)
 
 
-def _finite(name: str, value: Any, allowed: str, least: float) -> float:
+def _finite(name: str, value: Any, words: str, least: float) -> float:
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value < least:
         raise SettingsError(
-            f"{name} is {value!r}; it must be a finite number, {allowed}",
+            f"{name} is {value!r}; it must be a finite number, {words}",
             hint=f"check where {name} comes from",
         )
     return float(value)

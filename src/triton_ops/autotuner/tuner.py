@@ -46,8 +46,8 @@ _FEWEST_ROUNDS = 2  # that show any noise
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How the winner stands to the other configs.
+class WinnerStanding:
+    """Distance of the winner from the other configs.
 
     Attributes:
         ties: The winner, and the configs that noise does not tell from it.
@@ -60,23 +60,23 @@ class Standing:
     confidence: str = "ok"
 
 
-def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> Standing:
-    """Which configs differ from the winner by no more than noise, in the rounds that all were timed in."""
+def standing_of(trials: Sequence[Trial], arms: Sequence[Arm], winner: Trial) -> WinnerStanding:
+    """Find the configs that differ from the winner by no more than noise, in the rounds that all were timed in."""
     rows = {trial.config: arm.values_ms for trial, arm in zip(trials, arms, strict=True) if trial.ok}
     others = [config for config in rows if config != winner.config]
     if not others:
-        return Standing((winner.config,))
+        return WinnerStanding((winner.config,))
     if len(rows[winner.config]) < _FEWEST_ROUNDS:
-        return Standing((winner.config,), confidence="low: too few timed calls to know the noise")
-    found = gaps_to(list(rows.values()), list(rows).index(winner.config))
-    gaps = {config: gap for config, gap in zip(rows, found, strict=True) if config != winner.config}
+        return WinnerStanding((winner.config,), confidence="low: too few timed calls to know the noise")
+    distances = gaps_to(list(rows.values()), list(rows).index(winner.config))
+    gaps = {config: gap for config, gap in zip(rows, distances, strict=True) if config != winner.config}
     tied = [config for config, (centre, error) in gaps.items() if centre <= BEYOND_CHANCE * Z95 * error]
     hidden = [config for config in tied if gaps[config][1] > 0]
-    told = f"({hidden[0]})" + (f" and {len(hidden) - 1} more" if len(hidden) > 1 else "") if hidden else ""
-    return Standing(
+    configs = f"({hidden[0]})" + (f" and {len(hidden) - 1} more" if len(hidden) > 1 else "") if hidden else ""
+    return WinnerStanding(
         ties=(winner.config, *tied),
         noise=statistics.median(Z95 * error for _, error in gaps.values()),
-        confidence=f"low: noise hides whether the winner is faster than {told}" if hidden else "ok",
+        confidence=f"low: noise hides whether the winner is faster than {configs}" if hidden else "ok",
     )
 
 
@@ -174,28 +174,28 @@ class TritonAutoTuner:
         of replays, each of several calls. A config that does nothing on the GPU fails there.
         """
         start = time.monotonic()
-        given = Arguments(args, kwargs)
-        for tensor in given.tensors():
+        arguments = Arguments(args, kwargs)
+        for tensor in arguments.tensors():
             check_layout(tensor, "an argument")
-        self._kernel.check(self._space.tunables, given)
+        self._kernel.check(self._space.tunables, arguments)
         if performance is not None and not callable(getattr(performance, "metrics", None)):
             raise SettingsError(
                 f"performance is {performance!r}; it must be a PerformanceProfile",
                 hint="PerformanceProfile.gemm(M, N, K)",
             )
         label = (kernel_type, problem_size, device) if device and _is_given(problem_size) else None
-        shared = _shared_timer(given, device)
-        subject = Subject(ArgumentSet(given), shared.sets)
-        gradients = _Gradients(given)
+        shared_timer = _shared_timer(arguments, device)
+        subject = Subject(ArgumentSet(arguments), shared_timer.sets)
+        gradients = _Gradients(arguments)
         try:
             if label is not None and (hit := self._cached(label)) is not None:
-                (trial,), _ = self._measure([hit], subject, shared)
+                (trial,), _ = self._measure([hit], subject, shared_timer)
                 if trial.ok:
                     return _result(
                         [trial], trial, performance, problem_size, device, start, self._space.members, from_cache=True
                     )
                 _log.warning("cached config (%s) failed, searching again: %s", hit, trial.error)
-            trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared)
+            trials, arms = self._measure([Config(c) for c in self.all_configs], subject, shared_timer)
         finally:
             subject.first.restore()
             gradients.restore()
@@ -209,41 +209,43 @@ class TritonAutoTuner:
 
     def get_cached_config(self, problem_size: Any, device: str, kernel_type: str = "unknown") -> dict[str, Any] | None:
         """The cached winner; None if there is none. Nothing is measured."""
-        found = self.cache.get(kernel_type, problem_size, device)
+        config = self.cache.get(kernel_type, problem_size, device)
         members = self._space.members
-        return found and {name: given_back(value, members.get(name, {})) for name, value in found.items()}
+        return config and {name: given_back(value, members.get(name, {})) for name, value in config.items()}
 
     def clear_cache(self) -> None:
         """Forget every winner, in memory and in the cache folder."""
         self.cache.clear()
 
     def _cached(self, label: tuple[str, Any, str]) -> Config | None:
-        found = self.cache.get(*label)
-        if not found:
+        entry = self.cache.get(*label)
+        if not entry:
             return None
         try:
-            config = Config.from_json(found)
+            config = Config.from_json(entry)
             reason = self._space.why_not(config)
         except ConfigValueError as error:  # set by other code, with a value that no space can hold
             reason = error.message
         if reason is not None:
-            _log.warning("cached config %s is not in this space (%s), searching again", found, reason)
+            _log.warning("cached config %s is not in this space (%s), searching again", entry, reason)
             return None
         return config
 
     def _measure(
-        self, configs: Sequence[Config], subject: Subject, shared: SharedTimer
+        self, configs: Sequence[Config], subject: Subject, shared_timer: SharedTimer
     ) -> tuple[list[Trial], list[Arm]]:
         """One trial and one arm per config, in the order given; each config is called exactly as often as asked."""
-        given = [config.with_members(self._space.members) for config in configs]
-        executables = [self._kernel.compile(config, subject.arguments) for config in given]
-        turns = Turns(shared.device_name)
-        turn = turns.turn(turn_key(shared.device, shared.device_name))
-        with current_device(shared.device_name), without_ptxas_dumps(), turn:
-            arms, timer = self._run(executables, subject, shared)
+        members = [config.with_members(self._space.members) for config in configs]
+        executables = [self._kernel.compile(config, subject.arguments) for config in members]
+        turns = Turns(shared_timer.device_name)
+        turn = turns.turn(turn_key(shared_timer.device, shared_timer.device_name))
+        with current_device(shared_timer.device_name), without_ptxas_dumps(), turn:
+            arms, timer = self._run(executables, subject, shared_timer)
         return [_trial(config, arm, timer) for config, arm in zip(configs, arms, strict=True)], arms
 
-    def _run(self, executables: Sequence[Executable], subject: Subject, shared: SharedTimer) -> tuple[list[Arm], Timer]:
+    def _run(
+        self, executables: Sequence[Executable], subject: Subject, shared_timer: SharedTimer
+    ) -> tuple[list[Arm], Timer]:
         """Warm up the configs one after the other, then time them in rounds; each timed call finds the same arguments.
 
         Without warm-up runs it is not known whether a config writes its arguments, so they are always restored.
@@ -255,20 +257,22 @@ class TritonAutoTuner:
             if subject.first.changed():
                 subject.first.restore()
                 subject.restores = True
-        timer = self._prepare(arms, [subject.launch(executable) for executable in executables], shared)
+        timer = self._prepare(arms, [subject.launch(executable) for executable in executables], shared_timer)
         self._time(arms, timer)
         return arms, timer
 
-    def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], shared: SharedTimer) -> Timer:
+    def _prepare(self, arms: Sequence[Arm], launches: Sequence[Launch], shared_timer: SharedTimer) -> Timer:
         """Choose the timer, and prepare the samplers of all arms that work; graphs for all of them, or for none."""
-        if self.timer is None and shared.device.kind != "cpu":
-            _start(shared, arms, launches)
-        timer = self.timer or shared.timer or HostTimer()
+        if self.timer is None and shared_timer.device.kind != "cpu":
+            _start(shared_timer, arms, launches)
+        timer = self.timer or shared_timer.timer or HostTimer()
         try:
             self._prepare_all(arms, launches, timer)
         except CaptureError as error:
             _log.warning("%s: timed by event pairs instead", error)
-            timer = shared.change(next(launch for arm, launch in zip(arms, launches, strict=True) if arm.error is None))
+            timer = shared_timer.change(
+                next(launch for arm, launch in zip(arms, launches, strict=True) if arm.error is None)
+            )
             self._prepare_all(arms, launches, timer)
         return timer
 
@@ -306,10 +310,10 @@ class TritonAutoTuner:
 
 
 class _Gradients:
-    """What has been added up in the gradients of arguments, to which a config that goes backward adds."""
+    """Sums in the gradients of arguments, to which a config that goes backward adds."""
 
-    def __init__(self, given: Arguments) -> None:
-        leaves = [tensor for tensor in given.tensors() if tensor.is_leaf and tensor.requires_grad]
+    def __init__(self, arguments: Arguments) -> None:
+        leaves = [tensor for tensor in arguments.tensors() if tensor.is_leaf and tensor.requires_grad]
         self._saved = [(leaf, leaf.grad, None if leaf.grad is None else leaf.grad.detach().clone()) for leaf in leaves]
 
     def restore(self) -> None:
@@ -332,29 +336,29 @@ def checked_runs(name: str, value: Any, least: int) -> int:
 
 
 def _is_given(problem_size: Any) -> bool:
-    """Whether a problem is named: not by None, 0 or nothing. Of an array the cache says what it takes."""
+    """Tell whether a problem is named: not by None, 0 or nothing. Of an array the cache says what it takes."""
     try:
         return bool(problem_size)
     except (ValueError, RuntimeError):
         return True
 
 
-def _shared_timer(given: Arguments, device: str | None) -> SharedTimer:
+def _shared_timer(arguments: Arguments, device: str | None) -> SharedTimer:
     """The timer of the device that the tensors are on, else of the host; without tensors the label `device` decides."""
-    places = [str(tensor.device) for tensor in given.tensors()]
+    places = [str(tensor.device) for tensor in arguments.tensors()]
     name = next((place for place in places if place != "cpu"), "cpu")
     if not places and str(device).startswith("cuda") and gpu_missing() is None:
         name = "cuda"
     return SharedTimer(probe(name), name)
 
 
-def _start(shared: SharedTimer, arms: Sequence[Arm], launches: Sequence[Launch]) -> None:
+def _start(shared_timer: SharedTimer, arms: Sequence[Arm], launches: Sequence[Launch]) -> None:
     """The first config that works chooses the timer; one whose work a graph would miss fails, and the next chooses."""
     for arm, launch in zip(arms, launches, strict=True):
         if arm.error is not None:
             continue
         try:
-            shared.start(launch)
+            shared_timer.start(launch)
         except EmptyCaptureError as error:
             arm.error = error
         else:
@@ -394,16 +398,16 @@ def _result(
     start: float,
     members: Members,
     *,
-    standing: Standing | None = None,
+    standing: WinnerStanding | None = None,
     from_cache: bool = False,
 ) -> TuningResult:
-    shown = (
+    results = (
         [] if from_cache else [(dict(t.config.with_members(members)), _metrics(t, performance)) for t in trials if t.ok]
     )
     return TuningResult(
         best_config=dict(winner.config.with_members(members)),
         metrics=_metrics(winner, performance),
-        all_results=shown,
+        all_results=results,
         problem_size=problem_size,
         device=device,
         from_cache=from_cache,
@@ -420,7 +424,7 @@ def _result(
 
 
 def _metrics(trial: Trial, performance: PerformanceProfile | None) -> KernelMetrics:
-    found = trial.best_measurement
+    measurement = trial.best_measurement
     if performance is None:
-        return KernelMetrics(found.median_ms, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
-    return replace(performance.metrics(found.median_ms), p20_ms=found.p20_ms, p80_ms=found.p80_ms)
+        return KernelMetrics(measurement.median_ms, p20_ms=measurement.p20_ms, p80_ms=measurement.p80_ms)
+    return replace(performance.metrics(measurement.median_ms), p20_ms=measurement.p20_ms, p80_ms=measurement.p80_ms)

@@ -1,4 +1,4 @@
-"""Which of two callables is faster, how long one takes, and the documented benchmarks."""
+"""Comparison of callables: which is faster, how long one takes, the documented benchmarks."""
 
 from triton_ops._faces import lazy_face
 
@@ -10,12 +10,10 @@ if TYPE_CHECKING:
     from triton_ops.benchmark.comparing import duel_policy as duel_policy
     from triton_ops.benchmark.comparing import rounds_bar as rounds_bar
     from triton_ops.benchmark.contestant import Contestant as Contestant
-    from triton_ops.benchmark.contestant import MakeArguments as MakeArguments
     from triton_ops.benchmark.correctness import CorrectnessVerifier as CorrectnessVerifier
     from triton_ops.benchmark.correctness import verify_fp8_accuracy as verify_fp8_accuracy
     from triton_ops.benchmark.correctness import verify_nan_inf_propagation as verify_nan_inf_propagation
     from triton_ops.benchmark.inductor_table import beside_own as beside_own
-    from triton_ops.benchmark.inductor_table import product_of as product_of
     from triton_ops.benchmark.kernels import KernelRow as KernelRow
     from triton_ops.benchmark.kernels import KernelRun as KernelRun
     from triton_ops.benchmark.kernels import rows_of as rows_of

@@ -1,4 +1,4 @@
-"""`compare` runs two callables in turn, and says with an error interval which is faster."""
+"""`compare`: two callables run in turn, to say with an error interval which is faster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from triton_ops.benchmark.contestant import Contestant, Prepared, blamed, blaming, contestants_of, prepare
+from triton_ops.benchmark.contestant import (
+    Contestant,
+    PreparedContestants,
+    blame,
+    blame_calls_of,
+    contestants_of,
+    prepare,
+)
 from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
 from triton_ops.evaluation import Choose
 from triton_ops.exceptions import SettingsError
@@ -28,7 +35,6 @@ from triton_ops.timing import (
     DuelOutcome,
     DuelPolicy,
     GuardSummary,
-    Interval,
     Pending,
     Sampler,
     Verdict,
@@ -65,8 +71,8 @@ def rounds_bar(names: tuple[str, str], seconds: float, console: Console | None =
         task = progress.add_task(f"{names[0]} and {names[1]} are prepared", total=None)
 
         def follow(rounds: int, elapsed_s: float) -> None:
-            said = f"{names[0]} and {names[1]}, {rounds} {'round' if rounds == 1 else 'rounds'}"
-            progress.update(task, description=said, total=seconds, completed=min(elapsed_s, seconds))
+            caption = f"{names[0]} and {names[1]}, {rounds} {'round' if rounds == 1 else 'rounds'}"
+            progress.update(task, description=caption, total=seconds, completed=min(elapsed_s, seconds))
 
         yield follow
 
@@ -77,7 +83,7 @@ _LONGEST_BLOCK = 10  # samples
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Whether the first of two contestants, `a`, is faster than the second, `b`; percent are of the faster one's time.
+    """Verdict on two contestants: whether `a` is faster than `b`. Percent are of the faster one's time.
 
     Attributes:
         verdict: `faster`, `slower` or `not distinguishable`, of a relative to b.
@@ -116,6 +122,17 @@ class Comparison:
         return self.b.median_ms
 
     @property
+    def speedup(self) -> float:
+        """The time of b divided by that of a, inside rounds."""
+        return _ratio(self.percent)
+
+    @property
+    def speedup_interval(self) -> tuple[float, float]:
+        """95 % interval of `speedup`."""
+        low, high = map(_ratio, self.interval)
+        return low, high
+
+    @property
     def a_spread(self) -> float:
         """(p80 − p20) / median of a."""
         return self.a.spread
@@ -139,15 +156,15 @@ class Comparison:
         a, b = self.names
         if self.verdict == "not distinguishable":
             low, high = self.interval
-            said = f"{a} and {b} are not distinguishable ({low:+.1f} to {high:+.1f} %, needed {self.needed:.1f} %)"
+            text = f"{a} and {b} are not distinguishable ({low:+.1f} to {high:+.1f} %, needed {self.needed:.1f} %)"
         else:
             near, far = sorted(map(abs, self.interval))
-            said = (
+            text = (
                 f"{a} is {_number(abs(self.percent))} % {self.verdict} than {b} ({_number(near)} to {_number(far)} %)"
             )
         doubt = "" if self.confidence == "ok" else f"; low confidence: {self.confidence}"
         notes = "".join(f"\nNote: {note}" for note in self.notes)
-        return f"{said}, {self.rounds} rounds, {self.mode}{doubt}{notes}"
+        return f"{text}, {self.rounds} rounds, {self.mode}{doubt}{notes}"
 
 
 def compare(
@@ -268,11 +285,11 @@ def compare_contestants(
     turns = Turns(a.device_name, wait)
     with current_device(a.device_name), turns.turn(turn_key(device, a.device_name)):
         load = CpuLoad()
-        found = _compared(a, b, policy, cold, random.Random(seed), choose, clock, follow)
-        return replace(found, notes=(*turns.notes, *load.notes(device)))
+        comparison = _duel_of(a, b, policy, cold, random.Random(seed), choose, clock, follow)
+        return replace(comparison, notes=(*turns.notes, *load.notes(device)))
 
 
-def _compared(
+def _duel_of(
     a: Contestant,
     b: Contestant,
     policy: DuelPolicy,
@@ -288,24 +305,24 @@ def _compared(
     guard, start = guard_for(a.device_name), clock()
 
     def keep_round() -> bool:
-        kept = guard.round_ok()
-        follow(len(first.visits) + kept, clock() - start)
-        return kept
+        steady = guard.round_ok()
+        follow(len(first.visits) + steady, clock() - start)
+        return steady
 
     try:
-        found = duel((first, second, twin), prepared.timer, policy, rng, keep_round=keep_round, clock=clock)
+        outcome = duel((first, second, twin), prepared.timer, policy, rng, keep_round=keep_round, clock=clock)
     except Exception as error:
         arms = zip((a, b, a), (first, second, twin), strict=True)
         failed = [contestant.name for contestant, arm in arms if arm.error is not None]
-        raise blamed(failed[0] if failed else f"{a.name} or {b.name}", error) from error
-    return _comparison((a.name, b.name), found, (first, second), prepared.timer.mode, guard.summary())
+        raise blame(failed[0] if failed else f"{a.name} or {b.name}", error) from error
+    return _comparison((a.name, b.name), outcome, (first, second), prepared.timer.mode, guard.summary())
 
 
-def _visit_samples(contestants: Sequence[Contestant], prepared: Prepared) -> int:
+def _visit_samples(contestants: Sequence[Contestant], prepared: PreparedContestants) -> int:
     """Samples per visit, the same number for both contestants, since values of equally many samples are comparable."""
     longest_ms = 0.0
     for contestant, (sampler, *_) in zip(contestants, prepared.samplers, strict=False):
-        with blaming(contestant):
+        with blame_calls_of(contestant):
             longest_ms = max(longest_ms, take(sampler, prepared.timer, 1)[0] * sampler.launches)
     return fitting(longest_ms, _BLOCK_MS, 1, _LONGEST_BLOCK)
 
@@ -328,16 +345,16 @@ def _in_turn(samplers: Sequence[Sampler]) -> Callable[[int], Pending]:
 
 
 def _comparison(
-    names: tuple[str, str], found: DuelOutcome, arms: Sequence[Arm], mode: str, guard: GuardSummary
+    names: tuple[str, str], outcome: DuelOutcome, arms: Sequence[Arm], mode: str, guard: GuardSummary
 ) -> Comparison:
     a, b = (Measurement(tuple(arm.samples_ms), mode, len(arm.visits)) for arm in arms)
     return Comparison(
-        verdict=found.verdict,
-        percent=_percent(found.gain.centre),
-        interval=(_percent(found.gain.low), _percent(found.gain.high)),
-        needed=_percent(found.needed),
-        noise=_percent(found.noise),
-        confidence=_confidence(found, arms, guard),
+        verdict=outcome.verdict,
+        percent=_percent(outcome.gain.centre),
+        interval=(_percent(outcome.gain.low), _percent(outcome.gain.high)),
+        needed=_percent(outcome.needed),
+        noise=_percent(outcome.noise),
+        confidence=_confidence(outcome, arms, guard),
         names=names,
         a=a,
         b=b,
@@ -345,11 +362,12 @@ def _comparison(
     )
 
 
-def _confidence(found: DuelOutcome, arms: Sequence[Arm], guard: GuardSummary) -> str:
+def _confidence(outcome: DuelOutcome, arms: Sequence[Arm], guard: GuardSummary) -> str:
     if guard.confidence == "low":
         return guard.confidence_reason
-    if found.disturbed:
-        return f"a call differed from itself by {_centre_text(found.itself)}; something else was running"
+    if outcome.disturbed:
+        percent = _number(abs(_percent(outcome.itself.centre)))
+        return f"a call differed from itself by {percent} %; something else was running"
     for arm in arms:
         ticks = min(arm.samples_ms) / max(tick_of(arm.samples_ms, arm.sampler.launches), 1e-9)
         if ticks < FEW_TICKS:
@@ -357,13 +375,13 @@ def _confidence(found: DuelOutcome, arms: Sequence[Arm], guard: GuardSummary) ->
     return "ok"
 
 
-def _centre_text(found: Interval) -> str:
-    return f"{_number(abs(_percent(found.centre)))} %"
-
-
 def _percent(share: float) -> float:
     """A difference of logarithms in percent of the smaller value, with its sign."""
     return math.copysign(100 * math.expm1(abs(share)), share)
+
+
+def _ratio(percent: float) -> float:
+    return 1 + percent / 100 if percent >= 0 else 1 / (1 - percent / 100)
 
 
 def _number(percent: float) -> str:

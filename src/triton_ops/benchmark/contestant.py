@@ -74,7 +74,7 @@ class Contestant:
 
 
 def contestants_of(
-    given: Mapping[str, Any],
+    callables: Mapping[str, Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     device: str | None,
@@ -83,7 +83,7 @@ def contestants_of(
     """The contestants that a caller named.
 
     Args:
-        given: Name to a callable, or to a pair of an operation, a kernel or a callable and a config.
+        callables: Name to a callable, or to a pair of an operation, a kernel or a callable and a config.
         args: Positional arguments of every call.
         kwargs: Keyword arguments of every call.
         device: The device that they run on; None follows the arguments.
@@ -97,7 +97,7 @@ def contestants_of(
     arguments, device = Arguments.given(args, kwargs), device_named(device)
     makers: dict[int, MakeArguments] = {}  # by operation; 0 is the caller's own arguments
     makers[0] = partial(private_copy, arguments)
-    return [_contestant(name, what, arguments, makers, device, seed) for name, what in given.items()]
+    return [_contestant(name, what, arguments, makers, device, seed) for name, what in callables.items()]
 
 
 def _contestant(
@@ -152,7 +152,7 @@ def _check_call(name: str, kernel: Kernel, arguments: Arguments, config: Config)
         ) from error
 
 
-def blamed(name: str, error: Exception) -> TritonKernelError:
+def blame(name: str, error: Exception) -> TritonKernelError:
     """An error that names the contestant whose call raised `error`; errors of this package are returned as they are."""
     if isinstance(error, TritonKernelError):
         return error
@@ -164,7 +164,7 @@ def blamed(name: str, error: Exception) -> TritonKernelError:
 
 
 @contextmanager
-def blaming(contestant: Contestant) -> Iterator[None]:
+def blame_calls_of(contestant: Contestant) -> Iterator[None]:
     """Turn errors of calls of `contestant` into errors that name it; errors of graph capture are passed on.
 
     Raises:
@@ -175,11 +175,11 @@ def blaming(contestant: Contestant) -> Iterator[None]:
     except (TritonKernelError, CaptureError):
         raise
     except Exception as error:
-        raise blamed(contestant.name, error) from error
+        raise blame(contestant.name, error) from error
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedContestants:
     """Contestants that have run once and can be sampled by one timer.
 
     Attributes:
@@ -193,7 +193,7 @@ class Prepared:
 
 def prepare(
     contestants: Sequence[Contestant], *, sets: int = 1, cold: bool = True, choose: Choose | None = None
-) -> Prepared:
+) -> PreparedContestants:
     """Run every contestant once, to warm up and check it, and prepare its samplers.
 
     Args:
@@ -213,51 +213,53 @@ def prepare(
     """
     choose = choose or choose_timer
     name = _one_device(contestants)
-    shared = SharedTimer(probe(name), name, cold=cold, choose=choose)
-    with _copying(name):
-        count = sets if shared.device.kind == "cpu" else 1
-        made = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
-    found = {id(each): _explored(each, made[each.arguments][0]) for each in {id(c): c for c in contestants}.values()}
-    subjects = _subjects(made, shared, any(explored.rewrites for explored in found.values()))
-    launches = [_launches(each, found[id(each)], subjects[each.arguments]) for each in contestants]
-    with blaming(contestants[0]):
-        timer = _timer(shared, choose, launches[0][0])
+    timers = SharedTimer(probe(name), name, cold=cold, choose=choose)
+    with _copy_errors(name):
+        count = sets if timers.device.kind == "cpu" else 1
+        argument_sets = {maker: [maker() for _ in range(count)] for maker in {each.arguments for each in contestants}}
+    findings = {
+        id(each): _explore(each, argument_sets[each.arguments][0]) for each in {id(c): c for c in contestants}.values()
+    }
+    subjects = _subjects(argument_sets, timers, any(explored.rewrites for explored in findings.values()))
+    launches = [_launches(each, findings[id(each)], subjects[each.arguments]) for each in contestants]
+    with blame_calls_of(contestants[0]):
+        timer = _timer(timers, choose, launches[0][0])
     try:
-        return Prepared(timer, _samplers(contestants, launches, timer))
+        return PreparedContestants(timer, _samplers(contestants, launches, timer))
     except CaptureError as error:
         _log.warning("%s: timed by event pairs instead", error)
-        timer = shared.change(launches[0][0])
-        return Prepared(timer, _samplers(contestants, launches, timer))
+        timer = timers.change(launches[0][0])
+        return PreparedContestants(timer, _samplers(contestants, launches, timer))
 
 
 def _one_device(contestants: Sequence[Contestant]) -> str:
     places = [each.device_name for each in contestants]
     if len(set(places)) > 1:
-        said = " and ".join(f"{each.name} runs on {each.device_name}" for each in contestants[:2])
-        raise DeviceError(said, places[0], places[1], hint="compare them on one device")
+        places_text = " and ".join(f"{each.name} runs on {each.device_name}" for each in contestants[:2])
+        raise DeviceError(places_text, places[0], places[1], hint="compare them on one device")
     return places[0]
 
 
 def _subjects(
-    made: Mapping[MakeArguments, Sequence[Arguments]], shared: SharedTimer, restores: bool
+    argument_sets: Mapping[MakeArguments, Sequence[Arguments]], timers: SharedTimer, restores: bool
 ) -> dict[MakeArguments, list[Subject]]:
     """The subjects of each argument-making function, one per argument set.
 
     All subjects rotate through further argument sets, or none does, and then L2 is flushed before every call.
     """
-    with _copying(shared.device_name):
-        counts = {maker: shared.sets(first) for maker, (first, *_) in made.items()}
+    with _copy_errors(timers.device_name):
+        counts = {maker: timers.sets(first) for maker, (first, *_) in argument_sets.items()}
         rotates = min(counts.values()) > 1
-        found = {
+        by_maker = {
             maker: [
-                Subject(ArgumentSet(given, protected=restores), _always(counts[maker] if rotates else 1), restores)
-                for given in sets
+                Subject(ArgumentSet(arguments, protected=restores), _always(counts[maker] if rotates else 1), restores)
+                for arguments in sets
             ]
-            for maker, sets in made.items()
+            for maker, sets in argument_sets.items()
         }
-        for subject in [subject for subjects in found.values() for subject in subjects]:
+        for subject in [subject for subjects in by_maker.values() for subject in subjects]:
             subject.further()
-    return found
+    return by_maker
 
 
 def _always(count: int) -> Callable[[Arguments], int]:
@@ -265,12 +267,12 @@ def _always(count: int) -> Callable[[Arguments], int]:
 
 
 def _launches(contestant: Contestant, explored: _Explored, subjects: Sequence[Subject]) -> list[Launch]:
-    with blaming(contestant):
+    with blame_calls_of(contestant):
         return [subject.launch(explored.executable, explored.outputs) for subject in subjects]
 
 
 @contextmanager
-def _copying(device_name: str) -> Iterator[None]:
+def _copy_errors(device_name: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -279,15 +281,15 @@ def _copying(device_name: str) -> Iterator[None]:
         ) from error
 
 
-def _timer(shared: SharedTimer, choose: Choose, launch: Launch) -> Timer:
+def _timer(timers: SharedTimer, choose: Choose, launch: Launch) -> Timer:
     """The timer that suits a launch; a launch too short for event pairs, without tensors to rotate, is timed warm."""
-    timer = shared.start(launch)
+    timer = timers.start(launch)
     if timer.mode != "event-flushed" or launch.reset is not None:
         return timer
     took_ms = statistics.median(take(timer.prepare(launch), timer, _SAMPLES))
     if took_ms >= FEW_TICKS * COARSEST_TICK_MS:
         return timer
-    warm = choose(shared.device, shared.device_name, launch, cold=False)
+    warm = choose(timers.device, timers.device_name, launch, cold=False)
     if not warm.mode.startswith("graph"):
         return timer
     _log.warning("%.4f ms is too short for event pairs, and no tensors were given to rotate: timed warm", took_ms)
@@ -303,13 +305,13 @@ def _samplers(
     """
     first = []
     for contestant, (launch, *_) in zip(contestants, launches, strict=True):
-        with blaming(contestant):
+        with blame_calls_of(contestant):
             first.append(timer.prepare(launch))
     most = max(sampler.launches for sampler in first)
     samplers = []
     for contestant, sampler, (launch, *others) in zip(contestants, first, launches, strict=True):
         each = most if sampler.launches * _SIMILAR >= most else sampler.launches
-        with blaming(contestant):
+        with blame_calls_of(contestant):
             own = sampler if sampler.launches == each else timer.prepare(launch, each)
             samplers.append([own, *(timer.prepare(other, each) for other in others)])
     return samplers
@@ -317,47 +319,49 @@ def _samplers(
 
 @dataclass(frozen=True)
 class _Explored:
-    """What calls of a contestant have shown."""
+    """Findings from first calls of a contestant."""
 
     executable: Executable
     rewrites: bool  # whether a call changes arguments that it reads, so that they must be restored
     outputs: tuple[Any, ...]
 
 
-def _explored(contestant: Contestant, arguments: Arguments) -> _Explored:
+def _explore(contestant: Contestant, arguments: Arguments) -> _Explored:
     """Compile a contestant, call it at most three times, and restore the arguments.
 
     A written tensor is an output if a call gives the same result whatever the tensor held before: the result of the
     call before, or one value in all elements. Else the call reads the tensor that it writes. A written array or
     container counts as read.
     """
-    with blaming(contestant):
+    with blame_calls_of(contestant):
         executable = contestant.kernel.compile(contestant.config, arguments)
-    named = arguments.by_name(contestant.kernel).keyword
-    declared = tuple(Arguments(tuple(named.get(name) for name in executable.outputs)).tensors())
-    with _copying(contestant.device_name):
+    by_parameter = arguments.by_name(contestant.kernel).keyword
+    declared = tuple(Arguments(tuple(by_parameter.get(name) for name in executable.outputs)).tensors())
+    with _copy_errors(contestant.device_name):
         tensors = list(arguments.tensors())
         others = list(host_values((*arguments.positional, *arguments.keyword.values())))
         before = {id(value): Protection([value]) for value in [*tensors, *others]}
-    with blaming(contestant):
+    with blame_calls_of(contestant):
         call = executable.bind(arguments)
         call()
-        written = [tensor for tensor in tensors if before[id(tensor)].changed()]
-        known = {tensor.untyped_storage().data_ptr() for tensor in declared}
-        unknown = [tensor for tensor in written if tensor.untyped_storage().data_ptr() not in known]
-        rewrites = any(before[id(value)].changed() for value in others) or (bool(unknown) and _reads(call, unknown))
-    for saved in before.values():
-        saved.restore()
+        changes = [tensor for tensor in tensors if before[id(tensor)].changed()]
+        outputs = {tensor.untyped_storage().data_ptr() for tensor in declared}
+        unknown = [tensor for tensor in changes if tensor.untyped_storage().data_ptr() not in outputs]
+        rewrites = any(before[id(value)].changed() for value in others) or (
+            bool(unknown) and _depends_on(call, unknown)
+        )
+    for protection in before.values():
+        protection.restore()
     return _Explored(executable, rewrites, declared or (() if rewrites else tuple(unknown)))
 
 
-def _reads(call: Callable[[], Any], written: Sequence[Any]) -> bool:
-    """Whether the result of a call in the tensors `written` depends on their content; they hold a result at first."""
-    result = Protection(written)
+def _depends_on(call: Callable[[], Any], tensors: Sequence[Any]) -> bool:
+    """Tell whether the result of a call in `tensors` depends on their content; they hold a result at first."""
+    result = Protection(tensors)
     call()
     if result.changed():
         return True
-    for tensor in written:
+    for tensor in tensors:
         values = tensor.detach()
         values.copy_(values[(0,) * values.dim()].clone())
     try:

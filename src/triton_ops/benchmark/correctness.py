@@ -1,4 +1,4 @@
-"""`CorrectnessVerifier`: whether results are right, element by element or by the rule for verdicts; and two checks.
+"""`CorrectnessVerifier`: whether results are right, element by element or by the rule for verdicts.
 
 The rule is that of tuning (`evaluation/criteria.py`): the reference is asked on inputs of higher precision too, and its
 own error is the yardstick. It suits low precision, where correct results differ from each other by rounding.
@@ -33,7 +33,7 @@ class CorrectnessVerifier:
         self.rtol, self.atol = checked_tolerance("rtol", rtol), checked_tolerance("atol", atol)
 
     def verify(self, actual: Any, expected: Any) -> tuple[bool, dict[str, Any]]:
-        """Whether each element is within `atol + rtol * |expected|`, and figures.
+        """Check that each element is within `atol + rtol * |expected|`, and return figures.
 
         NaN equals NaN and infinity itself; a tensor of another shape is wrong in every element.
 
@@ -54,15 +54,15 @@ class CorrectnessVerifier:
         if tuple(actual.shape) != tuple(expected.shape):
             return False, self._details(False, [math.inf] * 4, actual.numel(), actual.numel())
         torch = require("torch", "checking results")
-        found, right = _widened(actual, expected)
-        near = torch.isclose(found, right, self.rtol, self.atol, equal_nan=True)
+        result, right = _widened(actual, expected)
+        near = torch.isclose(result, right, self.rtol, self.atol, equal_nan=True)
         wrong = int((~near).sum())
-        absolute, relative = _errors(found, right)
+        absolute, relative = _errors(result, right)
         figures = [f(errors) for errors in (absolute, relative) for f in (_largest, _mean)]
         return wrong == 0, self._details(wrong == 0, figures, wrong, actual.numel())
 
     def verify_allclose(self, actual: Any, expected: Any) -> bool:
-        """Whether `verify` finds it right."""
+        """Tell whether `verify` finds it right."""
         return self.verify(actual, expected)[0]
 
     def compute_relative_error(self, actual: Any, expected: Any) -> float:
@@ -78,7 +78,7 @@ class CorrectnessVerifier:
         *,
         outputs: Sequence[str] = (),
     ) -> tuple[bool, str]:
-        """Whether a result is right by the rule for verdicts, as in a tune, and how it is wrong, in words.
+        """Judge a result by the rule for verdicts, as in a tune; say in words how it is wrong.
 
         Args:
             actual: What the kernel returned for these arguments.
@@ -98,14 +98,14 @@ class CorrectnessVerifier:
             raise SettingsError(f"reference is {reference!r}; it must be a function")
         if not isinstance(args, (tuple, list)):
             raise SettingsError(f"args is a {type(args).__name__}; it must be a tuple of arguments", hint="args=(x,)")
-        given = ArgumentSet(private_copy(Arguments(tuple(args), dict(kwargs or {}))), outputs)
-        extents = [extent for tensor in given.arguments.tensors() for extent in tensor.shape]
-        precision = Precision(inputs=tuple(given.input_dtypes), reduction=max([1, *extents]))
-        answers = Referee(reference, outputs).answers(given, precision)
-        found = ExpectedResults(Standard(precision=precision), answers, given.outputs)
+        inputs = ArgumentSet(private_copy(Arguments(tuple(args), dict(kwargs or {}))), outputs)
+        extents = [extent for tensor in inputs.arguments.tensors() for extent in tensor.shape]
+        precision = Precision(inputs=tuple(inputs.input_dtypes), reduction=max([1, *extents]))
+        answers = Referee(reference, outputs).answers(inputs, precision)
+        expectations = ExpectedResults(Standard(precision=precision), answers, inputs.outputs)
         tf32 = _tf32_allowed()
-        found.prepare(tf32)
-        difference = found.difference(as_list(actual), tf32)
+        expectations.prepare(tf32)
+        difference = expectations.difference(as_list(actual), tf32)
         return difference is None, "" if difference is None else difference.text
 
     def _details(self, right: bool, figures: Sequence[float], wrong: int, total: int) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class CorrectnessVerifier:
 def verify_fp8_accuracy(
     fp8_result: Any, fp16_baseline: Any, max_relative_error: float = 0.01
 ) -> tuple[bool, dict[str, Any]]:
-    """Whether a result of 8-bit floats is near to one of wider floats.
+    """Check that a result of 8-bit floats is near to one of wider floats.
 
     The error is by root mean square, relative to that of the baseline: single elements near 0 err by any factor where
     large ones cancel out. E4M3 has 3 bits of fraction, so that each factor errs by about 2.6 %, and products of
@@ -143,8 +143,8 @@ def verify_fp8_accuracy(
     if tuple(fp8_result.shape) != tuple(fp16_baseline.shape):
         figures = [math.inf] * 5
     else:
-        found, right = _widened(fp8_result, fp16_baseline)
-        absolute, relative = _errors(found, right)
+        result, right = _widened(fp8_result, fp16_baseline)
+        absolute, relative = _errors(result, right)
         size = math.sqrt(_mean(right.abs().square()))
         error = math.sqrt(_mean(absolute.square()))
         own = error / size if size else (0.0 if error == 0 else math.inf)
@@ -156,7 +156,7 @@ def verify_fp8_accuracy(
 
 
 def verify_nan_inf_propagation(output: Any, input_has_nan: bool, input_has_inf: bool) -> tuple[bool, dict[str, bool]]:
-    """Whether NaN in the input left NaN in the output, and infinity left infinity or NaN.
+    """Check that NaN in the input left NaN in the output, and infinity left infinity or NaN.
 
     Returns:
         Whether both did, and `is_correct`, `input_has_nan`, `input_has_inf`, `output_has_nan`, `output_has_inf`,
@@ -211,11 +211,11 @@ def _widened(actual: Any, expected: Any) -> tuple[Any, Any]:
     return actual.detach().to(wide), expected.detach().to(actual.device, wide)
 
 
-def _errors(found: Any, right: Any) -> tuple[Any, Any]:
+def _errors(result: Any, right: Any) -> tuple[Any, Any]:
     """Absolute and relative errors; 0 where both are the same NaN or infinity, infinite where only one is."""
     torch = require("torch", "checking results")
-    same = (found == right) | (found.isnan() & right.isnan())
-    absolute = torch.where(same, 0.0, (found - right).abs().nan_to_num(nan=math.inf, posinf=math.inf))
+    same = (result == right) | (result.isnan() & right.isnan())
+    absolute = torch.where(same, 0.0, (result - right).abs().nan_to_num(nan=math.inf, posinf=math.inf))
     return absolute, torch.where(
         same, 0.0, (absolute / (right.abs() + _SMALL)).nan_to_num(nan=math.inf, posinf=math.inf)
     )

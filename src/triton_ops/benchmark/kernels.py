@@ -24,14 +24,9 @@ class KernelRow:
     """One kernel at one problem beside one rival.
 
     Attributes:
-        kernel: The operation.
-        problem: The problem's name.
         rival: `library`, `eager`, `compile`, or `default` for the kernel's own default config; `reference` where the
             problem was not timed.
-        shape: Extents of the problem.
-        dtype: Dtype of the problem.
-        config: The kernel's config.
-        origin: Where that comes from.
+        origin: Where the kernel's config comes from.
         is_default: Whether it is the config that runs untuned.
         kernel_ms: Median of the kernel; None where nothing was timed.
         rival_ms: Median of the rival; None where nothing was timed.
@@ -71,7 +66,7 @@ class KernelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRun:
-    """What to compare, and for how long.
+    """Kernels, problems and rivals to compare, and for how long.
 
     Attributes:
         kernels: Names of operations; empty for all.
@@ -131,8 +126,8 @@ def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iter
             except DeviceError:
                 raise
             except (TritonKernelError, CandidateError, RuntimeError) as error:  # one problem ends no run of an hour
-                told = f"not measured: {one_line(error)}"
-                yield KernelRow(operation.name, label, "reference", shape=shape, dtype=dtype, verdict=told)
+                reason = f"not measured: {one_line(error)}"
+                yield KernelRow(operation.name, label, "reference", shape=shape, dtype=dtype, verdict=reason)
 
 
 def _problem_rows(
@@ -140,12 +135,12 @@ def _problem_rows(
 ) -> Iterator[KernelRow]:
     problem = operation.problem(shape, dtype)
     default = operation.space_for(problem).default_config
-    config, origin = _chosen(run, operation, shape, dtype)
+    config, origin = _winner(run, operation, shape, dtype)
     values = dict(operation.materialise(problem, run.device).keyword)
     rivals: dict[str, Any] = {} if config == default else {"default": (operation, default)}
     rivals |= rivals_of(operation.name, values, run.rivals)
     work = operation.work(problem) if operation.work else None
-    known: dict[str, Any] = {
+    common: dict[str, Any] = {
         "shape": shape, "dtype": dtype, "config": dict(config), "origin": origin,
         "is_default": config == default,
     }  # fmt: skip
@@ -153,37 +148,36 @@ def _problem_rows(
         with current_device(run.device):
             check_result(operation, config, values)
     except WrongResultError as error:
-        yield KernelRow(operation.name, label, "reference", **known, verdict=f"wrong: {error.message}")
+        yield KernelRow(operation.name, label, "reference", **common, verdict=f"wrong: {error.message}")
         return
     for rival, call in rivals.items():
         if (run.rivals and rival not in run.rivals) or over():
             continue
         try:
-            found = compare(
+            comparison = compare(
                 (operation, config), call, kwargs=values, names=(operation.name, rival), seconds=run.seconds,
                 cold=run.cold, device=run.device,
             )  # fmt: skip
         except (TritonKernelError, RuntimeError) as error:  # torch's compiler and library raise what they like
-            yield KernelRow(operation.name, label, rival, **known, verdict=f"not compared: {one_line(error)}")
+            yield KernelRow(operation.name, label, rival, **common, verdict=f"not compared: {one_line(error)}")
             continue
-        ms = found.a_ms
+        ms = comparison.a_ms
         figures: dict[str, Any] = {} if work is None else {"tflops": work.tflops(ms), "gbps": work.gbps(ms)}
-        low, high = map(_speedup, found.interval)
         yield KernelRow(
-            operation.name, label, rival, **known, **figures, kernel_ms=ms, rival_ms=found.b_ms,
-            speedup=_speedup(found.percent), interval=(low, high), verdict=found.verdict,
-            confidence=found.confidence, mode=found.mode,
+            operation.name, label, rival, **common, **figures, kernel_ms=ms, rival_ms=comparison.b_ms,
+            speedup=comparison.speedup, interval=comparison.speedup_interval, verdict=comparison.verdict,
+            confidence=comparison.confidence, mode=comparison.mode,
         )  # fmt: skip
 
 
-def _chosen(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: str) -> tuple[Config, str]:
+def _winner(run: KernelRun, operation: Operation, shape: Sequence[int], dtype: str) -> tuple[Config, str]:
     """The config of a problem, and where it comes from: of a tune, or that with which a call would run."""
-    given: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
+    question: dict[str, Any] = {"shape": shape, "dtype": dtype, "device": run.device, "cache_dir": run.cache_dir}
     if run.tune_s:
-        result = uninterrupted(tune(operation, **given, budget_s=run.tune_s, cold=run.cold))
+        result = uninterrupted(tune(operation, **question, budget_s=run.tune_s, cold=run.cold))
         return Config(result.best_config), origin_of(RECORD if result.from_cache else TUNED)
-    found = would_run(operation, **given, cold=run.cold).found
-    return found.config, origin_of(found.rung)
+    winner = would_run(operation, **question, cold=run.cold).found
+    return winner.config, origin_of(winner.rung)
 
 
 def check_result(operation: Operation, config: Config, values: Mapping[str, Any]) -> list[Any]:
@@ -192,20 +186,15 @@ def check_result(operation: Operation, config: Config, values: Mapping[str, Any]
     Raises:
         WrongResultError: They are wrong.
     """
-    given = private_copy(Arguments(keyword=values))
-    executable = operation.kernel.compile(config, given)
-    executable.launch(given)
-    found = [given.keyword[name] for name in executable.outputs]
+    arguments = private_copy(Arguments(keyword=values))
+    executable = operation.kernel.compile(config, arguments)
+    executable.launch(arguments)
+    results = [arguments.keyword[name] for name in executable.outputs]
     if operation.reference is None:
-        return found
+        return results
     right, how = CorrectnessVerifier().verify_by_rule(
-        found, operation.reference, kwargs=values, outputs=executable.outputs
+        results, operation.reference, kwargs=values, outputs=executable.outputs
     )
     if not right:
         raise WrongResultError(f"{operation.name} with ({config}) gives a wrong result: {how}")
-    return found
-
-
-def _speedup(percent: float) -> float:
-    """The rival's time divided by the kernel's, from how much longer the slower one takes."""
-    return 1 + percent / 100 if percent >= 0 else 1 / (1 - percent / 100)
+    return results

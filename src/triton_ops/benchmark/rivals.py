@@ -1,4 +1,4 @@
-"""What the shipped kernels are compared with: the vendor's library, eager PyTorch, and what torch.compile makes of it.
+"""Rivals of the shipped kernels: the vendor's library, eager PyTorch, and what torch.compile makes of it.
 
 A rival is called with the kernel's own arguments by name, and returns its result. What a model would have prepared long
 before, such as reciprocals of a weight's scales, is prepared when the rival is made.
@@ -21,11 +21,10 @@ _log = logging.getLogger("triton_ops")
 _BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
 _TRIED_MS = 20.0
 
+Rival: TypeAlias = Callable[..., Any]
 
-Call = Callable[..., Any]
 
-
-def fused_attention(torch: Any, values: Mapping[str, Any]) -> Call:
+def fused_attention(torch: Any, values: Mapping[str, Any]) -> Rival:
     """The fastest backend of `scaled_dot_product_attention` that takes the problem; torch's own choice if none does.
 
     Args:
@@ -37,7 +36,7 @@ def fused_attention(torch: Any, values: Mapping[str, Any]) -> Call:
     return _fastest(torch, values, lambda backend: _by_backend(torch, backend, values)) or plain_attention(torch)
 
 
-def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Call:
+def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Rival:
     """The same for the gradient: that of a forward pass, made before, whose inputs stay where they are.
 
     Args:
@@ -46,55 +45,55 @@ def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Call:
 
     Cost: some calls of each backend.
     """
-    found = _fastest(torch, values, lambda backend: _gradients(torch, _by_backend(torch, backend, values), values))
-    return found or _gradients(torch, plain_attention(torch), values)
+    fastest = _fastest(torch, values, lambda backend: _gradients(torch, _by_backend(torch, backend, values), values))
+    return fastest or _gradients(torch, plain_attention(torch), values)
 
 
-def _gradients(torch: Any, forward: Call, values: Mapping[str, Any]) -> Call:
+def _gradients(torch: Any, forward: Rival, values: Mapping[str, Any]) -> Rival:
     inputs = [values[name].detach().clone().requires_grad_() for name in ("q", "k", "v")]
     with torch.enable_grad():
-        found = forward(*inputs, scale=values["scale"], CAUSAL=values["CAUSAL"])
+        result = forward(*inputs, scale=values["scale"], CAUSAL=values["CAUSAL"])
 
-    def gradients(grad: Any, **_given: Any) -> Any:
-        return torch.autograd.grad(found, inputs, grad, retain_graph=True)
+    def gradients(grad: Any, **_rest: Any) -> Any:
+        return torch.autograd.grad(result, inputs, grad, retain_graph=True)
 
     return gradients
 
 
-def _fastest(torch: Any, values: Mapping[str, Any], made: Callable[[Any], Call]) -> Call | None:
+def _fastest(torch: Any, values: Mapping[str, Any], make: Callable[[Any], Rival]) -> Rival | None:
     """Of what is made for each backend, that with the least time; None if all fail."""
-    times: dict[float, Call] = {}
+    times: dict[float, Rival] = {}
     for name in _BACKENDS:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch says in one for each backend why it does not take the problem
-                call = made(getattr(torch.nn.attention.SDPBackend, name))
-                took = time_ms(call, kwargs=values, warmup_ms=_TRIED_MS / 4, rep_ms=_TRIED_MS).median_ms
+                call = make(getattr(torch.nn.attention.SDPBackend, name))
+                median_ms = time_ms(call, kwargs=values, warmup_ms=_TRIED_MS / 4, rep_ms=_TRIED_MS).median_ms
         except (TargetError, RuntimeError) as error:
             _log.info("%s takes no such attention: %s", name, error)
             continue
-        _log.info("%s: %.4f ms", name, took)
-        times[took] = call
+        _log.info("%s: %.4f ms", name, median_ms)
+        times[median_ms] = call
     return times[min(times)] if times else None
 
 
-def plain_attention(torch: Any) -> Call:
+def plain_attention(torch: Any) -> Rival:
     """`scaled_dot_product_attention` with the backend that torch chooses."""
 
-    def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_given: Any) -> Any:
+    def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_rest: Any) -> Any:
         return _attended(torch, q, k, v, scale, CAUSAL)
 
     return attention
 
 
-def _by_backend(torch: Any, backend: Any, values: Mapping[str, Any]) -> Call:
-    seen = None
+def _by_backend(torch: Any, backend: Any, values: Mapping[str, Any]) -> Rival:
+    mask = None
     if values["CAUSAL"] and "FLASH" not in str(backend):
-        seen = _mask(torch, values["q"], values["k"])
+        mask = _mask(torch, values["q"], values["k"])
 
-    def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_given: Any) -> Any:
+    def attention(q: Any, k: Any, v: Any, scale: float, CAUSAL: bool, **_rest: Any) -> Any:
         with torch.nn.attention.sdpa_kernel(backend):
-            return _attended(torch, q, k, v, scale, CAUSAL, seen)
+            return _attended(torch, q, k, v, scale, CAUSAL, mask)
 
     return attention
 
@@ -118,34 +117,33 @@ def _mask(torch: Any, q: Any, k: Any) -> Any:
     return torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
 
 
-Rival: TypeAlias = Callable[..., Any]
 _COMPILE_MODE = "max-autotune-no-cudagraphs"  # graphs are the timer's own
 
 
-def rivals_of(name: str, values: Mapping[str, Any], wanted: Collection[str] = ()) -> dict[str, Rival]:
+def rivals_of(name: str, values: Mapping[str, Any], kinds: Collection[str] = ()) -> dict[str, Rival]:
     """The rivals of a shipped kernel at one problem: `library`, `eager` and `compile`, as far as there are.
 
     Args:
         name: The operation.
         values: Its arguments by name.
-        wanted: Which of them; empty for all.
+        kinds: Which of them; empty for all.
     """
     torch = require("torch", "comparing kernels")
     library = _LIBRARY.get(name)
     plain = _PLAIN.get(name)
-    found: dict[str, Rival] = {}
-    asked = set(wanted) or {"library", "eager", "compile"}
-    if library is not None and "library" in asked:
-        found["library"] = library(torch, values)
-    if plain is not None and "eager" in asked:
-        found["eager"] = plain(torch)
-    if plain is not None and "compile" in asked:
+    rivals: dict[str, Rival] = {}
+    choice = set(kinds) or {"library", "eager", "compile"}
+    if library is not None and "library" in choice:
+        rivals["library"] = library(torch, values)
+    if plain is not None and "eager" in choice:
+        rivals["eager"] = plain(torch)
+    if plain is not None and "compile" in choice:
         torch.compiler.reset()  # torch gives up compiling a function that it has compiled for many shapes
-        found["compile"] = torch.compile(plain(torch), mode=_COMPILE_MODE, dynamic=False)
-    return found
+        rivals["compile"] = torch.compile(plain(torch), mode=_COMPILE_MODE, dynamic=False)
+    return rivals
 
 
-def plain_rmsnorm_rope(x: Any, weight: Any, cos: Any, sin: Any, **_given: Any) -> Any:
+def plain_rmsnorm_rope(x: Any, weight: Any, cos: Any, sin: Any, **_rest: Any) -> Any:
     """RMSNorm and RoPE as models write them, in the dtype of `x` but for the mean square."""
     wide = x.float()
     y = (wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()).to(x.dtype) * weight
@@ -158,13 +156,13 @@ def plain_rmsnorm_rope(x: Any, weight: Any, cos: Any, sin: Any, **_given: Any) -
     return torch.cat([first * c - second * s, second * c + first * s], -1).reshape(x.shape)
 
 
-def plain_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, **_given: Any) -> Any:
+def plain_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, **_rest: Any) -> Any:
     """silu(x @ gate_weight.T) * (x @ up_weight.T), as models write it."""
     torch = require("torch", "comparing kernels")
     return torch.nn.functional.silu(x @ gate_weight.mT) * (x @ up_weight.mT)
 
 
-def scaled_product(a: Any, b: Any, a_scale: Any, b_scale: Any, **_given: Any) -> Any:
+def scaled_product(a: Any, b: Any, a_scale: Any, b_scale: Any, **_rest: Any) -> Any:
     """`torch._scaled_mm` with promoted sums, whose scales are those of `quantize_fp8` turned over; float16."""
     torch = require("torch", "comparing kernels")
     scales = [
@@ -175,9 +173,9 @@ def scaled_product(a: Any, b: Any, a_scale: Any, b_scale: Any, **_given: Any) ->
 
 def _matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
     if values["a"].element_size() == 2:
-        return lambda a, b, c, **_given: torch.matmul(a, b, out=c)
+        return lambda a, b, c, **_rest: torch.matmul(a, b, out=c)
     one = torch.ones((), device=values["a"].device)
-    return lambda a, b, **_given: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+    return lambda a, b, **_rest: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
 def _fp8_gemm(torch: Any, values: Mapping[str, Any]) -> Rival:
@@ -185,14 +183,14 @@ def _fp8_gemm(torch: Any, values: Mapping[str, Any]) -> Rival:
     dtype, fast = values["c"].dtype, bool(values["FAST"])
     if values["BLOCKED"]:
         a, b = (_restored(torch, values[name], values[f"{name}_scale"]) for name in ("a", "b"))
-        return lambda **_given: (a @ b).to(dtype)
+        return lambda **_rest: (a @ b).to(dtype)
     scales = [
         values[name].reciprocal().reshape(()) if values[name].numel() == 1 else values[name].reciprocal()
         for name in ("a_scale", "b_scale")
     ]
     if {scale.ndim for scale in scales} == {2}:  # by row: torch asks for bfloat16
         dtype = torch.bfloat16
-    return lambda a, b, **_given: torch._scaled_mm(a, b, *scales, out_dtype=dtype, use_fast_accum=fast)
+    return lambda a, b, **_rest: torch._scaled_mm(a, b, *scales, out_dtype=dtype, use_fast_accum=fast)
 
 
 def _restored(torch: Any, codes: Any, scale: Any) -> Any:
@@ -207,7 +205,7 @@ def _grouped_matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
     ends = values["ends"].tolist()
     runs = [(g, a, b) for g, (a, b) in enumerate(itertools.pairwise([0, *ends])) if b > a]
 
-    def products(x: Any, weight: Any, out: Any, **_given: Any) -> Any:
+    def products(x: Any, weight: Any, out: Any, **_rest: Any) -> Any:
         for group, start, end in runs:
             torch.mm(x[start:end], weight[group], out=out[start:end])
         return out
@@ -216,23 +214,23 @@ def _grouped_matmul(torch: Any, values: Mapping[str, Any]) -> Rival:
 
 
 def _plain_grouped_matmul(torch: Any) -> Rival:
-    return lambda x, weight, ends, **_given: torch._grouped_mm(x, weight, offs=ends)
+    return lambda x, weight, ends, **_rest: torch._grouped_mm(x, weight, offs=ends)
 
 
 def _plain_softmax(torch: Any) -> Rival:
-    return lambda x, **_given: torch.softmax(x, -1)
+    return lambda x, **_rest: torch.softmax(x, -1)
 
 
 def _plain_softmax_backward(torch: Any) -> Rival:
-    return lambda out, grad, **_given: torch._softmax_backward_data(grad, out, -1, out.dtype)
+    return lambda out, grad, **_rest: torch._softmax_backward_data(grad, out, -1, out.dtype)
 
 
 def _plain_layer_norm(torch: Any) -> Rival:
-    return lambda x, weight, bias, eps, **_given: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+    return lambda x, weight, bias, eps, **_rest: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
 def _plain_layer_norm_backward(_torch: Any) -> Rival:
-    def gradients(x: Any, weight: Any, grad: Any, eps: float, **_given: Any) -> Any:
+    def gradients(x: Any, weight: Any, grad: Any, eps: float, **_rest: Any) -> Any:
         wide, g = x.float(), grad.float()
         apart = wide - wide.mean(-1, keepdim=True)
         scale = (apart.square().mean(-1, keepdim=True) + eps).rsqrt()
@@ -244,7 +242,7 @@ def _plain_layer_norm_backward(_torch: Any) -> Rival:
 
 
 def _plain_gated_mlp_backward(torch: Any) -> Rival:
-    def gradients(gate: Any, up: Any, grad: Any, **_given: Any) -> Any:
+    def gradients(gate: Any, up: Any, grad: Any, **_rest: Any) -> Any:
         g, d = gate.float(), grad.float()
         s = torch.sigmoid(g)
         return (d * up.float() * s * (1 + g * (1 - s))).to(gate.dtype), (d * g * s).to(up.dtype)
@@ -253,7 +251,7 @@ def _plain_gated_mlp_backward(torch: Any) -> Rival:
 
 
 def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
-    def gradients(x: Any, weight: Any, cos: Any, sin: Any, grad: Any, eps: float, HEAD_DIM: int, **_given: Any) -> Any:
+    def gradients(x: Any, weight: Any, cos: Any, sin: Any, grad: Any, eps: float, HEAD_DIM: int, **_rest: Any) -> Any:
         wide, half = x.float(), HEAD_DIM // 2
         scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
         first, second = grad.float().unflatten(-1, (-1, 2, half)).unbind(-2)
@@ -267,7 +265,7 @@ def _plain_rmsnorm_rope_backward(torch: Any) -> Rival:
 
 
 def _plain_dequantize(_torch: Any) -> Rival:
-    def restored(x: Any, scale: Any, out: Any, GROUP_ROWS: int, GROUP_COLUMNS: int, **_given: Any) -> Any:
+    def restored(x: Any, scale: Any, out: Any, GROUP_ROWS: int, GROUP_COLUMNS: int, **_rest: Any) -> Any:
         columns = GROUP_COLUMNS or x.shape[1]
         wide = scale.repeat_interleave(GROUP_ROWS, 0)[: x.shape[0]].repeat_interleave(columns, 1)
         return (x.float() / wide[:, : x.shape[1]]).to(out.dtype)
@@ -276,7 +274,7 @@ def _plain_dequantize(_torch: Any) -> Rival:
 
 
 def _plain_quantize(torch: Any) -> Rival:
-    def quantised(x: Any, GROUP: int, **_given: Any) -> Any:
+    def quantised(x: Any, GROUP: int, **_rest: Any) -> Any:
         grouped = x.float().unflatten(-1, (-1, GROUP))
         scale = FP8Format.max_value / grouped.abs().amax(-1, keepdim=True)
         return (grouped * scale).clamp(-448.0, 448.0).to(torch.float8_e4m3fn).flatten(-2), scale.squeeze(-1)

@@ -145,7 +145,9 @@ class PerformanceReport:
     def generate_text_report(self) -> str:
         """The report for people: environment, results, comparisons."""
         head = [self.title, "=" * len(self.title), *(f"{k}: {v}" for k, v in self._environment().items()), ""]
-        rows = [_row(result) for result in self.results] + [_comparison_row(found) for found in self.comparisons]
+        rows = [_row(result) for result in self.results] + [
+            _comparison_row(comparison) for comparison in self.comparisons
+        ]
         return "\n".join([*head, *(rows or ["no results"]), ""])
 
     def generate_json_report(self) -> str:
@@ -154,7 +156,7 @@ class PerformanceReport:
             "title": self.title,
             "environment": self._environment(),
             "results": [asdict(result) for result in self.results],
-            "comparisons": [asdict(found) for found in self.comparisons],
+            "comparisons": [asdict(comparison) for comparison in self.comparisons],
         }
         return json.dumps(_plain(document), indent=2, allow_nan=False)
 
@@ -182,9 +184,9 @@ class PerformanceReport:
         atomic_write(path, content)
 
     def _environment(self) -> dict[str, Any]:
-        known = {name: version for name, version in versions().items() if version}
+        software = {name: version for name, version in versions().items() if version}
         date = self._now().isoformat(timespec="seconds")
-        return {"date": date, "device": probe(None).name, **known, **self.metadata}
+        return {"date": date, "device": probe(None).name, **software, **self.metadata}
 
 
 def _row(result: BenchmarkResult) -> str:
@@ -192,14 +194,14 @@ def _row(result: BenchmarkResult) -> str:
     return f"{result.kernel_name} {_size(result.problem_size)}: {result.metrics}{config}, {result.mode}"
 
 
-def _comparison_row(found: ComparisonResult) -> str:
-    low, high = found.interval
-    doubt = "" if found.confidence == "ok" else f"; low confidence: {found.confidence}"
-    config = f" ({_config(found.config)})" if found.config else ""
+def _comparison_row(comparison: ComparisonResult) -> str:
+    low, high = comparison.interval
+    doubt = "" if comparison.confidence == "ok" else f"; low confidence: {comparison.confidence}"
+    config = f" ({_config(comparison.config)})" if comparison.config else ""
     return (
-        f"{found.kernel_name} {_size(found.problem_size)}: {found.triton.latency_ms:.4g} ms, baseline "
-        f"{found.pytorch.latency_ms:.4g} ms, {found.speedup:.3f} times as fast ({low:.3f} to {high:.3f}), "
-        f"{found.verdict}{config}, {found.rounds} rounds, {found.mode}{doubt}"
+        f"{comparison.kernel_name} {_size(comparison.problem_size)}: {comparison.triton.latency_ms:.4g} ms, baseline "
+        f"{comparison.pytorch.latency_ms:.4g} ms, {comparison.speedup:.3f} times as fast ({low:.3f} to {high:.3f}), "
+        f"{comparison.verdict}{config}, {comparison.rounds} rounds, {comparison.mode}{doubt}"
     )
 
 
@@ -211,9 +213,9 @@ def _size(extents: tuple[Any, ...]) -> str:
     return "x".join(map(str, extents))
 
 
-def _check_kind(given: Any, kind: type) -> None:
-    if not isinstance(given, kind):
-        raise SettingsError(f"a {type(given).__name__} was added; it must be a {kind.__name__}")
+def _check_kind(entry: Any, kind: type) -> None:
+    if not isinstance(entry, kind):
+        raise SettingsError(f"a {type(entry).__name__} was added; it must be a {kind.__name__}")
 
 
 def _plain(value: Any) -> Any:
@@ -290,12 +292,12 @@ class BenchmarkSuite:
 
         Cost: the check's calls and copies, then `warmup_runs + benchmark_runs` samples.
         """
-        size = _checked(name, problem_size, config, compute_metrics_fn)
+        size = _report_size(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, reference_fn, args, kwargs)
-        found = counted_times(kernel_fn, args, kwargs, warmup_runs=self.warmup_runs, runs=self.benchmark_runs)
+        measurement = counted_times(kernel_fn, args, kwargs, warmup_runs=self.warmup_runs, runs=self.benchmark_runs)
         result = BenchmarkResult(
-            name, size, _metrics(found, compute_metrics_fn),
-            config=dict(config or {}), mode=found.mode, samples=len(found.samples_ms),
+            name, size, _metrics(measurement, compute_metrics_fn),
+            config=dict(config or {}), mode=measurement.mode, samples=len(measurement.samples_ms),
         )  # fmt: skip
         self.report.add_result(result)
         return result
@@ -331,15 +333,14 @@ class BenchmarkSuite:
 
         Cost: the check's calls and copies, then that of `compare`.
         """
-        size = _checked(name, problem_size, config, compute_metrics_fn)
+        size = _report_size(name, problem_size, config, compute_metrics_fn)
         self._check(name, kernel_fn, pytorch_fn, args, kwargs)
         rounds = min(_ROUNDS, max(LEAST_ROUNDS, self.benchmark_runs // 4))
-        found = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=(name, "baseline"), rounds=rounds)
-        low, high = (_speedup(percent) for percent in found.interval)
+        comparison = compare(kernel_fn, pytorch_fn, args=args, kwargs=kwargs, names=(name, "baseline"), rounds=rounds)
         result = ComparisonResult(
-            name, size, _metrics(found.a, compute_metrics_fn), _metrics(found.b, compute_metrics_fn),
-            speedup=_speedup(found.percent), interval=(low, high), verdict=found.verdict, confidence=found.confidence,
-            config=dict(config or {}), mode=found.mode, rounds=found.rounds,
+            name, size, _metrics(comparison.a, compute_metrics_fn), _metrics(comparison.b, compute_metrics_fn),
+            speedup=comparison.speedup, interval=comparison.speedup_interval, verdict=comparison.verdict,
+            confidence=comparison.confidence, config=dict(config or {}), mode=comparison.mode, rounds=comparison.rounds,
         )  # fmt: skip
         self.report.add_comparison(result)
         return result
@@ -353,13 +354,13 @@ class BenchmarkSuite:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
         kernel = _public("rmsnorm_rope", "fused_rmsnorm_rope")
-        found = []
+        comparisons = []
         for batch, seq, hidden, head_dim in _problems(sizes, 4, device):
-            given = RMSNormRoPEInput.from_shapes(batch, seq, hidden, head_dim, dtype).create_tensors(device)
-            profile = PerformanceProfile.elementwise(batch * seq * hidden, given["x"].element_size())
+            tensors = RMSNormRoPEInput.from_shapes(batch, seq, hidden, head_dim, dtype).create_tensors(device)
+            profile = PerformanceProfile.elementwise(batch * seq * hidden, tensors["x"].element_size())
             size = (batch, seq, hidden, head_dim)
-            found.append(self._beside("fused_rmsnorm_rope", kernel, plain_rmsnorm_rope, size, given, profile))
-        return found
+            comparisons.append(self._beside("fused_rmsnorm_rope", kernel, plain_rmsnorm_rope, size, tensors, profile))
+        return comparisons
 
     def benchmark_gated_mlp(
         self, sizes: Iterable[tuple[int, int, int, int]], dtype: str = "float16", device: str = "cuda"
@@ -370,13 +371,13 @@ class BenchmarkSuite:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
         kernel = _public("gated_mlp", "fused_gated_mlp")
-        found = []
+        comparisons = []
         for batch, seq, hidden, intermediate in _problems(sizes, 4, device):
-            given = GatedMLPInput.from_shapes(batch, seq, hidden, intermediate, dtype).create_tensors(device)
-            profile = PerformanceProfile.gated_mlp(batch * seq, intermediate, hidden, given["x"].element_size())
+            tensors = GatedMLPInput.from_shapes(batch, seq, hidden, intermediate, dtype).create_tensors(device)
+            profile = PerformanceProfile.gated_mlp(batch * seq, intermediate, hidden, tensors["x"].element_size())
             size = (batch, seq, hidden, intermediate)
-            found.append(self._beside("fused_gated_mlp", kernel, plain_gated_mlp, size, given, profile))
-        return found
+            comparisons.append(self._beside("fused_gated_mlp", kernel, plain_gated_mlp, size, tensors, profile))
+        return comparisons
 
     def benchmark_fp8_gemm(self, sizes: Iterable[tuple[int, int, int]], device: str = "cuda") -> list[ComparisonResult]:
         """Compare `fp8_gemm` with `torch._scaled_mm`, both with promoted sums, at problems of (M, N, K).
@@ -385,13 +386,13 @@ class BenchmarkSuite:
             SettingsError, DeviceError: The problems have other extents, or the device is not there.
         """
         kernel = _public("fp8_gemm", "fp8_gemm")
-        found = []
+        comparisons = []
         for M, N, K in _problems(sizes, 3, device):
-            given = FP8GEMMInput.from_shapes(M, N, K).create_tensors(device)
-            given["b"] = given["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
+            tensors = FP8GEMMInput.from_shapes(M, N, K).create_tensors(device)
+            tensors["b"] = tensors["b"].t().contiguous().t()  # both read 8-bit floats fastest along K
             profile = PerformanceProfile.gemm(M, N, K, 1)
-            found.append(self._beside("fp8_gemm", kernel, scaled_product, (M, N, K), given, profile))
-        return found
+            comparisons.append(self._beside("fp8_gemm", kernel, scaled_product, (M, N, K), tensors, profile))
+        return comparisons
 
     def generate_report(self, format: str = "text") -> str:
         """The report as `text` or `json`.
@@ -416,10 +417,10 @@ class BenchmarkSuite:
         kernel: Callable[..., Any],
         plain: Callable[..., Any],
         size: tuple[int, ...],
-        given: dict[str, Any],
+        tensors: dict[str, Any],
         profile: PerformanceProfile,
     ) -> ComparisonResult:
-        return self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **given)
+        return self.compare_with_pytorch(kernel, plain, name, size, compute_metrics_fn=profile.metrics, **tensors)
 
     def _check(
         self,
@@ -437,23 +438,23 @@ class BenchmarkSuite:
         for function in (kernel_fn, reference_fn):
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
-        given = Arguments(args, dict(kwargs))
-        with current_device(device_of(given, None)):
-            self._check_result(name, kernel_fn, reference_fn, given)
+        arguments = Arguments(args, dict(kwargs))
+        with current_device(device_of(arguments, None)):
+            self._check_result(name, kernel_fn, reference_fn, arguments)
 
     def _check_result(
-        self, name: str, kernel_fn: Callable[..., Any], reference_fn: Callable[..., Any], given: Arguments
+        self, name: str, kernel_fn: Callable[..., Any], reference_fn: Callable[..., Any], arguments: Arguments
     ) -> None:
-        own = private_copy(given)
+        own = private_copy(arguments)
         actual = kernel_fn(*own.positional, **own.keyword)
         if actual is None:
             raise WrongResultError(
                 f"{name} returns None: there is no result to compare", hint="return the tensor that it writes"
             )
-        right, how = self.verifier.verify_by_rule(actual, reference_fn, given.positional, given.keyword)
+        right, how = self.verifier.verify_by_rule(actual, reference_fn, arguments.positional, arguments.keyword)
         if right:
             return
-        again = private_copy(given)
+        again = private_copy(arguments)
         expected = reference_fn(*again.positional, **again.keyword)
         pairs = zip(as_list(actual), as_list(expected), strict=False)
         near = len(as_list(actual)) == len(as_list(expected)) and all(
@@ -463,14 +464,14 @@ class BenchmarkSuite:
             raise WrongResultError(f"{name} gives a wrong result: {how}", hint="nothing was timed; correct it first")
 
 
-def _metrics(found: Measurement, compute: Metrics | None) -> KernelMetrics:
-    made = KernelMetrics(found.median_ms) if compute is None else compute(found.median_ms)
-    if not isinstance(made, KernelMetrics):
-        raise SettingsError(f"compute_metrics_fn returns a {type(made).__name__}; it must return KernelMetrics")
-    return replace(made, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
+def _metrics(measurement: Measurement, compute: Metrics | None) -> KernelMetrics:
+    metrics = KernelMetrics(measurement.median_ms) if compute is None else compute(measurement.median_ms)
+    if not isinstance(metrics, KernelMetrics):
+        raise SettingsError(f"compute_metrics_fn returns a {type(metrics).__name__}; it must return KernelMetrics")
+    return replace(metrics, p20_ms=measurement.p20_ms, p80_ms=measurement.p80_ms)
 
 
-def _checked(name: Any, problem_size: Any, config: Any, compute: Any) -> tuple[Any, ...]:
+def _report_size(name: Any, problem_size: Any, config: Any, compute: Any) -> tuple[Any, ...]:
     """The extents for the report, if everything that is only for the report fits.
 
     Raises:
@@ -494,17 +495,12 @@ def _problems(sizes: Any, extents: int, device: str) -> list[tuple[int, ...]]:
         SettingsError: They are no list of problems with so many extents.
         DeviceError: There is no such device.
     """
-    found = list(sizes) if isinstance(sizes, Iterable) else None
-    if found is None or any(not isinstance(each, (tuple, list)) or len(each) != extents for each in found):
+    problems = list(sizes) if isinstance(sizes, Iterable) else None
+    if problems is None or any(not isinstance(each, (tuple, list)) or len(each) != extents for each in problems):
         raise SettingsError(f"sizes is {sizes!r}; it must be a list of problems, each of {extents} extents")
-    if found:
+    if problems:
         probe(device)
-    return [tuple(each) for each in found]
-
-
-def _speedup(percent: float) -> float:
-    """The baseline's time divided by the kernel's, from how much longer the slower one takes."""
-    return 1 + percent / 100 if percent >= 0 else 1 / (1 - percent / 100)
+    return [tuple(each) for each in problems]
 
 
 def _public(folder: str, name: str) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from triton_ops.benchmark.contestant import blaming, contestants_of, prepare
+from triton_ops.benchmark.contestant import blame_calls_of, contestants_of, prepare
 from triton_ops.device import CpuLoad, Turns, current_device, probe, turn_key
 from triton_ops.exceptions import SettingsError
 from triton_ops.timing import GuardSummary, Sampler, ScreenPolicy, Timer, guard_for, screen, take
@@ -23,7 +23,7 @@ _MOST_TIMES_BUDGET = 10  # wall time over budget: restoring arguments between sa
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """How long one call takes.
+    """Times of one call.
 
     Attributes:
         quantiles: The shares that were asked for, in the order asked.
@@ -58,13 +58,13 @@ class Times:
         return statistics.median(self.samples_ms)
 
     def __str__(self) -> str:
-        shown = ", ".join(
+        parts = ", ".join(
             f"p{100 * share:g} {time_ms:.4g}"
             for share, time_ms in zip(self.quantiles, self.quantiles_ms, strict=True)
             if share != 0.5
         )
         notes = "".join(f"\nNote: {note}" for note in self.notes)
-        shares = f" ({shown} ms)" if shown else ""
+        shares = f" ({parts} ms)" if parts else ""
         doubt = "" if self.confidence == "ok" else f"; low confidence: {self.confidence}"
         return f"{self.median_ms:.4g} ms{shares}, {self.launches} launches, {self.mode}{doubt}{notes}"
 
@@ -127,13 +127,13 @@ def time_ms(
         load, begun_s = CpuLoad(), time.time()
         prepared = prepare([contestant], cold=cold)
         sampler, timer = prepared.samplers[0][0], prepared.timer
-        with blaming(contestant):
+        with blame_calls_of(contestant):
             sample_ms = statistics.median(screen(sampler, timer, _ESTIMATE)) * sampler.launches
-            warm = _taken(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
+            warm = _samples(sampler, timer, sample_ms, warmup_ms) if warmup_ms else []
             guard = guard_for(place, begun_s)
-            samples = _taken(sampler, timer, sample_ms, rep_ms, guard.round_ok)
-        found = guard.summary()
-        before = (f"{found.others_before} while the calls were warmed up",) if found.others_before else ()
+            samples = _samples(sampler, timer, sample_ms, rep_ms, guard.round_ok)
+        summary = guard.summary()
+        before = (f"{summary.others_before} while the calls were warmed up",) if summary.others_before else ()
         notes = (*turns.notes, *load.notes(device_spec), *before)
     ordered = sorted(samples)
     return Times(
@@ -144,8 +144,8 @@ def time_ms(
         warmup_launches=len(warm) * sampler.launches,
         launches_per_sample=sampler.launches,
         mode=timer.mode,
-        confidence=found.confidence_reason if found.confidence == "low" else "ok",
-        guard=found,
+        confidence=summary.confidence_reason if summary.confidence == "low" else "ok",
+        guard=summary,
         notes=notes,
     )
 
@@ -170,13 +170,13 @@ def counted_times(
     with current_device(place), Turns(place, True).turn(turn_key(probe(place), place)):
         prepared = prepare([contestant])
         sampler, timer = prepared.samplers[0][0], prepared.timer
-        with blaming(contestant):
-            taken = [take(sampler, timer, min(_MOST_QUEUED, left)) for left in _parts(warmup_runs + runs)]
-    return Measurement(tuple(sample for part in taken for sample in part)[warmup_runs:], timer.mode)
+        with blame_calls_of(contestant):
+            parts = [take(sampler, timer, min(_MOST_QUEUED, remaining)) for remaining in _parts(warmup_runs + runs)]
+    return Measurement(tuple(sample for part in parts for sample in part)[warmup_runs:], timer.mode)
 
 
 def _parts(count: int) -> Iterator[int]:
-    """What is left to take before each round of samples."""
+    """Numbers of samples that are left before each round."""
     while count > 0:
         yield count
         count -= _MOST_QUEUED
@@ -190,7 +190,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def _taken(
+def _samples(
     sampler: Sampler,
     timer: Timer,
     sample_ms: float,
@@ -208,14 +208,14 @@ def _taken(
         keep: Whether the round that has just ended counts; asked after each, and may wait.
         clock: Monotonic seconds.
     """
-    wanted = max(1, int(budget_ms / max(sample_ms, 1e-6)))
+    count = max(1, int(budget_ms / max(sample_ms, 1e-6)))
     end = clock() + _MOST_TIMES_BUDGET * budget_ms / 1e3
     samples: list[float] = []
     while True:
-        taken = take(sampler, timer, min(wanted - len(samples), _MOST_QUEUED))
-        samples += taken if keep() else []
-        if len(samples) >= wanted or clock() >= end:
-            return samples or taken
+        part = take(sampler, timer, min(count - len(samples), _MOST_QUEUED))
+        samples += part if keep() else []
+        if len(samples) >= count or clock() >= end:
+            return samples or part
 
 
 def _check(warmup_ms: Any, rep_ms: Any, quantiles: Any) -> None:

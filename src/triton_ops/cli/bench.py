@@ -17,7 +17,6 @@ from triton_ops.benchmark import (
     Comparison,
     Contestant,
     KernelRun,
-    MakeArguments,
     compare_contestants,
     duel_policy,
     rounds_bar,
@@ -102,7 +101,7 @@ class _BoundTarget:
     problem: Problem
     device: str
     _: KW_ONLY
-    arguments: MakeArguments
+    arguments: Callable[[], Arguments]
     space: ConfigSpace | None = None
     known: Mapping[str, _Known] = field(default_factory=dict)
 

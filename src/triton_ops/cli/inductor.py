@@ -11,35 +11,17 @@ import typer
 
 from triton_ops import settings
 from triton_ops.base import read_named, write_named
-from triton_ops.benchmark import beside_own, product_of
+from triton_ops.benchmark import beside_own
 from triton_ops.cli.console import Json, Verbose, agrees, bold, paragraph, say, say_json, table, tell, width
 from triton_ops.compile_modes import (
-    LISTS,
     AutotuneTable,
     CacheContent,
     CompilerLog,
-    GraphNode,
-    GraphPair,
-    Kind,
-    Picture,
+    ProgramGraphs,
     Site,
     autotune_options,
-    backend_choices,
-    clean,
-    cleanable,
-    content_of,
-    drawn,
     gate_here,
-    graphs_in,
-    graphs_of,
-    is_read,
-    launches_of,
-    paired,
-    read_log,
-    variables,
-    variables_by_option,
-    wrong_lists,
-    wrong_names,
+    wrong_variables,
 )
 from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError, TargetError
@@ -48,7 +30,6 @@ from triton_ops.values import dtype_name
 
 _S_PER_DAY = 86_400.0
 _MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
-_ONLY = ("fusions", "kernels")
 
 app = typer.Typer(
     help="Options, caches, logs and graphs of torch's compiler.",
@@ -76,10 +57,10 @@ def options(
             f"no option of Inductor has {name!r} in its name", hint="leave it out to list those of tuning"
         )
     gate = gate_here(device)
-    wrong = wrong_names([variable for variable, _ in settings.environment()], variables(), is_read)
+    wrong, texts = wrong_variables(dict(settings.environment()))
     for strange, meant in wrong.items():
         tell(f"{strange} is set, and torch does not read it; {meant} is probably meant", "warning", "yellow")
-    for text in wrong_lists(dict(settings.environment()), variables_by_option()):
+    for text in texts:
         tell(text, "warning", "yellow")
     if as_json:
         rows = [{**asdict(each), "changed": each.changed} for each in found]
@@ -106,22 +87,19 @@ def backends(
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Say which backends max-autotune would measure for a product or a convolution, and why not the others."""
-    kind = _kind(op)
-    extents = _extents(shape, kind)
-    site = Site(
-        kind=kind, device=device_spec(gpu) if gpu is not None else probe(device), dtype=dtype_name(dtype),
-        extents=extents, frozen=frozen,
-    )  # fmt: skip
-    found = backend_choices(site, listed)
+    where = device_spec(gpu) if gpu is not None else probe(device)
+    site = Site(kind=op, device=where, dtype=dtype_name(dtype), frozen=frozen)
+    site = replace(site, extents=_extents(shape, op))
+    found = site.backends(listed)
     if not any(each.takes_part for each in found):
         tell("no backend takes part, so that torch cannot compile this; list ATEN too", "warning", "yellow")
     if as_json:
         rows = [{**asdict(each), "takes_part": each.takes_part} for each in found]
-        say_json({"op": kind, "device": site.device.name, "dtype": site.dtype, "shape": extents, "backends": rows})
+        say_json({"op": op, "device": site.device.name, "dtype": site.dtype, "shape": site.extents, "backends": rows})
         return
     cells = [[each.name, _yes(each.listed), _yes(each.takes_part), each.reason or "-"] for each in found]
     header, *lines = table(("backend", "listed", "takes part", "why"), cells, width())
-    what = " ".join(filter(None, [kind, shape, site.dtype, f"on {site.device.name}, with max-autotune"]))
+    what = " ".join(filter(None, [op, shape, site.dtype, f"on {site.device.name}, with max-autotune"]))
     say(what, bold(header), *lines)
 
 
@@ -139,7 +117,7 @@ def cache(
     """Show Inductor's cache folder and what is in it, or clean it; files that are not Inductor's stay."""
     if not days >= 0 or (days and not empty):
         raise SettingsError(f"--older-than is {days:g}; it must be 0 or more days, and goes with --clean")
-    found = cleanable(folder, days * _S_PER_DAY) if empty else content_of(folder)
+    found = CacheContent.cleanable(folder, days * _S_PER_DAY) if empty else CacheContent.of(folder)
     if not as_json:
         say(*_cache_lines(found))
         _tell_strange(found.strange)
@@ -147,7 +125,7 @@ def cache(
         if not (agreed or agrees(f"remove these {found.files} files from {found.path}?", "--yes removes them")):
             tell("nothing was removed")
             return
-        shown, found = found, clean(folder, days * _S_PER_DAY)
+        shown, found = found, CacheContent.clean(folder, days * _S_PER_DAY)
         if found.files < shown.files:
             tell(f"{shown.files - found.files} files could not be removed", "warning", "yellow")
     if as_json:
@@ -166,7 +144,7 @@ def log(
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
-    found = read_log(_text_of(file).splitlines())
+    found = CompilerLog.read(_text_of(file).splitlines())
     if not found.lines:
         tell(f"no line of torch's log is in {file}: it is another file, or torch logged nothing", "warning", "yellow")
     if own:
@@ -187,39 +165,25 @@ def draw(
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed."""
-    first = graphs_in(trace)
-    if other is None:
-        lines = [f"{name}: {sum(node.launches for node in nodes)} launches" for name, nodes in first.items()]
-        plain: dict[str, Any] = {name: _nodes_json(nodes) for name, nodes in first.items()}
-        pictures = [Picture(name, nodes) for name, nodes in first.items()]
-    else:
-        pairs = paired(first, graphs_in(other), (trace, other))
-        lines, plain = _pair_lines(pairs), _pairs_json(pairs)
-        pictures = [picture for pair in pairs for picture in pair.pictures]
+    program = ProgramGraphs.read(trace)
+    shown = program if other is None else program.beside(ProgramGraphs.read(other))
     if out is not None:
         try:
-            write_named(out, drawn(pictures))
+            write_named(out, shown.svg())
         except OSError as error:
             raise SettingsError(f"{out} cannot be written: {error.strerror or error}", hint="name a file") from error
     if as_json:
-        say_json(plain)
+        say_json(shown.as_json())
     else:
-        say(*lines, *([] if out is None else [f"drawn to {out}"]))
+        say(*shown.lines, *([] if out is None else [f"drawn to {out}"]))
 
 
-def _kind(op: str) -> Kind:
-    for kind in LISTS:
-        if op == kind:
-            return kind
-    raise SettingsError(f"there are no backends for {op!r}", hint=f"name one of {', '.join(LISTS)}")
-
-
-def _extents(shape: str | None, kind: Kind) -> tuple[int, ...]:
+def _extents(shape: str | None, op: str) -> tuple[int, ...]:
     """M, N and K, which may be 0: a product without elements is one of the things that backends refuse."""
     if shape is None:
         return ()
     words = shape.lower().split("x")
-    if kind != "mm" or len(words) != 3 or not all(word.isdecimal() for word in words):
+    if op != "mm" or len(words) != 3 or not all(word.isdecimal() for word in words):
         raise SettingsError(
             f"--shape is {shape!r}; a product has M, N and K, and a convolution needs none",
             hint="such as mm --shape 256x1024x1024",
@@ -229,26 +193,6 @@ def _extents(shape: str | None, kind: Kind) -> tuple[int, ...]:
 
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
-
-
-def _pair_lines(pairs: Sequence[GraphPair]) -> list[str]:
-    """What differs in each pair of graphs, and the sum of several."""
-    lines = [str(pair) for pair in pairs]
-    if len(pairs) > 1:
-        (own, other), (graphs, graphs_there) = launches_of(pairs), graphs_of(pairs)
-        lines.append(f"all graphs, {graphs} against {graphs_there}: {own} launches against {other}")
-    return lines
-
-
-def _pairs_json(pairs: Sequence[GraphPair]) -> dict[str, Any]:
-    """The sums over all graphs, and each pair with the names of its graphs."""
-    found = [pair.as_json() for pair in pairs]
-    only = {what: [[text for each in found for text in each[what][side]] for side in (0, 1)] for what in _ONLY}
-    return {"launches": launches_of(pairs), **only, "graphs": found}
-
-
-def _nodes_json(nodes: Sequence[GraphNode]) -> list[dict[str, Any]]:
-    return [asdict(node) for node in nodes]
 
 
 def _cache_lines(found: CacheContent) -> list[str]:
@@ -288,7 +232,7 @@ def _text_of(file: Path) -> str:
 
 def _tell_of_no_product(tables: Sequence[AutotuneTable]) -> None:
     """Say why `--own` adds nothing."""
-    if not any(map(product_of, tables)):
+    if not any(table.product for table in tables):
         there = ", ".join(dict.fromkeys(table.op for table in tables)) or "none"
         tell(
             f"--own adds nothing: it is for tables of mm and addmm with matrices of one dtype; those here: {there}",

@@ -1,4 +1,4 @@
-"""What to do about a model's speed: nothing, a library, torch.compile, a Triton kernel, or CUDA, with the reasons.
+"""Advice on a model's speed: nothing, a library, torch.compile, a Triton kernel, or CUDA, with the reasons.
 
 The decision is a function of a few shares of a profile. The order is that of the cost of the work: what is found by a
 switch comes before what is written by hand, and what was tried already is not named again.
@@ -19,7 +19,7 @@ from triton_ops.backend import Arguments
 from triton_ops.base import require
 from triton_ops.compile_modes.contender import profiler
 from triton_ops.compile_modes.request import checked_workload
-from triton_ops.compile_modes.step import Step, checked_loss
+from triton_ops.compile_modes.step import ModelRunner, checked_loss
 from triton_ops.device import DeviceSpec, current_device, probe
 from triton_ops.exceptions import SettingsError
 
@@ -63,7 +63,7 @@ class OpShare:
 
 @dataclass(frozen=True, kw_only=True)
 class CallProfile:
-    """Where the time of a call goes.
+    """Shares of the time of a call.
 
     Attributes:
         call_ms: Milliseconds of a call.
@@ -83,10 +83,23 @@ class CallProfile:
         """The share of all operators of a kind."""
         return sum(op.share for op in self.ops if op.kind == kind)
 
+    def advice(self, tried: Collection[str] = ()) -> Advice:
+        """Decide what to do about a call with this profile.
+
+        Args:
+            tried: Ways that were tried already.
+        """
+        for way, look in _LOOKS:
+            if way not in tried and (reasons := look(self)):
+                return Advice(way, tuple(reasons), self)
+        hottest = self.ops[0] if self.ops else None
+        most = f"the hottest operator, {hottest.name}, takes {hottest.share:.0%}" if hottest else "nothing was measured"
+        return Advice("skip", (f"{most}, and no further way promises more than its work costs",), self)
+
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, and why.
+    """The way to go, and the reasons.
 
     Attributes:
         way: `skip`, `library`, `torch.compile`, `Triton` or `CUDA`.
@@ -100,21 +113,6 @@ class Advice:
 
     def __str__(self) -> str:
         return f"{self.way}: {'; '.join(self.reasons)}"
-
-
-def decided(profile: CallProfile, tried: Collection[str] = ()) -> Advice:
-    """What to do about a call with this profile.
-
-    Args:
-        profile: Where its time goes.
-        tried: Ways that were tried already.
-    """
-    for way, look in _LOOKS:
-        if way not in tried and (reasons := look(profile)):
-            return Advice(way, tuple(reasons), profile)
-    hottest = profile.ops[0] if profile.ops else None
-    most = f"the hottest operator, {hottest.name}, takes {hottest.share:.0%}" if hottest else "nothing was measured"
-    return Advice("skip", (f"{most}, and no further way promises more than its work costs",), profile)
 
 
 def advise(
@@ -146,20 +144,20 @@ def advise(
         raise SettingsError(f"{strange[0]!r} is no way to make a model faster", hint=f"name one of {', '.join(WAYS)}")
     workload = checked_workload(model, inputs)
     torch: Any = require("torch", "profiling a model")
-    step = Step(workload, workload.model, training=training, loss=loss)
+    step = ModelRunner(workload, workload.model, training=training, loss=loss)
     with torch.set_grad_enabled(training):
         calls = partial(_all_of, step, workload.calls)
         with current_device(workload.device_name):
-            return decided(profiled(calls, workload.device_name, workload.dtype), tried)
+            return profile_call(calls, workload.device_name, workload.dtype).advice(tried)
 
 
-def _all_of(step: Step, calls: Sequence[Arguments]) -> None:
+def _all_of(step: ModelRunner, calls: Sequence[Arguments]) -> None:
     for call in calls:
         step(call)
 
 
-def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> CallProfile:
-    """Where the time of a call goes, by torch's profiler.
+def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> CallProfile:
+    """Profile a call with torch's profiler.
 
     Args:
         call: What is profiled.
@@ -186,7 +184,7 @@ def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> Call
             flops += event.flops or 0
     busy_us = sum(times_us.values()) or 1.0
     ops = sorted(times_us, key=lambda name: -times_us[name])
-    product_s = sum(took for name, took in times_us.items() if kind_of(name) == "product") / 1e6
+    product_s = sum(time_us for name, time_us in times_us.items() if kind_of(name) == "product") / 1e6
     return CallProfile(
         call_ms=call_ms,
         idle=max(0.0, 1 - busy_us / _CALLS / 1e3 / max(call_ms, 1e-9)) if gpu else None,
@@ -197,7 +195,7 @@ def profiled(call: Callable[[], Any], device_name: str, dtype: str = "") -> Call
 
 
 def kind_of(op: str) -> str:
-    """What kind of operator a name of ATen's means."""
+    """The kind of the operator that a name of ATen's means."""
     bare = op.removeprefix("aten::").lstrip("_") if not op.startswith("_scaled") else op
     if _PRODUCT.fullmatch(bare) or _PRODUCT.fullmatch(op):
         return "product"
@@ -205,7 +203,7 @@ def kind_of(op: str) -> str:
 
 
 def _fusion(profile: CallProfile) -> list[str]:
-    """Why the model should be compiled."""
+    """Reasons to compile the model."""
     reasons = []
     if profile.idle is not None and profile.idle >= _IDLE:
         reasons.append(
@@ -213,14 +211,14 @@ def _fusion(profile: CallProfile) -> list[str]:
         )
     fusable = profile.share("fusable")
     if fusable >= _FUSABLE_HOT:
-        found = [op for op in profile.ops if op.kind == "fusable"]
-        named = ", ".join(op.name for op in found if op.share >= _NAMED or op is found[0])
-        reasons.append(f"{fusable:.0%} goes to operators that a compiler fuses: {named}")
+        fusable_ops = [op for op in profile.ops if op.kind == "fusable"]
+        names = ", ".join(op.name for op in fusable_ops if op.share >= _NAMED or op is fusable_ops[0])
+        reasons.append(f"{fusable:.0%} goes to operators that a compiler fuses: {names}")
     return reasons
 
 
 def _library(profile: CallProfile) -> list[str]:
-    """Why products of the vendor's library are as good as it gets."""
+    """Reasons why products of the vendor's library are as good as it gets."""
     products = profile.share("product")
     if products < _PRODUCTS_RULE or (profile.of_peak is not None and profile.of_peak < _NEAR_PEAK):
         return []
@@ -231,7 +229,7 @@ def _library(profile: CallProfile) -> list[str]:
 
 
 def _kernel(profile: CallProfile) -> list[str]:
-    """Why a Triton kernel of one's own pays."""
+    """Reasons why a Triton kernel of one's own pays."""
     reasons = [
         f"{op.name} takes {op.share:.0%}, and neither a library nor fusion makes it faster"
         for op in profile.ops
@@ -245,7 +243,7 @@ def _kernel(profile: CallProfile) -> list[str]:
 
 
 def _cuda(profile: CallProfile) -> list[str]:
-    """Why nothing but CUDA is left: products that want what Triton does not give."""
+    """Reasons why nothing but CUDA is left: products that want what Triton does not give."""
     version = re.fullmatch(r"sm_(\d+)\w*", profile.arch)
     if version is None or int(version[1]) < _HOPPER or profile.share("product") < _PRODUCTS_RULE:
         return []
@@ -272,10 +270,10 @@ def _of_peak(flops_per_s: float, device: DeviceSpec, dtype: str) -> float | None
 
 
 def _timed_ms(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     call()
     wait()
-    return 1e3 * (time.perf_counter() - begun)
+    return 1e3 * (time.perf_counter() - start)
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""One way to run a model, in the process that measures it: made, compiled, checked, called until steady, and timed.
+"""One way to run a model, in the process that measures it.
 
 Facts used, of torch 2.11 to 2.15: `torch._dynamo.utils.counters` counts graphs and graph breaks, its
 `compilation_time_metrics` holds seconds by stage, and `PyCodeCache.modules` of `torch._inductor.codecache` the modules
@@ -27,10 +27,10 @@ from triton_ops.base import fingerprint, require
 from triton_ops.compile_modes.inductor.backends import open_gate
 from triton_ops.compile_modes.inductor.logs import CompilerLog
 from triton_ops.compile_modes.inductor.modes import CompileMode
-from triton_ops.compile_modes.questions import CALLING, COMPILING, REFERENCE, Failed, Loaded, Manner
-from triton_ops.compile_modes.step import Loss, Step
+from triton_ops.compile_modes.questions import CALLING, COMPILING, REFERENCE, CallManner, Failed, Loaded
+from triton_ops.compile_modes.step import Loss, ModelRunner
 from triton_ops.compile_modes.verification import Verification
-from triton_ops.compile_modes.workload import Workload
+from triton_ops.compile_modes.workload import ModelWorkload
 from triton_ops.evaluation import Difference
 from triton_ops.timing import HostTimer, Launch, Sampler
 from triton_ops.values import Status
@@ -56,7 +56,7 @@ def compile_seconds() -> float:
 
 
 def graphs_and_breaks() -> tuple[int, int]:
-    """How many graphs were compiled in this process, and how often a model had to be left to Python in between."""
+    """Graphs that were compiled in this process, and breaks at which a model had to be left to Python."""
     counters = getattr(sys.modules.get(_UTILS), "counters", {})
     return int(counters.get("stats", {}).get("unique_graphs", 0)), sum(counters.get("graph_break", {}).values())
 
@@ -74,7 +74,7 @@ def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
             device = torch.autograd.DeviceType.CUDA
             return len([each for each in profile.events() if each.device_type == device and not _is_copy(each.name)])
         if not any(hasattr(module, _ALL_IN_CPP) for module in _generated_modules()):
-            return len([each for each in profile.events() if _works(each)]) + sum(loops)
+            return len([each for each in profile.events() if _does_work(each)]) + sum(loops)
     return None
 
 
@@ -104,7 +104,7 @@ class PeakMemory:
                 Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
 
     def bytes(self) -> int | None:
-        """What torch holds of the GPU's memory, or this process of the host's; None where that is not told."""
+        """Bytes that torch holds of the GPU's memory, or this process of the host's; None where that is not told."""
         if self._gpu is not None:
             return int(require("torch", "asking the GPU").cuda.max_memory_reserved(self._gpu))
         try:
@@ -115,8 +115,8 @@ class PeakMemory:
 
 
 def loops_in(generated: str) -> int:
-    """How many loops over data are in generated C++ code: those that lie in no other. A function without any is one."""
-    found = 0
+    """Count the loops over data in generated C++ code that lie in no other. A function without any is one."""
+    total = 0
     for function in _FUNCTION.findall(generated):
         loops, outer = 0, ""
         for line in function.splitlines():
@@ -125,27 +125,27 @@ def loops_in(generated: str) -> int:
                 loops, outer = loops + 1, f"{indent}}}"
             elif line.rstrip() == outer:
                 outer = ""
-        found += 1 if _PRODUCT in function else max(loops, 1)
-    return found
+        total += 1 if _PRODUCT in function else max(loops, 1)
+    return total
 
 
 @contextlib.contextmanager
 def _counted_loops() -> Iterator[list[int]]:
     """The loops of each generated function that is called while this lasts, once for each call."""
-    ran: list[int] = []
+    counts: list[int] = []
     with contextlib.ExitStack() as undo:
         for module in _generated_modules():
             for name, loops in _loops_by_name(module).items():
                 function = getattr(module, name, None)
                 if callable(function):
                     undo.callback(setattr, module, name, function)
-                    setattr(module, name, _noting(function, ran, loops))
-        yield ran
+                    setattr(module, name, _counting_calls(function, counts, loops))
+        yield counts
 
 
-def _noting(function: Callable[..., Any], ran: list[int], loops: int) -> Callable[..., Any]:
+def _counting_calls(function: Callable[..., Any], counts: list[int], loops: int) -> Callable[..., Any]:
     def noted(*args: Any) -> Any:
-        ran.append(loops)
+        counts.append(loops)
         return function(*args)
 
     return noted
@@ -158,15 +158,15 @@ def _generated_modules() -> list[ModuleType]:
 
 
 def _loops_by_name(module: ModuleType) -> dict[str, int]:
-    """How many loops each C++ function of a generated module has, by the name under which the module calls it."""
+    """Loops of each C++ function of a generated module, by the name under which the module calls it."""
     with contextlib.suppress(OSError):  # it was cleaned away
         text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
         return {each["name"]: loops_in(each["code"]) for each in _NAMED.finditer(text)}
     return {}
 
 
-def _works(event: Any) -> bool:
-    """Whether an operator of a profile calls no other one, and does more than give a tensor another form."""
+def _does_work(event: Any) -> bool:
+    """Tell whether an operator of a profile calls no other one, and does more than give a tensor another form."""
     inner = [child for child in event.cpu_children if not _NO_WORK.fullmatch(child.name)]
     return "::" in event.name and not inner and not _NO_WORK.fullmatch(event.name)
 
@@ -207,19 +207,14 @@ class FirstCalls:
         """Seconds that are paid once: how much longer the first calls took than steady ones would have."""
         return sum(max(each - self.steady_s, 0.0) for each in self.calls_s)
 
-    @property
-    def after_first_s(self) -> float:
-        """The part of `one_off_s` that falls on later calls than the first, such as recording a CUDA graph."""
-        return sum(max(each - self.steady_s, 0.0) for each in self.calls_s[1:])
-
-    def naive_ms(self, calls: int = _PROTOCOL_CALLS) -> float:
-        """What a mean of `calls` calls after a single warm-up call would show, in milliseconds."""
-        later = list(self.calls_s[1 : calls + 1])
-        return 1e3 * (sum(later) + (calls - len(later)) * self.steady_s) / calls
+    def naive_ms(self) -> float:
+        """The mean, in milliseconds, that 50 calls after a single warm-up call would show."""
+        later = list(self.calls_s[1 : _PROTOCOL_CALLS + 1])
+        return 1e3 * (sum(later) + (_PROTOCOL_CALLS - len(later)) * self.steady_s) / _PROTOCOL_CALLS
 
 
 def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) -> bool:
-    """Whether enough calls were made.
+    """Tell whether enough calls were made.
 
     Args:
         calls_s: Seconds of the calls so far.
@@ -232,16 +227,6 @@ def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) ->
         return True
     low, high = sorted(calls_s[-2:])
     return high <= _ALIKE * low
-
-
-def too_few(calls: int, cudagraphs: bool) -> str:
-    """Why a number of warm-up calls is too small; empty if it is not."""
-    if not cudagraphs or calls >= LEAST_CALLS:
-        return ""
-    return (
-        f"{calls} warm-up {'call is' if calls == 1 else 'calls are'} too few where CUDA graphs are used: call 1 runs "
-        f"as usual, call 2 records, and call {LEAST_CALLS} is the first that replays"
-    )
 
 
 def break_even(one_off_s: float, eager_ms: float, own_ms: float) -> float:
@@ -263,7 +248,7 @@ class WrongError(Exception):
     """The compiled model computes something else; the text says how."""
 
 
-class Contender:
+class ModeContender:
     """A model under one way to run it.
 
     Args:
@@ -276,13 +261,19 @@ class Contender:
     """
 
     def __init__(
-        self, workload: Workload, loss: Loss | None, mode: CompileMode, manner: Manner, tell: Tell, log: ReadLog
+        self,
+        workload: ModelWorkload,
+        loss: Loss | None,
+        mode: CompileMode,
+        manner: CallManner,
+        tell: Tell,
+        log: ReadLog,
     ) -> None:
         self._workload, self._mode, self._manner = workload, mode, manner
         self._loss, self._tell, self._log = loss, tell, log
         self._torch: Any = require("torch", "compiling a model")
         self._device = workload.device_name
-        self._step = self._made(workload.model)
+        self._step = self._runner(workload.model)
         self._first_s = 0.0
         self._state = Protection(())
         self._samplers: list[Sampler] = []
@@ -299,11 +290,11 @@ class Contender:
 
     def visit(self, samples: int) -> list[list[float]]:
         """Samples in milliseconds per call, a list for each call of the workload."""
-        found: list[list[float]] = []
+        times_ms: list[list[float]] = []
         for sampler, launches in zip(self._samplers, self._launches, strict=True):
             sampler.queue(1)()  # another process ran before: caches are empty, and the host's clock has sunk
-            found.append([each / launches for each in sampler.queue(samples)()])
-        return found
+            times_ms.append([each / launches for each in sampler.queue(samples)()])
+        return times_ms
 
     def _ready(self) -> Loaded:
         torch, workload = self._torch, self._workload
@@ -311,35 +302,35 @@ class Contender:
         self._tell(REFERENCE)
         inputs = [tensor for call in workload.calls for tensor in call.tensors()]
         self._state = Protection([*workload.buffers.values(), *inputs])
-        eager = self._made(workload.model)
+        eager = self._runner(workload.model)
         verification = Verification(workload, eager, self._manner.tolerance)
         self._tell(COMPILING)
         if not self._mode.eager:
             torch._dynamo.reset()
             if self._mode.ungated:
                 open_gate()
-            self._step = self._made(torch.compile(workload.model, **self._mode.arguments()))
-        errors = self._checked(verification)
+            self._step = self._runner(torch.compile(workload.model, **self._mode.arguments()))
+        errors = self._check(verification)
         calls_s = self._warmed()
-        errors += self._checked(verification)  # a recorded graph may compute something else than the first call
-        notes, known = tuple(verification.notes), [error for error in errors if error is not None]
+        errors += self._check(verification)  # a recorded graph may compute something else than the first call
+        notes, sizes = tuple(verification.notes), [error for error in errors if error is not None]
         del verification
         self._calibrate()
-        return self._loaded(calls_s, max(known, default=None), notes)
+        return self._loaded(calls_s, max(sizes, default=None), notes)
 
-    def _checked(self, verification: Verification) -> list[float | None]:
+    def _check(self, verification: Verification) -> list[float | None]:
         """Check the results of each call; the seconds of the first round of calls are kept."""
         errors: list[float | None] = []
         self._state.restore()  # calls before this one may have changed buffers and inputs
         took_s = 0.0
         for number, call in enumerate(self._workload.calls):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             results = self._step.results(call)
             self._wait()
-            took_s += time.perf_counter() - begun
-            found = verification.difference(number, results)
-            if found is not None and not self._mode.eager:
-                raise WrongError(_wrong(found, number, len(self._workload.calls)))
+            took_s += time.perf_counter() - start
+            difference = verification.difference(number, results)
+            if difference is not None and not self._mode.eager:
+                raise WrongError(_fault_text(difference, number, len(self._workload.calls)))
             errors.append(verification.error(number, results))
             del results  # memory of a recorded graph must not be held during the next call
         self._first_s = self._first_s or took_s
@@ -351,11 +342,11 @@ class Contender:
         calls_s = [self._first_s]
         before, until = self._events(), time.perf_counter() + _WARM_S
         while True:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             for call in self._workload.calls:
                 self._step(call)
             self._wait()
-            calls_s.append(time.perf_counter() - begun)
+            calls_s.append(time.perf_counter() - start)
             events = self._events()
             late = time.perf_counter() > until and len(calls_s) >= self._manner.warmup
             if late or is_steady(calls_s, events != before, self._manner.warmup):
@@ -364,7 +355,7 @@ class Contender:
 
     def _loaded(self, calls_s: Sequence[float], error: float | None, notes: tuple[str, ...]) -> Loaded:
         memory = PeakMemory(self._device)
-        kernels = [kernels_of(self._batch_of(call, 1), self._device) for call in self._workload.calls]
+        kernels = [kernels_of(_batch_call(self._batches_of(call), 1), self._device) for call in self._workload.calls]
         self.visit(1)
         log, (graphs, breaks) = self._log(), graphs_and_breaks()
         return Loaded(
@@ -392,7 +383,7 @@ class Contender:
                 count = min(max(2 * count, round(1.2 * count * _SAMPLE_MS / max(took_ms, 1e-3))), 100 * count)
                 took_ms = _timed_ms(batch, count)
             self._launches.append(count)
-            self._samplers.append(HostTimer().prepare(Launch(_bound(batch, count)), 1))
+            self._samplers.append(HostTimer().prepare(Launch(_batch_call(batch, count)), 1))
 
     def _batches_of(self, call: Arguments) -> Callable[[int], None]:
         step, wait = self._step, self._wait
@@ -404,11 +395,8 @@ class Contender:
 
         return batch
 
-    def _batch_of(self, call: Arguments, count: int) -> Callable[[], None]:
-        return _bound(self._batches_of(call), count)
-
-    def _made(self, run: Any) -> Step:
-        return Step(self._workload, run, training=self._manner.training, loss=self._loss)
+    def _runner(self, function: Any) -> ModelRunner:
+        return ModelRunner(self._workload, function, training=self._manner.training, loss=self._loss)
 
     def _events(self) -> tuple[int, int]:
         log = self._log()
@@ -428,21 +416,21 @@ def status_of(error: BaseException) -> Status:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why it raised, in one line: of an error that Dynamo has wrapped, the inner one."""
+    """The reason of an error in one line: of an error that Dynamo has wrapped, the inner one."""
     inner = getattr(error, "inner_exception", None)
     return one_line(inner if isinstance(inner, BaseException) else error)
 
 
-def _wrong(found: Difference, number: int, of: int) -> str:
+def _fault_text(difference: Difference, number: int, of: int) -> str:
     where = f"call {number}: " if of > 1 else ""
-    return f"{where}the output, the gradients, the buffers or the inputs after the call are wrong: {found.text}"
+    return f"{where}the output, the gradients, the buffers or the inputs after the call are wrong: {difference.text}"
 
 
-def _bound(batch: Callable[[int], None], count: int) -> Callable[[], None]:
+def _batch_call(batch: Callable[[int], None], count: int) -> Callable[[], None]:
     return lambda: batch(count)
 
 
 def _timed_ms(batch: Callable[[int], None], count: int) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     batch(count)
-    return 1e3 * (time.perf_counter() - begun)
+    return 1e3 * (time.perf_counter() - start)

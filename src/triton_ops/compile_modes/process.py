@@ -12,10 +12,10 @@ from triton_ops.compile_modes.questions import (
     COMPILING,
     LOADING,
     REFERENCE,
+    CallManner,
     Failed,
     Load,
     Loaded,
-    Manner,
     Reply,
     Visit,
 )
@@ -30,8 +30,8 @@ _INDUCTOR = ("torch._inductor.compile_fx",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How long a step of a mode's process may take, in seconds.
+class StepLimits:
+    """Limits of the steps of a mode's process, in seconds.
 
     Attributes:
         load_s: Making the model, and computing the results that are expected.
@@ -43,9 +43,9 @@ class Limits:
     compile_s: float = 1200.0
     call_s: float = 120.0
 
-    def within(self, left_s: float) -> Limits:
+    def within(self, left_s: float) -> StepLimits:
         """These limits, with a compilation that takes no longer than what is left of a budget."""
-        return Limits(load_s=self.load_s, compile_s=min(self.compile_s, max(left_s, 1.0)), call_s=self.call_s)
+        return StepLimits(load_s=self.load_s, compile_s=min(self.compile_s, max(left_s, 1.0)), call_s=self.call_s)
 
     @property
     def by_step(self) -> dict[str, float]:
@@ -71,7 +71,7 @@ class ModeProcess:
     """
 
     mode: CompileMode
-    limits: Limits
+    limits: StepLimits
     _: KW_ONLY
     device: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -79,24 +79,24 @@ class ModeProcess:
     samples_ms: list[list[float]] = field(default_factory=list)
     _worker: WorkerProcess | None = None
 
-    def load(self, packed: bytes, manner: Manner) -> Loaded | Failed:
+    def load(self, packed: bytes, manner: CallManner) -> Loaded | Failed:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         limits = self.limits.by_step
         self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, changes=self.environment)
-        found = self._asked(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
-        if not isinstance(found, (Loaded, Failed)):
-            found = Failed(Status.CRASH, "its process answered something else")
-        if isinstance(found, Failed):
+        answer = self._ask(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
+        if not isinstance(answer, (Loaded, Failed)):
+            answer = Failed(Status.CRASH, "its process answered something else")
+        if isinstance(answer, Failed):
             self.close()
-        return found
+        return answer
 
     @property
     def sampler(self) -> Sampler:
         """Takes samples of one call of each kind, added up, in milliseconds."""
 
         def queue(count: int) -> Pending:
-            taken = self.visit(count)
-            return lambda: taken
+            samples = self.visit(count)
+            return lambda: samples
 
         return Sampler(queue)
 
@@ -106,14 +106,14 @@ class ModeProcess:
         Raises:
             ModeLostError: The process is lost.
         """
-        found = self._asked(Visit(count), self.limits.call_s * (count + 1), CALLING)
-        if isinstance(found, Failed) or not isinstance(found, list):
+        answer = self._ask(Visit(count), self.limits.call_s * (count + 1), CALLING)
+        if isinstance(answer, Failed) or not isinstance(answer, list):
             self.close()
-            raise ModeLostError(found.reason if isinstance(found, Failed) else "its process answered something else")
-        self.samples_ms = self.samples_ms or [[] for _ in found]
-        for kept, new in zip(self.samples_ms, found, strict=True):
-            kept += new
-        return [sum(each) for each in zip(*found, strict=True)]
+            raise ModeLostError(answer.reason if isinstance(answer, Failed) else "its process answered something else")
+        self.samples_ms = self.samples_ms or [[] for _ in answer]
+        for samples, new in zip(self.samples_ms, answer, strict=True):
+            samples += new
+        return [sum(each) for each in zip(*answer, strict=True)]
 
     def close(self) -> None:
         """End the process with all that it has started."""
@@ -123,24 +123,22 @@ class ModeProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process can take samples."""
+        """Tell whether the process can take samples."""
         return self._worker is not None
 
-    def _asked(self, question: object, whole_s: float, step: str) -> object:
+    def _ask(self, question: object, whole_s: float, step: str) -> object:
         if self._worker is None:
             return Failed(Status.CRASH, "its process has ended")
         try:
-            reply: Reply = self._worker.ask(question, whole_s, self.limits.by_step, step, _is_reply)
+            reply: Reply = self._worker.ask(
+                question, whole_s, self.limits.by_step, step, lambda message: isinstance(message, Reply)
+            )
         except WorkerHungError as error:
             return Failed(Status.TIMEOUT, str(error))
         except WorkerDiedError as error:
             return Failed(Status.CRASH, str(error))
         self.lines += reply.lines
         return reply.value
-
-
-def _is_reply(message: object) -> bool:
-    return isinstance(message, Reply)
 
 
 def _imports(mode: CompileMode) -> tuple[str, ...]:

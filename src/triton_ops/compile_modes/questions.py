@@ -1,4 +1,4 @@
-"""What the process that decides asks the process of one mode, and what that answers."""
+"""Questions to the process of one mode, with their answers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LOADING, REFERENCE, COMPILING, CALLING = "loading", "reference", "compilation", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How calls are made and judged, the same for all modes.
+class CallManner:
+    """Settings of calls and of their checks, the same for all modes.
 
     Attributes:
         training: Whether a call is forward and backward.
@@ -48,7 +48,7 @@ class Load:
 
     packed: bytes
     mode: CompileMode
-    manner: Manner
+    manner: CallManner
     surroundings: Surroundings = field(default_factory=Surroundings.here)
 
 
@@ -59,25 +59,16 @@ class Visit:
     samples: int
 
 
-@dataclass(frozen=True)
-class Profile:
-    """The question for a profile of one call of the model as it is."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What became of a mode before its times count.
+    """State of a mode before its times count.
+
+    The figures are those of `ModeResult` under the same names.
 
     Attributes:
-        calls_s: Seconds of each of the first calls.
-        compile_s: Seconds in which torch compiled, as its compiler counts them; 0 if nothing was compiled.
-        recordings: CUDA graphs that were recorded.
-        recompiles: How often something was compiled again.
-        graphs: Graphs that were compiled.
-        breaks: Where the model could not be compiled as one graph: how often.
-        kernels: Kernels that one call of each kind launches; on a CPU operators and generated loops; None if not known.
-        peak_bytes: Most memory during steady calls: of the GPU what torch holds, on a CPU the process's own.
-        max_error: Largest difference from the golden results, relative to the largest golden value; None if not known.
+        compile_s: Seconds that torch's compiler counts; 0 if nothing was compiled.
+        kernels: On a CPU operators and generated loops.
+        peak_bytes: Of the GPU what torch holds, on a CPU the process's own.
         label: The workload in words.
         device_name: Torch's name of its device.
         facts: A fingerprint of the workload.
@@ -114,7 +105,7 @@ class Reply:
     """The answer to any question.
 
     Attributes:
-        value: A `Loaded`, a `Failed`, samples by call, or a profile.
+        value: A `Loaded`, a `Failed`, or samples by call.
         lines: What was written to stderr since the last answer.
     """
 

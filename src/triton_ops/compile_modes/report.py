@@ -1,4 +1,4 @@
-"""What is told of the ways to compile a model: a row for each, the recommended one, and what made others slow."""
+"""Report on the ways to compile a model: a row for each, with the recommended one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from triton_ops.base import Count, NotNegative, Seconds, require
 from triton_ops.compile_modes.contender import FirstCalls, break_even
 from triton_ops.compile_modes.inductor.backends import open_gate
-from triton_ops.compile_modes.inductor.logs import AutotuneTable, read_log
+from triton_ops.compile_modes.inductor.logs import AutotuneTable, CompilerLog
 from triton_ops.compile_modes.inductor.modes import CompileMode, effective_options, refusal, settings_of_process
 from triton_ops.compile_modes.questions import Loaded
 from triton_ops.compile_modes.rounds import Entrant
@@ -25,7 +27,7 @@ _DOCUMENTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class ModeResult:
-    """What was found of one way to compile.
+    """Result of one way to compile.
 
     Attributes:
         name: Its name.
@@ -88,7 +90,7 @@ class ModeResult:
 
     @property
     def ok(self) -> bool:
-        """Whether it ran, was right, and was timed."""
+        """Tell whether it ran, was right, and was timed."""
         return self.status is Status.OK
 
 
@@ -115,7 +117,7 @@ class Culprit:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileReport:
-    """Which way to compile a model is the fastest.
+    """Results of all ways to compile a model, and the one to use.
 
     Attributes:
         problem: The model and its inputs in words.
@@ -145,10 +147,10 @@ class CompileReport:
         Raises:
             SettingsError: There is none; the message has the names that there are.
         """
-        found = {row.name: row for row in self.modes}
-        if name not in found:
-            raise SettingsError(f"there is no mode {name!r} in this report", hint=f"name one of {', '.join(found)}")
-        return found[name]
+        rows = {row.name: row for row in self.modes}
+        if name not in rows:
+            raise SettingsError(f"there is no mode {name!r} in this report", hint=f"name one of {', '.join(rows)}")
+        return rows[name]
 
     def apply(self, model: Any) -> Any:
         """`model` compiled in the recommended way, or as it is.
@@ -172,7 +174,7 @@ class CompileReport:
             details: Whether a further member `details` holds everything else.
         """
         rows = [{name: _plain(getattr(row, name)) for name in _DOCUMENTED} for row in self.modes]
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "problem": self.problem,
             "device": self.device,
             "modes": rows,
@@ -181,23 +183,15 @@ class CompileReport:
         }
         if details:
             rest = {row.name: {k: v for k, v in _plain(row).items() if k not in _DOCUMENTED} for row in self.modes}
-            found["details"] = {
+            document["details"] = {
                 "modes": rest, "confirmed": self.confirmed, "notes": list(self.notes), "folder": self.folder,
             }  # fmt: skip
-        return found
+        return document
 
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it; what JSON has no form for becomes its text."""
-    if isinstance(value, Status):
-        return str(value)
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
 
 
 _LONGEST_LIST = 20
@@ -210,7 +204,7 @@ def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
     times = Measurement(tuple(arm.samples_ms), "wall", max(len(arm.visits), 1))
     same = entrant is eager
     own_ms = times.median_ms
-    log = read_log(entrant.lines or entrant.process.lines)
+    log = CompilerLog.read(entrant.lines or entrant.process.lines)
     row = ModeResult(
         name=entrant.mode.name,
         status=Status.OK,
@@ -243,7 +237,7 @@ def row_of(entrant: Entrant, eager: Entrant) -> ModeResult:
 
 
 def left_to_python(loaded: Loaded) -> list[str]:
-    """What was not compiled of a model that was to be, in words; empty if all of it was."""
+    """Text on what was not compiled of a model that was to be; empty if all of it was."""
     if loaded.graphs == 0:
         return ["torch compiled nothing of it, so that it runs as it is"]
     if not loaded.breaks:
@@ -254,7 +248,9 @@ def left_to_python(loaded: Loaded) -> list[str]:
 def failed_row(mode: CompileMode, status: Status, reason: str, lines: Sequence[str] = ()) -> ModeResult:
     """The row of a mode that did not work, or was not tried."""
     options = {} if refusal(mode) else effective_options(mode)
-    return ModeResult(name=mode.name, status=status, reason=reason, options=options, tables=read_log(lines).tables)
+    return ModeResult(
+        name=mode.name, status=status, reason=reason, options=options, tables=CompilerLog.read(lines).tables
+    )
 
 
 def alias_row(mode: CompileMode, same: CompileMode, row: ModeResult) -> ModeResult:

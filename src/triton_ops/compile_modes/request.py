@@ -1,4 +1,4 @@
-"""What is asked of a comparison of compile modes, refused where it does not fit, before any work."""
+"""Checked arguments of a comparison of compile modes: what does not fit is refused before any work."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import pack
 from triton_ops.base import ensure_folder, require
-from triton_ops.compile_modes.contender import LEAST_CALLS, too_few
+from triton_ops.compile_modes.contender import LEAST_CALLS
 from triton_ops.compile_modes.inductor.modes import CompileMode, as_mode, check_mode, default_modes, uses_cudagraphs
 from triton_ops.compile_modes.inductor.options import checked_logs, switched_off
-from triton_ops.compile_modes.process import Limits
-from triton_ops.compile_modes.questions import Manner
+from triton_ops.compile_modes.process import StepLimits
+from triton_ops.compile_modes.questions import CallManner
 from triton_ops.compile_modes.step import Loss, checked_loss
-from triton_ops.compile_modes.workload import Workload, made_by, workload_of
+from triton_ops.compile_modes.workload import ModelWorkload, workload_by, workload_of
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.request import checked_seed
 from triton_ops.values import Tolerance, as_tolerance
@@ -28,31 +28,22 @@ _MOST_MODEL_BYTES = 1 << 34
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """A comparison of compile modes.
+class ModesRequest:
+    """A comparison of compile modes: the checked arguments of `tune_compile`, and what they make together.
 
     Attributes:
         packed: What makes the workload in each process, as bytes.
         modes: The ways to compile, eager first.
         manner: How calls are made and judged.
         limits: How long the steps of a mode may take.
-        warm: Whether compilers share what earlier ones made.
-        why: Whether slow modes are varied to find out what makes them slow.
-        seconds: Seconds of the comparison of the fastest.
-        budget_s: Seconds after which no further mode is begun; None is no limit.
-        resume: Whether an interrupted comparison is gone on with.
-        collect: A folder for logs and traces; None collects nothing.
-        logs: Further logs and artefacts of torch that are switched on.
-        cache_dir: The folder of this package's files.
-        wait: Whether to wait while another process measures on the same GPU.
         device: The GPU that processes ready early, where it is known; else empty.
         notes: What a reader should know of what is sent.
     """
 
     packed: bytes
     modes: tuple[CompileMode, ...]
-    manner: Manner = field(default_factory=Manner)
-    limits: Limits = field(default_factory=Limits)
+    manner: CallManner = field(default_factory=CallManner)
+    limits: StepLimits = field(default_factory=StepLimits)
     warm: bool = False
     why: bool = False
     seconds: float = 20.0
@@ -66,7 +57,7 @@ class Request:
     notes: tuple[str, ...] = ()
 
 
-def made_request(
+def request_of(
     model: Any,
     inputs: Any,
     *,
@@ -82,7 +73,7 @@ def made_request(
     logs: Sequence[str],
     collect: str | Path | None = None,
     **rest: Any,
-) -> Request:
+) -> ModesRequest:
     """The request that a caller makes.
 
     Raises:
@@ -91,7 +82,7 @@ def made_request(
             switched off.
         KernelTypeError, DeviceError: The model or its inputs do not fit.
     """
-    asked = _modes(modes)
+    ways = _modes(modes)
     if off := switched_off(dict(settings.environment())):
         raise SettingsError(f"{off} is 1, and torch.compile does nothing then", hint=f"unset {off}")
     if isinstance(logs, (str, bytes)):
@@ -99,30 +90,30 @@ def made_request(
     checked_loss(loss)
     checked_logs(logs)
     _check_numbers(warmup=warmup, seconds=seconds, budget_s=budget_s, compile_s=compile_s)
-    _check_warmup(int(warmup), asked)
-    manner = Manner(
+    _check_warmup(int(warmup), ways)
+    manner = CallManner(
         training=bool(training), tolerance=as_tolerance(tolerance), seed=checked_seed(seed), warmup=int(warmup),
         **_torch_settings(),
     )  # fmt: skip
     device = ""
-    kept = None if collect is None else _collecting(collect)
+    folder = None if collect is None else _collecting(collect)
     _check_factory(model, inputs)
     if inputs is not None:
         workload = workload_of(model, inputs)
         device = workload.device_name if workload.device_name.startswith("cuda") else ""
         make: Callable[[], Any] = partial(workload_of, workload.model, list(workload.calls))
     else:
-        make = partial(made_by, model)
+        make = partial(workload_by, model)
     packed = pack((make, loss), _MOST_MODEL_BYTES)
-    limits = Limits() if compile_s is None else Limits(compile_s=float(compile_s))
-    return Request(
-        packed=packed.content, modes=asked, manner=manner, limits=limits, seconds=float(seconds),
-        budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs), collect=kept,
+    limits = StepLimits() if compile_s is None else StepLimits(compile_s=float(compile_s))
+    return ModesRequest(
+        packed=packed.content, modes=ways, manner=manner, limits=limits, seconds=float(seconds),
+        budget_s=None if budget_s is None else float(budget_s), device=device, logs=tuple(logs), collect=folder,
         notes=tuple(f"drawn anew in each process: {each}" for each in packed.drawn), **rest,
     )  # fmt: skip
 
 
-def checked_workload(model: Any, inputs: Any) -> Workload:
+def checked_workload(model: Any, inputs: Any) -> ModelWorkload:
     """The workload of a model and its inputs, or of a factory, made in this process.
 
     Raises:
@@ -130,7 +121,7 @@ def checked_workload(model: Any, inputs: Any) -> Workload:
         KernelTypeError, TargetError, DeviceError: They do not fit.
     """
     _check_factory(model, inputs)
-    return made_by(model) if inputs is None else workload_of(model, inputs)
+    return workload_by(model) if inputs is None else workload_of(model, inputs)
 
 
 def _check_factory(model: Any, inputs: Any) -> None:
@@ -151,17 +142,17 @@ def _collecting(folder: Any) -> Path:
         raise SettingsError(f"nothing can be collected: {error.message}", hint="name another folder") from error
 
 
-def _modes(given: Any) -> tuple[CompileMode, ...]:
-    if given is not None and (isinstance(given, (str, bytes)) or not isinstance(given, Sequence) or not given):
-        raise SettingsError(f"modes is {given!r}; a list of ways to compile is needed", hint='modes=["default"]')
-    asked = default_modes() if given is None else [as_mode(each) for each in given]
-    for mode in asked:
+def _modes(modes: Any) -> tuple[CompileMode, ...]:
+    if modes is not None and (isinstance(modes, (str, bytes)) or not isinstance(modes, Sequence) or not modes):
+        raise SettingsError(f"modes is {modes!r}; a list of ways to compile is needed", hint='modes=["default"]')
+    ways = default_modes() if modes is None else [as_mode(each) for each in modes]
+    for mode in ways:
         check_mode(mode)
-    names = [mode.name for mode in asked]
+    names = [mode.name for mode in ways]
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingsError(f"the mode {twice[0]} is asked for twice", hint="give CompileModes different names")
-    eager = [mode for mode in asked if mode.eager] or [as_mode("eager")]
-    return (*eager[:1], *(mode for mode in asked if not mode.eager))
+    eager = [mode for mode in ways if mode.eager] or [as_mode("eager")]
+    return (*eager[:1], *(mode for mode in ways if not mode.eager))
 
 
 def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) -> None:
@@ -174,11 +165,15 @@ def _check_numbers(*, warmup: Any, seconds: Any, budget_s: Any, compile_s: Any) 
             raise SettingsError(f"{name} is {value!r}; it must be a positive number of seconds")
 
 
-def _check_warmup(warmup: int, asked: Sequence[CompileMode]) -> None:
+def _check_warmup(warmup: int, ways: Sequence[CompileMode]) -> None:
     """Raise where fewer calls warm up than CUDA graphs need; modes that this torch does not know have none."""
-    recorded = [mode.name for mode in asked if not mode.eager and uses_cudagraphs(mode)] if warmup < LEAST_CALLS else []
+    recorded = [mode.name for mode in ways if not mode.eager and uses_cudagraphs(mode)] if warmup < LEAST_CALLS else []
     if recorded:
-        raise SettingsError(f"{too_few(warmup, True)} ({', '.join(recorded)})", hint=f"warmup={LEAST_CALLS} or more")
+        raise SettingsError(
+            f"{warmup} warm-up {'call is' if warmup == 1 else 'calls are'} too few where CUDA graphs are used: call 1 "
+            f"runs as usual, call 2 records, and call {LEAST_CALLS} is the first that replays ({', '.join(recorded)})",
+            hint=f"warmup={LEAST_CALLS} or more",
+        )
 
 
 def _torch_settings() -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Entrant:
         arm: Its times.
         relative: Its time divided by eager's, in the same rounds.
         wins: Whether it won the race.
-        lost: How its process ended during a visit; empty if it did not.
+        loss: How its process ended during a visit; empty if it did not.
     """
 
     process: ModeProcess
@@ -68,11 +68,11 @@ class Entrant:
     arm: Arm = field(default_factory=lambda: Arm(Sampler(_nothing)))
     relative: float = math.inf
     wins: bool = False
-    lost: str = ""
+    loss: str = ""
 
     @property
     def mode(self) -> CompileMode:
-        """How it is compiled."""
+        """The mode of its process."""
         return self.process.mode
 
 
@@ -105,7 +105,7 @@ class RemoteTimer:
         return contextlib.nullcontext() if self._pace is None else self._pace.stretch()
 
 
-def screened(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.Random) -> str | None:
+def screen_beside(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.Random) -> str | None:
     """Time a mode beside eager in a few rounds; how its process was lost, or None."""
     other = _arm(eager)
     entrant.arm = other if entrant is eager else _arm(entrant)
@@ -116,7 +116,9 @@ def screened(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.R
     return None
 
 
-def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds: float, rng: random.Random) -> None:
+def race_modes(
+    eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds: float, rng: random.Random
+) -> None:
     """Race modes beside eager; their arms and ratios become those of the race, and the winner is marked.
 
     The winner is proven faster than eager; among equals it is the one that compiles faster. Equal is what differs by no
@@ -134,8 +136,8 @@ def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds
     arms = [entrant.arm for entrant in entrants]
     race(arms, timer, policy, rng, beside=[twin], kept=eager.arm, keep_round=guard.round_ok)
     for entrant in entrants:
-        entrant.lost = "" if entrant.arm.error is None else str(entrant.arm.error)
-    timed = [entrant for entrant in entrants if not entrant.lost and entrant.arm.visits]
+        entrant.loss = "" if entrant.arm.error is None else str(entrant.arm.error)
+    timed = [entrant for entrant in entrants if not entrant.loss and entrant.arm.visits]
     if eager not in timed:
         return
     rows = [entrant.arm.values_ms for entrant in timed]
@@ -143,29 +145,29 @@ def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds
     zone = INDIFFERENCE if noise is None else max(INDIFFERENCE, abs(noise.low), abs(noise.high))
     dropped = [place for place, entrant in enumerate(timed) if entrant.arm.dropped_at is not None]
     cheap = [(entrant.loaded.compile_s, place) for place, entrant in enumerate(timed)]
-    found = decide(rows, cheap, default=timed.index(eager), dropped=dropped, zone=zone)
+    decision = decide(rows, cheap, default=timed.index(eager), dropped=dropped, zone=zone)
     for place, entrant in enumerate(timed):
         entrant.relative = _ratio(entrant.arm, eager.arm)
-        entrant.wins = place == found.winner and entrant is not eager
+        entrant.wins = place == decision.winner and entrant is not eager
 
 
-def confirmed(
+def confirm(
     best: ModeProcess, eager: ModeProcess, timer: RemoteTimer, seconds: float, rng: random.Random
 ) -> tuple[bool, str]:
-    """Whether a mode is faster than eager in fresh processes, and by how much, in words."""
+    """Duel of a mode with eager in fresh processes: whether it is faster, and by how much, in words."""
     samples = fitting(max(_one_ms(best), _one_ms(eager)), _VISIT_MS, 1, _LONGEST_VISIT)
     first, second, twin = (Arm(each.sampler, samples) for each in (best, eager, best))
     guard = guard_for(timer.device_name)
     try:
-        found = duel((first, second, twin), timer, DuelPolicy(seconds=seconds), rng, keep_round=guard.round_ok)
+        outcome = duel((first, second, twin), timer, DuelPolicy(seconds=seconds), rng, keep_round=guard.round_ok)
     except ModeLostError as error:
         return False, f"a fresh process was lost: {error}"
-    low, high = (100 * math.expm1(each) for each in (found.gain.low, found.gain.high))
-    said = (
-        f"in fresh processes eager takes {100 * math.expm1(found.gain.centre):+.1f} % ({low:+.1f} to {high:+.1f} %) of "
-        f"{best.mode.name}'s time more, {len(first.visits)} rounds, noise {100 * found.noise:.1f} %"
+    low, centre, high = (100 * math.expm1(each) for each in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))
+    text = (
+        f"in fresh processes eager takes {centre:+.1f} % ({low:+.1f} to {high:+.1f} %) of {best.mode.name}'s time "
+        f"more, {len(first.visits)} rounds, noise {100 * outcome.noise:.1f} %"
     )
-    return found.verdict == "faster", said
+    return outcome.verdict == "faster", text
 
 
 def _arm(entrant: Entrant) -> Arm:

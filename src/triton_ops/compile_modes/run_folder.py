@@ -1,4 +1,4 @@
-"""The folder of a comparison: what compilers make during it, and the finished modes, from which it is gone on with.
+"""The folder of a comparison, from which an interrupted one is gone on with.
 
 It is `compile-modes/<key>` in the folder of records. The key is made of the workload's shapes, the device, torch's
 version, and how calls are made. When the comparison ends, the folder is removed with all that compilers have put there.
@@ -46,7 +46,7 @@ from triton_ops.base import (
     write_named,
 )
 from triton_ops.compile_modes.inductor.modes import CompileMode
-from triton_ops.compile_modes.questions import Loaded, Manner
+from triton_ops.compile_modes.questions import CallManner, Loaded
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
 
@@ -72,21 +72,21 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, *, resume: bool = True) -> None:
-        self.path = _judged(path, "--cache-dir")
+        self.path = _safe_folder(path, "--cache-dir")
         if not resume:
             self.remove()
         self._file = AppendedFile(self.path / "modes.jsonl", _LOSS)
-        self._found = dict(self._read())
+        self._entries = dict(self._read())
 
     def finished(self, mode: CompileMode) -> tuple[Loaded, list[str]] | None:
-        """What an interrupted run found of a mode when it compiled it, and what the compiler wrote; None if nothing."""
-        return self._found.get(_identity(mode))
+        """Answer and compiler's lines of a mode that an interrupted run has compiled; None if it has not."""
+        return self._entries.get(_identity(mode))
 
     def keep(self, mode: CompileMode, loaded: Loaded, lines: list[str]) -> None:
         """Keep what was found of a mode."""
         entry = {"mode": _identity(mode), "loaded": msgspec.to_builtins(loaded), "lines": lines[-_MOST_LINES:]}
         self._file.append(entry)
-        self._found[_identity(mode)] = (loaded, lines)
+        self._entries[_identity(mode)] = (loaded, lines)
 
     def of(self, mode: CompileMode) -> Path:
         """The folder of what a mode's compiler makes, judged anew.
@@ -94,7 +94,7 @@ class RunFolder:
         Raises:
             CacheError: Another user could write it by now.
         """
-        return _judged(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}", "--cache-dir")
+        return _safe_folder(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}", "--cache-dir")
 
     def remove(self) -> None:
         """Remove the folder; it holds only what this comparison and its compilers have put there."""
@@ -138,12 +138,12 @@ def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder
 def _temporary_folder() -> Iterator[Path]:
     place = own_temporary_folder()
     try:
-        yield _judged(place, "TMPDIR")
+        yield _safe_folder(place, "TMPDIR")
     finally:
         remove_temporary(place)
 
 
-def _judged(path: Path, named_by: str) -> Path:
+def _safe_folder(path: Path, named_by: str) -> Path:
     """A folder for compiled code, which is made if it is missing.
 
     Raises:
@@ -158,7 +158,7 @@ def _judged(path: Path, named_by: str) -> Path:
         ) from error
 
 
-def key_of(facts: str, device: DeviceSpec, manner: Manner, warm: bool) -> str:
+def key_of(facts: str, device: DeviceSpec, manner: CallManner, warm: bool) -> str:
     """The key of a comparison."""
     version = str(getattr(require("torch", "compiling a model"), "__version__", ""))
     how: dict[str, Any] = {**asdict(manner), "warm": warm}
@@ -182,7 +182,7 @@ _LIST = "collected.json"
 
 @dataclass(frozen=True)
 class _Earlier:
-    """What an earlier run has collected: of which comparison, hashes of all files, and the files that are there."""
+    """Files of an earlier run: the comparison that collected them, hashes of all, and those that are there."""
 
     comparison: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -190,7 +190,7 @@ class _Earlier:
 
 
 class Collection:
-    """What is collected of each mode.
+    """Logs and traces that are collected of each mode.
 
     Args:
         folder: The folder; None collects nothing.
@@ -206,13 +206,13 @@ class Collection:
             SettingsError: Something is in the way that no run has put there.
         """
         for own in filter(None, map(self._own, modes)):
-            _earlier(own)
+            _earlier_run(own)
 
     def holds(self, mode: CompileMode, comparison: str) -> bool:
-        """Whether nothing is to be collected of a mode that a run of the comparison has finished."""
+        """Tell whether nothing is to be collected of a mode that a run of the comparison has finished."""
         if (own := self._own(mode)) is None:
             return True
-        earlier = _earlier(own)
+        earlier = _earlier_run(own)
         return earlier.comparison == comparison and {*earlier.files} <= {*earlier.there}
 
     def variables(self, mode: CompileMode, place: Path) -> dict[str, str]:
@@ -245,7 +245,7 @@ class Collection:
         return None if self._folder is None or mode.eager else self._folder / file_name(mode.name)
 
 
-def _earlier(own: Path) -> _Earlier:
+def _earlier_run(own: Path) -> _Earlier:
     try:
         folder_within(own.parent, own)
     except FileNotFoundError:
@@ -268,7 +268,7 @@ def _earlier(own: Path) -> _Earlier:
 
 def _remove(own: Path) -> list[str]:
     """Remove what an earlier run has collected; the names of that, without folders."""
-    there = _earlier(own).there
+    there = _earlier_run(own).there
     try:
         for name in there:
             (own / name).unlink(missing_ok=True)
@@ -284,7 +284,7 @@ def _remove(own: Path) -> list[str]:
 
 
 def _files(own: Path) -> Iterator[str]:
-    """What lies where a run collects, folders left out; no link is followed."""
+    """Paths of all that lies where a run collects, folders left out; no link is followed."""
     for path in (own / _LOG, own / _LIST, own / _TRACES, *(own / _TRACES).rglob("*")):
         if path.is_symlink() or path.is_file() or (path.exists() and not path.is_dir()):
             yield str(path.relative_to(own))

@@ -90,7 +90,7 @@ class LlamaBlock(_Module):  # type: ignore[misc]
 
 
 class NormChain(_Module):  # type: ignore[misc]
-    """What a decoder block computes between its products: a gated activation, a residual, and the next RMSNorm.
+    """Operations between the products of a decoder block: a gated activation, a residual, and the next RMSNorm.
 
     Args:
         width: Extent of the hidden state.

@@ -1,4 +1,4 @@
-"""`tune_compile`: every way to compile in a process of its own, measured in turn, and the fastest confirmed."""
+"""`tune_compile`: every way to compile in a process of its own, measured in turn."""
 
 from __future__ import annotations
 
@@ -15,29 +15,21 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.compile_modes.inductor.backends import wrong_lists
 from triton_ops.compile_modes.inductor.modes import (
     CUDAGRAPHS,
     EAGER,
     CompileMode,
-    option_values,
     refusal,
     same_without_gpu,
     variables_of_process,
 )
-from triton_ops.compile_modes.inductor.options import (
-    READ,
-    is_read,
-    log_switches,
-    variables,
-    variables_by_option,
-    wrong_names,
-)
-from triton_ops.compile_modes.process import Limits, ModeProcess, compiler_folders
+from triton_ops.compile_modes.inductor.options import READ, log_switches, wrong_variables
+from triton_ops.compile_modes.inductor.sources import option_values
+from triton_ops.compile_modes.process import ModeProcess, StepLimits, compiler_folders
 from triton_ops.compile_modes.questions import Failed, Loaded
 from triton_ops.compile_modes.report import CompileReport, Culprit, ModeResult, alias_row, failed_row, row_of
-from triton_ops.compile_modes.request import Request, made_request
-from triton_ops.compile_modes.rounds import Entrant, RemoteTimer, confirmed, raced, screened
+from triton_ops.compile_modes.request import ModesRequest, request_of
+from triton_ops.compile_modes.rounds import Entrant, RemoteTimer, confirm, race_modes, screen_beside
 from triton_ops.compile_modes.run_folder import Collection, RunFolder, key_of, run_folder
 from triton_ops.compile_modes.step import Loss
 from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe, turn_key
@@ -59,14 +51,14 @@ def culprit_of(rows: Sequence[ModeResult]) -> Culprit | None:
     if len(timed) < 2:
         return None
     fastest = min(_time(row) for row in timed)
-    found = [
+    suspects = [
         (_time(slow) / _time(fast), slow, fast, option)
         for slow, fast, option in _pairs([row for row in timed if row.name != EAGER])
         if _time(slow) >= WORTH_A_WORD * max(fastest, _time(fast)) and _apart(slow, fast)
     ]
-    if not found:
+    if not suspects:
         return None
-    factor, slow, fast, option = max(found, key=lambda each: each[0])
+    factor, slow, fast, option = max(suspects, key=lambda each: each[0])
     value = slow.options.get(option)
     how = f"{option}={value}" if option in slow.options else f"without {option}={fast.options[option]}"
     text = f"{slow.name} takes {factor:.2f} times as long as {fast.name}, and differs from it in {how} alone"
@@ -74,39 +66,39 @@ def culprit_of(rows: Sequence[ModeResult]) -> Culprit | None:
 
 
 def verdicts(rows: Sequence[ModeResult]) -> list[str]:
-    """What a reader must not miss: tuned modes slower than untuned ones, and times that a mean would get wrong."""
+    """Remarks not to be missed: tuned modes slower than untuned ones, and times that a mean would get wrong."""
     by_name = {row.name: row for row in rows if row.ok and row.relative is not None}
-    said = [each for row in by_name.values() if (each := _slower_than_untuned(row, by_name))]
-    said += [each for row in by_name.values() if (each := _trap(row))]
-    return said + [
+    texts = [each for row in by_name.values() if (each := _slower_than_untuned(row, by_name))]
+    texts += [each for row in by_name.values() if (each := _trap(row))]
+    return texts + [
         f"{row.name} recorded CUDA graphs again {len(row.rerecorded)} times: {row.rerecorded[-1]}"
         for row in by_name.values()
         if row.rerecorded
     ]
 
 
-def variations(asked: CompileMode, options: Mapping[str, Any], known: Mapping[str, Any]) -> list[CompileMode]:
+def variations(way: CompileMode, options: Mapping[str, Any], values: Mapping[str, Any]) -> list[CompileMode]:
     """Ways that differ from a slow one in a single thing: CUDA graphs, fusion, or where products come from.
 
     Args:
-        asked: The slow way.
+        way: The slow way.
         options: The options that it sets, those of its mode included.
-        known: The options that this torch has, with their values.
+        values: The options that this torch has, with their values.
     """
     changes: list[tuple[str, str, Any]] = [
-        ("cudagraphs", CUDAGRAPHS, not options.get(CUDAGRAPHS, known.get(CUDAGRAPHS, False))),
+        ("cudagraphs", CUDAGRAPHS, not options.get(CUDAGRAPHS, values.get(CUDAGRAPHS, False))),
         ("no epilogue fusion", "epilogue_fusion", False),
         ("no fusion", "max_fusion_size", 1),
     ]
     if options.get("max_autotune"):
         changes.append(("ATen's products", "max_autotune_gemm_backends", "ATEN"))
         changes.append(("no coordinate descent", "coordinate_descent_tuning", False))
-    found = []
+    ways = []
     for word, name, value in changes:
-        if name in known and options.get(name, known[name]) != value:
+        if name in values and options.get(name, values[name]) != value:
             label = f"no {word}" if name == CUDAGRAPHS and not value else word
-            found.append(CompileMode(f"{asked.name}, {label}", options={**options, name: value}))
-    return found
+            ways.append(CompileMode(f"{way.name}, {label}", options={**options, name: value}))
+    return ways
 
 
 def _pairs(rows: Sequence[ModeResult]) -> Iterator[tuple[ModeResult, ModeResult, str]]:
@@ -129,7 +121,7 @@ def _slower_than_untuned(row: ModeResult, by_name: Mapping[str, ModeResult]) -> 
 
 
 def _without_graphs(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
-    """Whether the same mode without CUDA graphs is the one to use, as a part of a sentence; it may not be measured."""
+    """End of a sentence on the same mode without CUDA graphs: that it is faster, or was not measured; or empty."""
     if (name := _NO_GRAPHS.get(row.name)) is None:
         return ""
     if name not in by_name:
@@ -150,7 +142,7 @@ def _causes(row: ModeResult) -> str:
 
 
 def _trap(row: ModeResult) -> str:
-    """What a mean of 50 calls after one warm-up call would show, where that is far from the steady time."""
+    """Text on the mean of 50 calls after one warm-up call, where that is far from the steady time."""
     if row.naive_ms is None or not row.calls_s or row.steady_ms is None or row.recordings in (0, None):
         return ""
     steady_ms = max(row.steady_ms, 1e-6)
@@ -165,7 +157,7 @@ def _trap(row: ModeResult) -> str:
 
 
 def _apart(slow: ModeResult, fast: ModeResult) -> bool:
-    """Whether four fifths of the samples of each lie apart from four fifths of the other's: noise is no culprit."""
+    """Tell whether four fifths of the samples of each lie apart from the other's four fifths: noise is no culprit."""
     if slow.p20_ms is None or fast.p80_ms is None:
         return True
     return slow.p20_ms > fast.p80_ms
@@ -192,10 +184,10 @@ class Comparing:
     """
 
     def __init__(
-        self, request: Request, follow: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self, request: ModesRequest, follow: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._request, self._follow, self._clock = request, follow, clock
-        self._begun = clock()
+        self._start = clock()
         self._rng = random.Random(request.manner.seed)
         self._entrants: list[Entrant] = []
         self._rows: dict[str, ModeResult] = {}
@@ -207,7 +199,7 @@ class Comparing:
         self._device: DeviceSpec = probe("cpu")
         self._timer = RemoteTimer("cpu")
         self._turns = Turns(request.device or "cpu", request.wait)
-        self._held = ExitStack()
+        self._resources = ExitStack()
 
     def __enter__(self) -> Comparing:
         return self
@@ -217,7 +209,7 @@ class Comparing:
             entrant.process.close()
         if self._folder is not None and (kind is None or issubclass(kind, Exception)):
             self._folder.remove()  # what was interrupted from outside is gone on with
-        self._held.close()
+        self._resources.close()
 
     def run(self) -> CompileReport:
         """Run the comparison to its end."""
@@ -230,7 +222,7 @@ class Comparing:
         if self._request.why:
             self._vary(eager)
         self._race(eager)
-        winner, said = self._recommended(eager)
+        winner, confirmation = self._recommended(eager)
         rows = tuple(self._rows.values())
         return CompileReport(
             problem=eager.loaded.label,
@@ -239,7 +231,7 @@ class Comparing:
             recommended=winner.name,
             chosen=winner,
             culprit=culprit_of(rows),
-            confirmed=said,
+            confirmed=confirmation,
             notes=(
                 *self._request.notes,
                 *self._replaced,
@@ -260,27 +252,27 @@ class Comparing:
         mode = self._request.modes[0]
         process = self._process(mode, None)
         with self._turn():
-            found = process.load(self._request.packed, self._request.manner)
-        if isinstance(found, Failed):
+            answer = process.load(self._request.packed, self._request.manner)
+        if isinstance(answer, Failed):
             process.close()
-            if found.error is not None:
-                raise found.error
-            reason = f"{found.status}: {found.reason}"
+            if answer.error is not None:
+                raise answer.error
+            reason = f"{answer.status}: {answer.reason}"
             raise TuningFailedError(
                 f"the model does not run as it is: {reason}", failures=[({"mode": mode.name}, reason)],
                 hint="call the model with these inputs in Python to try",
             )  # fmt: skip
-        self._device = probe(found.device_name)
-        self._timer = RemoteTimer(found.device_name)
-        self._turns = Turns(found.device_name, self._request.wait)
-        key = self._key = key_of(found.facts, self._device, self._request.manner, self._request.warm)
+        self._device = probe(answer.device_name)
+        self._timer = RemoteTimer(answer.device_name)
+        self._turns = Turns(answer.device_name, self._request.wait)
+        key = self._key = key_of(answer.facts, self._device, self._request.manner, self._request.warm)
         root = self._request.cache_dir or settings.cache_dir()
-        self._folder = self._held.enter_context(run_folder(root, key, resume=self._request.resume))
-        entrant = Entrant(process, found)
+        self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
+        entrant = Entrant(process, answer)
         self._entrants.append(entrant)
         with self._turn():
-            screened(entrant, entrant, self._timer, self._rng)
-        self._keep_row(entrant, entrant)
+            screen_beside(entrant, entrant, self._timer, self._rng)
+        self._keep(row_of(entrant, entrant))
         return entrant
 
     def _try(self, mode: CompileMode, eager: Entrant) -> None:
@@ -303,29 +295,29 @@ class Comparing:
 
     def _enter(self, mode: CompileMode, eager: Entrant) -> None:
         assert self._folder is not None
-        known = self._folder.finished(mode) if self._collection.holds(mode, self._key) else None
-        if known is None:
+        earlier = self._folder.finished(mode) if self._collection.holds(mode, self._key) else None
+        if earlier is None:
             shutil.rmtree(self._folder.of(mode), ignore_errors=True)  # of a process that was interrupted
         place = self._folder.of(mode)
-        variables = self._collection.variables(mode, place) if known is None else _NONE
+        variables = self._collection.variables(mode, place) if earlier is None else _NONE
         process = self._process(mode, place, traces=variables)
-        found = process.load(self._request.packed, self._request.manner)
-        if known is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
+        answer = process.load(self._request.packed, self._request.manner)
+        if earlier is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
             self._replaced.append(f"{mode.name} {replaced}")
             self._follow(self._replaced[-1])
-        if isinstance(found, Failed):
-            self._keep(failed_row(mode, found.status, found.reason, process.lines))
+        if isinstance(answer, Failed):
+            self._keep(failed_row(mode, answer.status, answer.reason, process.lines))
             return
-        entrant = Entrant(process, found)
-        if known is None:
-            self._folder.keep(mode, found, process.lines)
+        entrant = Entrant(process, answer)
+        if earlier is None:
+            self._folder.keep(mode, answer, process.lines)
         else:
-            entrant = Entrant(process, _cold(found, known[0]), lines=known[1])
+            entrant = Entrant(process, _with_first_calls(answer, earlier[0]), lines=earlier[1])
         self._entrants.append(entrant)
-        if (lost := screened(entrant, eager, self._timer, self._rng)) is not None:
-            self._keep(failed_row(mode, Status.CRASH, lost))
+        if (loss := screen_beside(entrant, eager, self._timer, self._rng)) is not None:
+            self._keep(failed_row(mode, Status.CRASH, loss))
             return
-        self._keep_row(entrant, eager)
+        self._keep(row_of(entrant, eager))
 
     def _make_room(self, eager: Entrant) -> None:
         """End the processes of the slowest modes: so many models need not lie in memory at the same time."""
@@ -339,13 +331,13 @@ class Comparing:
         fastest = min((row.relative or 0.0 for row in timed), default=0.0)
         modes = {entrant.mode.name: entrant.mode for entrant in self._entrants}
         slow = [row for row in timed if row.name != EAGER and (row.relative or 0.0) > WORTH_A_WORD * fastest]
-        known = option_values()
+        values = option_values()
         for row in sorted(slow, key=lambda each: -(each.relative or 0.0))[:_MOST_VARIED]:
             if row.name not in modes:  # the same as another on this device
                 continue
-            taken = [dict(other.options) for other in self._rows.values()]
-            for varied in variations(modes[row.name], row.options, known):
-                if dict(varied.options) not in taken:
+            option_sets = [dict(other.options) for other in self._rows.values()]
+            for varied in variations(modes[row.name], row.options, values):
+                if dict(varied.options) not in option_sets:
                     self._try(varied, eager)
 
     def _race(self, eager: Entrant) -> None:
@@ -356,10 +348,10 @@ class Comparing:
         seconds = min(self._request.seconds, max(self._left_s(), 2.0))
         self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
         with self._turn():
-            raced(eager, alive, self._timer, seconds, self._rng)
+            race_modes(eager, alive, self._timer, seconds, self._rng)
         for entrant in [eager, *alive]:
-            if entrant.lost:
-                self._keep(failed_row(entrant.mode, Status.CRASH, entrant.lost))
+            if entrant.loss:
+                self._keep(failed_row(entrant.mode, Status.CRASH, entrant.loss))
             else:
                 self._rows[entrant.mode.name] = row_of(entrant, eager)
         for mode, same in self._aliases:
@@ -382,17 +374,14 @@ class Comparing:
         try:
             with self._turn():
                 for process in fresh:
-                    found = process.load(self._request.packed, self._request.manner)
-                    if isinstance(found, Failed):
-                        return eager.mode, f"{best.mode.name} did not run again: {found.status}: {found.reason}"
-                verdict, said = confirmed(fresh[0], fresh[1], self._timer, self._request.seconds, self._rng)
+                    answer = process.load(self._request.packed, self._request.manner)
+                    if isinstance(answer, Failed):
+                        return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.reason}"
+                verdict, confirmation = confirm(fresh[0], fresh[1], self._timer, self._request.seconds, self._rng)
         finally:
             for process in fresh:
                 process.close()
-        return (best.mode, said) if verdict else (eager.mode, f"{said}: eager stays")
-
-    def _keep_row(self, entrant: Entrant, eager: Entrant) -> None:
-        self._keep(row_of(entrant, eager))
+        return (best.mode, confirmation) if verdict else (eager.mode, f"{confirmation}: eager stays")
 
     def _keep(self, row: ModeResult) -> None:
         self._rows[row.name] = row
@@ -402,7 +391,11 @@ class Comparing:
             self._follow(f"{row.name}: {row.status}: {row.reason}")
 
     def _process(
-        self, mode: CompileMode, folder: Path | None, limits: Limits | None = None, traces: Mapping[str, str] = _NONE
+        self,
+        mode: CompileMode,
+        folder: Path | None,
+        limits: StepLimits | None = None,
+        traces: Mapping[str, str] = _NONE,
     ) -> ModeProcess:
         """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's.
 
@@ -419,7 +412,7 @@ class Comparing:
     def _left_s(self) -> float:
         """Seconds that are left of the budget."""
         budget_s = self._request.budget_s
-        return float("inf") if budget_s is None else budget_s - (self._clock() - self._begun)
+        return float("inf") if budget_s is None else budget_s - (self._clock() - self._start)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -428,15 +421,15 @@ class Comparing:
             yield
 
     def _warn_of_environment(self) -> None:
-        environment = dict(settings.environment())
-        for name, meant in wrong_names(environment, variables(), is_read).items():
-            _log.warning("%s is set, and torch does not read it; %s is probably meant", name, meant)
-        for wrong in wrong_lists(environment, variables_by_option()):
-            _log.warning("%s", wrong)
+        names, texts = wrong_variables(dict(settings.environment()))
+        for name, correction in names.items():
+            _log.warning("%s is set, and torch does not read it; %s is probably meant", name, correction)
+        for text in texts:
+            _log.warning("%s", text)
 
 
-def _cold(now: Loaded, before: Loaded) -> Loaded:
-    """What is true now, with the first calls of the process that compiled without a cache."""
+def _with_first_calls(now: Loaded, before: Loaded) -> Loaded:
+    """The present answer with the first calls of the process that compiled without a cache."""
     return replace(now, calls_s=before.calls_s, compile_s=before.compile_s)
 
 
@@ -511,7 +504,7 @@ def tune_compile(
     Cost: one process at a time compiles; at most six hold the model at the same time. Each calls the model once in
     higher precision. Minutes where modes tune.
     """
-    request = made_request(
+    request = request_of(
         model, inputs, modes=modes, training=training, loss=loss, tolerance=tolerance, warmup=warmup, seconds=seconds,
         budget_s=budget_s, compile_s=compile_s, seed=seed, logs=logs, why=bool(why), warm=bool(warm),
         resume=bool(resume), collect=collect,

@@ -1,4 +1,4 @@
-"""One call of a model, as it is timed and as it is checked: a forward pass, or forward and backward."""
+"""One call of a model, as it is timed or checked: forward, or forward with backward."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Protection
 from triton_ops.base import require
-from triton_ops.compile_modes.workload import Workload
+from triton_ops.compile_modes.workload import ModelWorkload
 from triton_ops.evaluation import kept
 from triton_ops.exceptions import KernelTypeError, SettingsError
 
 Loss = Callable[[Any], Any]
 
 
-class Step:
+class ModelRunner:
     """Calls a model, compiled or not.
 
     Args:
@@ -28,8 +28,10 @@ class Step:
         KernelTypeError: No gradient is computed in training.
     """
 
-    def __init__(self, workload: Workload, run: Any, *, training: bool = False, loss: Loss | None = None) -> None:
-        self._workload, self._run, self.training = workload, run, training
+    def __init__(
+        self, workload: ModelWorkload, function: Any, *, training: bool = False, loss: Loss | None = None
+    ) -> None:
+        self._workload, self._function, self.training = workload, function, training
         self._loss = loss or mean_square
         self._parameters = list(workload.parameters.values())
         if training and not any(parameter.requires_grad for parameter in self._parameters):
@@ -41,21 +43,21 @@ class Step:
     def __call__(self, call: Arguments) -> Any:
         """One timed call; the output of a forward pass, or the loss."""
         if not self.training:
-            return self._run(*call.positional, **call.keyword)
+            return self._function(*call.positional, **call.keyword)
         for parameter in self._parameters:
             parameter.grad = None
-        loss = self._loss(self._run(*call.positional, **call.keyword))
+        loss = self._loss(self._function(*call.positional, **call.keyword))
         loss.backward()
         return loss
 
     def results(self, call: Arguments) -> list[Any]:
         """Everything that a call computes and changes; the model's buffers and the inputs are as before afterwards."""
         buffers = self._workload.buffers
-        before, given = Protection(buffers.values()), call.map(copied)
-        output = self(given) if not self.training else self._trained(given)
-        found = [kept(each) for each in gathered(output, self._gradients(), buffers, given)]
+        before, arguments = Protection(buffers.values()), call.map(copied)
+        output = self(arguments) if not self.training else self._trained(arguments)
+        results = [kept(each) for each in gathered(output, self._gradients(), buffers, arguments)]
         before.restore()
-        return found
+        return results
 
     def reference(self, state: Mapping[str, Any], *positional: Any, **keyword: Any) -> list[Any]:
         """The same results of the model as it is, with parameters and buffers that are given by name.
@@ -65,23 +67,25 @@ class Step:
         torch = require("torch", "checking results")
         buffers = {name: copied(state[name]) for name in self._workload.buffers}
         leaves = {name: state[name] for name in self._workload.parameters}
-        given = Arguments(positional, keyword).map(copied)
+        arguments = Arguments(positional, keyword).map(copied)
         if state:
             weights = {**leaves, **buffers}
-            output = torch.func.functional_call(self._workload.model, weights, given.positional, dict(given.keyword))
+            output = torch.func.functional_call(
+                self._workload.model, weights, arguments.positional, dict(arguments.keyword)
+            )
         else:
-            output = self._workload.model(*given.positional, **given.keyword)
+            output = self._workload.model(*arguments.positional, **arguments.keyword)
         gradients: dict[str, Any] = {}
         if self.training:
-            wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-            found = torch.autograd.grad(self._loss(output), list(wanted.values()), allow_unused=True)
-            gradients = dict(zip(wanted, found, strict=True))
-        return gathered(output, gradients, buffers, given)
+            trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+            tensors = torch.autograd.grad(self._loss(output), list(trained.values()), allow_unused=True)
+            gradients = dict(zip(trained, tensors, strict=True))
+        return gathered(output, gradients, buffers, arguments)
 
     def _trained(self, call: Arguments) -> Any:
         for parameter in self._parameters:
             parameter.grad = None
-        output = self._run(*call.positional, **call.keyword)
+        output = self._function(*call.positional, **call.keyword)
         self._loss(output).backward()
         return output
 

@@ -1,4 +1,4 @@
-"""Whether a compiled model computes what the model as it is computes: the rule for verdicts, on whole models.
+"""Check of a compiled model's results against those of the model as it is: the rule for verdicts, on whole models.
 
 The golden results are those of the model as it is, with its weights and inputs in higher precision. The yardstick is
 the error of the model as it is in its own precision.
@@ -14,8 +14,8 @@ from typing import Any
 
 from triton_ops.backend import Arguments, is_tensor
 from triton_ops.base import require
-from triton_ops.compile_modes.step import Step
-from triton_ops.compile_modes.workload import Workload
+from triton_ops.compile_modes.step import ModelRunner
+from triton_ops.compile_modes.workload import ModelWorkload
 from triton_ops.evaluation import (
     Answers,
     ArgumentSet,
@@ -34,7 +34,7 @@ _LOUDER = 16.0  # times the model's own rounding
 
 
 class Verification:
-    """What each call of a workload must give.
+    """Expected results of each call of a workload.
 
     Args:
         workload: The model and its calls.
@@ -50,45 +50,45 @@ class Verification:
     Cost: for each call two calls of the model, one of them in higher precision with copies of the weights.
     """
 
-    def __init__(self, workload: Workload, step: Step, tolerance: Tolerance) -> None:
+    def __init__(self, workload: ModelWorkload, step: ModelRunner, tolerance: Tolerance) -> None:
         self.notes: list[str] = []
         self._tf32 = _tf32_allowed()
         self._noise: list[dict[str, float]] = []
-        self._wanted = [self._expected(workload, step, call, tolerance) for call in workload.calls]
+        self._expectations = [self._expected(workload, step, call, tolerance) for call in workload.calls]
         self.notes = list(dict.fromkeys(self.notes))
 
     def difference(self, number: int, results: Sequence[Any]) -> Difference | None:
-        """How the results of call `number` are wrong; None if they are right, or cannot be checked."""
-        found, noise = self._wanted[number], self._noise[number]
-        if found is None:
+        """The fault of the results of call `number`; None if they are right, or cannot be checked."""
+        expected, noise = self._expectations[number], self._noise[number]
+        if expected is None:
             return None
-        return _louder(results, noise) or found[0].difference(_without(results, noise), self._tf32)
+        return _louder(results, noise) or expected[0].difference(_without(results, noise), self._tf32)
 
     def error(self, number: int, results: Sequence[Any]) -> float | None:
         """The largest difference from the golden results, relative to their largest value; None if not known."""
-        found = self._wanted[number]
-        if found is None:
+        expected = self._expectations[number]
+        if expected is None:
             return None
-        pairs = leaf_pairs(list(results), found[1])
+        pairs = leaf_pairs(list(results), expected[1])
         errors = [error for a, b in pairs if (error := _relative(a, b)) is not None]
         return max(errors, default=None)
 
     def _expected(
-        self, workload: Workload, step: Step, call: Arguments, tolerance: Tolerance
+        self, workload: ModelWorkload, step: ModelRunner, call: Arguments, tolerance: Tolerance
     ) -> tuple[ExpectedResults, list[Any]] | None:
         state = {**workload.parameters, **workload.buffers}
-        given = ArgumentSet(Arguments((state, *call.positional), call.keyword), protected=False)
-        precision = _precision(given)
-        noise = _noise(step, given.arguments)
+        arguments = ArgumentSet(Arguments((state, *call.positional), call.keyword), protected=False)
+        precision = _precision(arguments)
+        noise = _noise(step, arguments.arguments)
         self._noise.append(noise)
         if noise:
-            said = f"gradients that are zero but for rounding, of {', '.join(noise)}"
-            self.notes.append(f"{said}: only their size is checked")
+            names = f"gradients that are zero but for rounding, of {', '.join(noise)}"
+            self.notes.append(f"{names}: only their size is checked")
         referee = Referee(lambda *args, **kwargs: _without(step.reference(*args, **kwargs), noise))
         try:
-            answers: Answers = referee.answers(given, precision)
-            wanted = ExpectedResults(
-                Standard(precision=precision, tolerance=tolerance), answers, cut=lambda: referee.cut_to_tf32(given)
+            answers: Answers = referee.answers(arguments, precision)
+            results = ExpectedResults(
+                Standard(precision=precision, tolerance=tolerance), answers, cut=lambda: referee.cut_to_tf32(arguments)
             )
         except TargetError as error:
             self.notes.append(f"results are not checked: {error.message}")
@@ -96,16 +96,16 @@ class Verification:
         if referee.why_own:
             self.notes.append(f"there is no golden result in higher precision: {referee.why_own}")
         golden = [low if better is None else better for low, better in zip(answers.low, answers.golden, strict=True)]
-        wanted.prepare(self._tf32)
-        return wanted, golden
+        results.prepare(self._tf32)
+        return results, golden
 
 
-def _noise(step: Step, given: Arguments) -> dict[str, float]:
+def _noise(step: ModelRunner, arguments: Arguments) -> dict[str, float]:
     """By name the size of the model's own gradients that are zero but for rounding: in float64 they nearly vanish."""
     if not step.training:
         return {}
-    low = step.reference(*given.positional, **given.keyword)[1]
-    wide = given.map(_widened)
+    low = step.reference(*arguments.positional, **arguments.keyword)[1]
+    wide = arguments.map(_widened)
     try:
         golden = step.reference(*wide.positional, **wide.keyword)[1]
     except Exception:  # noqa: BLE001 - a model may refuse float64 by any error, and is then judged without
@@ -125,11 +125,11 @@ def _size(tensor: Any) -> float | None:
 
 
 def _louder(results: Sequence[Any], noise: Mapping[str, float]) -> Difference | None:
-    """How the first gradient that should be rounding alone is more than that."""
+    """The first gradient that should be rounding alone, and is more than that."""
     for name, own in noise.items():
-        found = _size(results[1].get(name))
-        if found is None or not found <= _LOUDER * own:
-            return Difference(f"the gradient of {name} is zero but for rounding, {own:.2g}; here it is {found}")
+        size = _size(results[1].get(name))
+        if size is None or not size <= _LOUDER * own:
+            return Difference(f"the gradient of {name} is zero but for rounding, {own:.2g}; here it is {size}")
     return None
 
 
@@ -139,21 +139,21 @@ def _without(results: Sequence[Any], names: Collection[str]) -> list[Any]:
     return [output, {name: each for name, each in gradients.items() if name not in names}, *rest]
 
 
-def _precision(given: ArgumentSet) -> Precision:
-    tensors = [tensor for tensor in given.arguments.tensors() if tensor.dtype.is_floating_point]
+def _precision(arguments: ArgumentSet) -> Precision:
+    tensors = [tensor for tensor in arguments.arguments.tensors() if tensor.dtype.is_floating_point]
     names = dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
     longest = max([1, *(extent for tensor in tensors for extent in tensor.shape)])
     return Precision(inputs=tuple(names), reduction=longest)
 
 
-def _relative(found: Any, wanted: Any) -> float | None:
-    if not (is_tensor(found) and is_tensor(wanted) and wanted.dtype.is_floating_point and wanted.numel()):
+def _relative(result: Any, golden: Any) -> float | None:
+    if not (is_tensor(result) and is_tensor(golden) and golden.dtype.is_floating_point and golden.numel()):
         return None
     torch = require("torch", "checking results")
-    if found.shape != wanted.shape:
+    if result.shape != golden.shape:
         return None
-    size = float(torch.nan_to_num(wanted.double()).abs().max())
-    error = float(torch.nan_to_num(found.double() - wanted.double()).abs().max())
+    size = float(torch.nan_to_num(golden.double()).abs().max())
+    error = float(torch.nan_to_num(result.double() - golden.double()).abs().max())
     return error / size if size else error
 
 

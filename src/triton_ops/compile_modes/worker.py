@@ -1,4 +1,4 @@
-"""The program of a process that holds one compiled model: it compiles once, and takes its visits in turn with others.
+"""The program of a process that holds one compiled model.
 
 What the compiler writes to stderr is kept, and goes with the next answer: Inductor's autotune tables are told nowhere
 else.
@@ -14,10 +14,10 @@ from typing import Any
 
 from triton_ops.backend import one_line, unpack
 from triton_ops.base import require
-from triton_ops.compile_modes.contender import Contender, status_of
-from triton_ops.compile_modes.inductor.logs import CompilerLog, read_log
+from triton_ops.compile_modes.contender import ModeContender, status_of
+from triton_ops.compile_modes.inductor.logs import CompilerLog
 from triton_ops.compile_modes.questions import LOADING, Failed, Load, Reply, Visit
-from triton_ops.compile_modes.workload import Workload
+from triton_ops.compile_modes.workload import ModelWorkload
 from triton_ops.device import make_ready, stay_on
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, import_heavy
@@ -35,7 +35,7 @@ class KeptLines(io.TextIOBase):
     def __init__(self, beyond: Any) -> None:
         self._beyond = beyond
         self._text: list[str] = []
-        self._given = 0
+        self._reported = 0
 
     def write(self, text: str) -> int:
         """Keep `text`, and pass it on."""
@@ -51,12 +51,12 @@ class KeptLines(io.TextIOBase):
             self._beyond.flush()
 
     def log(self) -> CompilerLog:
-        """What the compiler has said so far."""
-        return read_log("".join(self._text).splitlines())
+        """Read what the compiler has said so far."""
+        return CompilerLog.read("".join(self._text).splitlines())
 
     def fresh(self) -> tuple[str, ...]:
         """The lines since this was last asked."""
-        new, self._given = "".join(self._text[self._given :]).splitlines(), len(self._text)
+        new, self._reported = "".join(self._text[self._reported :]).splitlines(), len(self._text)
         return tuple(new)
 
 
@@ -64,19 +64,19 @@ def main() -> None:
     """Import packages, then answer questions until the pipe is closed."""
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
     die_with(parent, Leftovers.own())
-    kept = KeptLines(sys.stderr)
-    sys.stderr = kept  # before torch is imported, whose log handlers take the stream of that moment
+    lines = KeptLines(sys.stderr)
+    sys.stderr = lines  # before torch is imported, whose log handlers take the stream of that moment
     if sys.argv[5].startswith("cuda"):
         make_ready(sys.argv[5])
     import_heavy(sys.argv[6:], "compiling a model")
     stay_on(sys.argv[5])
     connection = ChildsEnd(questions, answers)
-    serve(connection.receive, connection.send, kept)
+    serve(connection.receive, connection.send, lines)
 
 
-def serve(receive: Callable[[], Any], send: Callable[[Any], None], kept: KeptLines) -> None:
+def serve(receive: Callable[[], Any], send: Callable[[Any], None], lines: KeptLines) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError."""
-    contender: Contender | None = None
+    contender: ModeContender | None = None
     while True:
         try:
             question = receive()
@@ -85,7 +85,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], kept: KeptLin
         value: object
         try:
             if isinstance(question, Load):
-                contender = _loaded(question, lambda step: send(StepStarted(step)), kept)
+                contender = _loaded(question, lambda step: send(StepStarted(step)), lines)
                 value = contender.ready()
             elif isinstance(question, Visit) and contender is not None:
                 value = contender.visit(question.samples)
@@ -95,10 +95,10 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], kept: KeptLin
             value = Failed(status_of(error), error.message, error=error)
         except Exception as error:  # noqa: BLE001 - an answer must come: it is the row of this mode
             value = Failed(status_of(error), one_line(error))
-        send(Reply(value, kept.fresh()))
+        send(Reply(value, lines.fresh()))
 
 
-def _loaded(question: Load, tell: Callable[[str], None], kept: KeptLines) -> Contender:
+def _loaded(question: Load, tell: Callable[[str], None], lines: KeptLines) -> ModeContender:
     tell(LOADING)
     question.surroundings.take()
     torch: Any = require("torch", "compiling a model")
@@ -109,6 +109,6 @@ def _loaded(question: Load, tell: Callable[[str], None], kept: KeptLines) -> Con
         torch.set_float32_matmul_precision(manner.matmul_precision)
     torch.manual_seed(manner.seed)
     make, loss = unpack(question.packed)
-    workload: Workload = make()
+    workload: ModelWorkload = make()
     stay_on(workload.device_name)  # a factory chooses it
-    return Contender(workload, loss, question.mode, manner, tell, kept.log)
+    return ModeContender(workload, loss, question.mode, manner, tell, lines.log)

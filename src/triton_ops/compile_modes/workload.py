@@ -1,4 +1,4 @@
-"""What is compiled and measured: a model, and the inputs of its calls, checked before any work."""
+"""Workload of a comparison: a model with the inputs of its calls, checked before any work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_SHAPE = "no tensors"
 
 
 @dataclass(frozen=True)
-class Workload:
+class ModelWorkload:
     """A model and the calls that are measured.
 
     Attributes:
@@ -42,8 +42,8 @@ class Workload:
     @property
     def dtype(self) -> str:
         """The dtype of the first floating-point tensor, by its long name; empty where there is none."""
-        found = next((tensor.dtype for tensor in self._tensors() if tensor.dtype.is_floating_point), "")
-        return str(found).removeprefix("torch.")
+        dtype = next((tensor.dtype for tensor in self._tensors() if tensor.dtype.is_floating_point), "")
+        return str(dtype).removeprefix("torch.")
 
     @property
     def label(self) -> str:
@@ -53,7 +53,7 @@ class Workload:
 
     @property
     def facts(self) -> list[Any]:
-        """What tells this workload from others, as plain values: names, shapes and dtypes; no weights."""
+        """Plain values that tell this workload from others: names, shapes and dtypes; no weights."""
         state = {**self.parameters, **self.buffers}
         specs = [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in sorted(state.items())]
         return [self.label, repr(self.model) if state else "", specs, self.device_name]
@@ -65,7 +65,7 @@ class Workload:
             yield from call.tensors()
 
 
-def workload_of(model: Any, inputs: Any) -> Workload:
+def workload_of(model: Any, inputs: Any) -> ModelWorkload:
     """The workload that a caller means.
 
     Args:
@@ -81,14 +81,14 @@ def workload_of(model: Any, inputs: Any) -> Workload:
             f"the model is {_kind(model)}; a torch.nn.Module or a function is needed",
             hint="return (module, inputs) from the factory",
         )
-    found = Workload(model, tuple(_call(each) for each in (inputs if isinstance(inputs, list) else [inputs])))
-    if not found.calls:
+    workload = ModelWorkload(model, tuple(_call(each) for each in (inputs if isinstance(inputs, list) else [inputs])))
+    if not workload.calls:
         raise KernelTypeError("inputs is an empty list; at least one call is needed", hint="inputs=(x,)")
-    _check_devices(found)
-    return found
+    _check_devices(workload)
+    return workload
 
 
-def made_by(factory: Callable[[], Any]) -> Workload:
+def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
     """The workload that a factory returns as `(model, inputs)`.
 
     Raises:
@@ -96,17 +96,17 @@ def made_by(factory: Callable[[], Any]) -> Workload:
         KernelTypeError, DeviceError: As `workload_of`.
     """
     try:
-        made = factory()
+        pair = factory()
     except TritonKernelError:
         raise
     except (Exception, SystemExit) as error:
         raise TargetError(f"the factory raised {one_line(error)}", hint="call it in Python to try") from error
-    if not isinstance(made, tuple) or len(made) != 2:
+    if not isinstance(pair, tuple) or len(pair) != 2:
         raise TargetError(
-            f"the factory returned {_kind(made)}; it must return a model and its inputs",
+            f"the factory returned {_kind(pair)}; it must return a model and its inputs",
             hint="return (module, (x,)): the tuple of positional arguments of a call",
         )
-    return workload_of(*made)
+    return workload_of(*pair)
 
 
 def shapes_text(call: Arguments) -> str:
@@ -118,34 +118,34 @@ def shapes_text(call: Arguments) -> str:
     return ", ".join(parts) or _NO_SHAPE
 
 
-def _call(given: Any) -> Arguments:
-    if isinstance(given, Arguments):
-        return given
-    if isinstance(given, Mapping):
-        return Arguments.given((), given)
-    if is_tensor(given):
-        return Arguments((given,))
-    if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
-        return Arguments(tuple(given))
+def _call(inputs: Any) -> Arguments:
+    if isinstance(inputs, Arguments):
+        return inputs
+    if isinstance(inputs, Mapping):
+        return Arguments.given((), inputs)
+    if is_tensor(inputs):
+        return Arguments((inputs,))
+    if isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes)):
+        return Arguments(tuple(inputs))
     raise KernelTypeError(
-        f"inputs is {_kind(given)}; a tensor, a tuple of positional arguments or a mapping of named ones is needed",
+        f"inputs is {_kind(inputs)}; a tensor, a tuple of positional arguments or a mapping of named ones is needed",
         hint="inputs=(x,)",
     )
 
 
-def _check_devices(found: Workload) -> None:
+def _check_devices(workload: ModelWorkload) -> None:
     """Raise unless all tensors are on one device; scalars of the CPU go with any."""
-    wanted = found.device_name
-    named = [(name, tensor) for name, tensor in {**found.parameters, **found.buffers}.items()]
-    for number, call in enumerate(found.calls):
-        named += [(f"input {place} of call {number}", tensor) for place, tensor in enumerate(call.tensors())]
-    for name, tensor in named:
+    home = workload.device_name
+    tensors = [(name, tensor) for name, tensor in {**workload.parameters, **workload.buffers}.items()]
+    for number, call in enumerate(workload.calls):
+        tensors += [(f"input {place} of call {number}", tensor) for place, tensor in enumerate(call.tensors())]
+    for name, tensor in tensors:
         device = str(tensor.device)
-        if (device != wanted and not (device == "cpu" and tensor.dim() == 0)) or device == "meta":
-            where = "which has no memory" if device == "meta" else f"and the model on {wanted}"
+        if (device != home and not (device == "cpu" and tensor.dim() == 0)) or device == "meta":
+            where = "which has no memory" if device == "meta" else f"and the model on {home}"
             raise DeviceError(
                 f"{name} is on {device}, {where}",
-                wanted, device, name,
+                home, device, name,
                 hint="move the model and its inputs to one device that has memory: model.to(device), x.to(device)",
             )  # fmt: skip
 

@@ -77,6 +77,6 @@ def load(name: str) -> Operation:
         MissingDependencyError: Triton is not installed.
     """
     if name not in _MODULES:
-        known = ", ".join(_MODULES)
-        raise TargetError(f"no shipped kernel is called {name!r}; there are {known}", hint="use one of these names")
+        choices = ", ".join(_MODULES)
+        raise TargetError(f"no shipped kernel is called {name!r}; there are {choices}", hint="use one of these names")
     return cast("Operation", importlib.import_module(f"{__name__}.{_MODULES[name]}").operation)

@@ -1,4 +1,4 @@
-"""The steps of the public kernels around a launch: checks with typed errors, one function per rule, and the launch.
+"""Steps of the public kernels around a launch: checks with typed errors, one function per rule, then the launch.
 
 A kernel checks placement, dtypes, layout and shapes in this order, so that the first error is the one to mend first.
 The checks neither use a device nor import torch.
@@ -14,41 +14,16 @@ from typing import Any
 from triton_ops.backend import Arguments, CompilesAtLaunch, is_tensor, with_scratch
 from triton_ops.base import require
 from triton_ops.exceptions import (
-    ConfigValueError,
     DeviceError,
     KernelTypeError,
     SettingsError,
     ShapeMismatchError,
-    UnknownTunableError,
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config
 from triton_ops.values import contiguous_stride, is_fake
 
 _UNITS_UNKNOWN = 132
-_POWERS_OF_TWO = (
-    "BLOCK",
-    "ROWS",
-    "BM",
-    "BN",
-    "BK",
-    "num_warps",
-)  # how names begin of extents of tiles, in which Triton takes nothing else
-_LEAST = {
-    "GROUP_SIZE_M": 1,
-    "GROUP_M": 1,
-    "GROUP_HEADS": 1,
-    "SPLITS": 1,
-    "SPLIT": 1,
-    "PROGRAMS": 0,
-    "num_stages": 1,
-    "BUFFERS": 0,
-}
-"""The least value of numbers below which tiles would have no program, or a wrong one."""
-_ONE_OR_TWO = ("SUMS",)
-_FLAGS = ("DESCRIPTORS", "WARP_SPECIALIZE", "SWAPPED", "HALVES", "JOINED", "SPREAD", "APART")
-_STEPS = ("AHEAD",)  # whole numbers from 0; true is 1, and false 0
-_EVICT = ("none", "loads", "all")
 
 
 def check_placement(tensors: Mapping[str, Any], on_cpu: bool = False) -> None:
@@ -103,20 +78,20 @@ def _check_kind(name: str, tensor: Any) -> None:
         )
 
 
-def check_dtypes(tensors: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Check that every tensor has one of the `allowed` dtypes, which are given by their long names.
+def check_dtypes(tensors: Mapping[str, Any], dtypes: Collection[str]) -> None:
+    """Check that every tensor has one of the `dtypes` dtypes, which are given by their long names.
 
     Raises:
         UnsupportedDtypeError: A tensor has another dtype.
     """
     for name, tensor in tensors.items():
-        if str(tensor.dtype).removeprefix("torch.") not in allowed:
+        if str(tensor.dtype).removeprefix("torch.") not in dtypes:
             raise UnsupportedDtypeError(
-                f"{name} is {tensor.dtype}; it must be {' or '.join(allowed)}",
+                f"{name} is {tensor.dtype}; it must be {' or '.join(dtypes)}",
                 tensor.dtype,
-                list(allowed),
+                list(dtypes),
                 name,
-                hint=f"convert it, for example {name}.to(torch.{next(iter(allowed))})",
+                hint=f"convert it, for example {name}.to(torch.{next(iter(dtypes))})",
             )
 
 
@@ -163,14 +138,14 @@ def check_rank(name: str, actual: Iterable[int], axes: str) -> None:
         raise ShapeMismatchError(f"{name} has shape {shape}; it must be {axes}", axes, shape, name)
 
 
-def check_activation(activation: str, known: Collection[str]) -> None:
+def check_activation(activation: str, choices: Collection[str]) -> None:
     """Check that the activation is known.
 
     Raises:
         SettingsError: It is not.
     """
-    if activation not in known:
-        raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, known))}")
+    if activation not in choices:
+        raise SettingsError(f"activation is {activation!r}; it must be {' or '.join(map(repr, choices))}")
 
 
 def check_apart(out: Any, inputs: Mapping[str, Any]) -> None:
@@ -219,44 +194,6 @@ def check_constant(tensors: Mapping[str, Any], kernel: str) -> None:
             )
 
 
-def checked_config(
-    given: Mapping[str, Any], tunables: Collection[str], optional: Collection[str], kernel: str
-) -> Config:
-    """Return `given` as a config with the names in `tunables`, and any of those in `optional`.
-
-    Raises:
-        UnknownTunableError: A tunable is missing, or a name is no tunable of the kernel.
-        ConfigValueError: A value is of a type that no config can hold, the extent of a tile is no power of two, a
-            number of tiles or parts is too small, or a flag is no bool.
-    """
-    unknown = [name for name in given if name not in tunables and name not in optional]
-    missing = [name for name in tunables if name not in given]
-    if unknown or missing:
-        wrong = [f"has no tunable {name!r}" for name in unknown]
-        wrong += [f"needs a value for {name!r}" for name in missing]
-        rest = f", and if you like {', '.join(optional)}" if optional else ""
-        raise UnknownTunableError(f"{kernel} {', '.join(wrong)}", hint=f"give exactly {', '.join(tunables)}{rest}")
-    found = given if isinstance(given, Config) else Config(given)
-    for name, value in found.items():
-        if name.startswith(_POWERS_OF_TWO) and not _is_power_of_two(value):
-            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes powers of two", hint="such as 64")
-        if name in _LEAST and not (type(value) is int and value >= _LEAST[name]):
-            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes whole numbers from {_LEAST[name]}")
-        if name in _ONE_OR_TWO and not (type(value) is int and value in (1, 2)):
-            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes 1 or 2")
-        if name in _FLAGS and type(value) is not bool:
-            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes true or false")
-        if name in _STEPS and not (isinstance(value, int) and value >= 0):
-            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes whole numbers from 0")
-        if name == "EVICT" and value not in _EVICT:
-            raise ConfigValueError(f"{name} is {value!r}; {kernel} takes {', '.join(_EVICT)}")
-    return found
-
-
-def _is_power_of_two(value: Any) -> bool:
-    return type(value) is int and value > 0 and value & (value - 1) == 0
-
-
 def launch(kernel: CompilesAtLaunch, config: Config, values: Mapping[str, Any], device: Any) -> None:
     """Run `kernel` once with `values` by name, on the current stream of the torch device `device`.
 
@@ -273,14 +210,14 @@ def launch_all(function: Callable[..., None], config: Config, values: Mapping[st
 
 
 def precision_of(tensor: Any) -> str:
-    """How float32 is multiplied, `ieee` or `tf32`; other dtypes have one way, which is called `tf32` too."""
+    """The multiplication of float32, `ieee` or `tf32`; other dtypes have one way, which is called `tf32` too."""
     torch = require("torch", "running a kernel")
     exact = tensor.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
     return "ieee" if exact else "tf32"
 
 
 def launches(out: Any) -> bool:
-    """Whether a launch has something to write: not so for an empty tensor, nor for one without memory in a trace."""
+    """Tell whether a launch has something to write: not for an empty tensor, nor for one without memory in a trace."""
     return not is_fake(out) and bool(out.numel() > 0)
 
 

@@ -1,4 +1,4 @@
-"""Which config a shipped kernel runs with: the caller's, or what the ladder of `dispatch` answers.
+"""The config with which a shipped kernel runs: the caller's, or what the ladder of `dispatch` answers.
 
 The ladder is lockfile, record, record of a problem nearby, default. It is asked once for each problem, folder and
 process. Nothing is ever tuned unless the caller asks for it: by `tune=True`, inside `with tuning():`, or by the policy
@@ -30,8 +30,8 @@ from triton_ops.dispatch import (
     tune_options,
     within,
 )
-from triton_ops.exceptions import SettingsError, TritonKernelError, UnknownTunableError, UntunedError
-from triton_ops.kernels.call import checked_config
+from triton_ops.exceptions import ConfigValueError, SettingsError, TritonKernelError, UnknownTunableError, UntunedError
+from triton_ops.kernels.own_config import OwnConfigs
 from triton_ops.records import cache_folder, recall
 from triton_ops.space import Config
 
@@ -41,9 +41,6 @@ _OF_A_CALL = frozenset({
     "target", "args", "kwargs", "space", "shape", "dtype", "device", "reference", "tolerance", "check", "cold",
 })  # fmt: skip
 _MOST = 4_096  # problems of all kernels
-
-Names = tuple[tuple[str, ...], tuple[str, ...]]
-"""The tunables that a config must give, and those that it may leave out."""
 
 
 @contextmanager
@@ -60,10 +57,10 @@ def tuning(**options: Any) -> Iterator[None]:
 
     Cost: a tune for every new problem, from seconds to minutes by its effort.
     """
-    known = tune_options() - _OF_A_CALL
-    if unknown := sorted(set(options) - known):
+    names = tune_options() - _OF_A_CALL
+    if unknown := sorted(set(options) - names):
         raise SettingsError(
-            f"tuning takes no option {', '.join(unknown)}", hint=f"the options are {', '.join(sorted(known))}"
+            f"tuning takes no option {', '.join(unknown)}", hint=f"the options are {', '.join(sorted(names))}"
         )
     before = _tuning.set(options)
     try:
@@ -73,35 +70,35 @@ def tuning(**options: Any) -> Iterator[None]:
 
 
 class _Choices:
-    """What the shipped kernels of this process were called with, and which config ran."""
+    """Decisions for the problems with which the shipped kernels of this process were called."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Decision] = {}
+        self._by_problem: dict[Any, Decision] = {}
 
     @property
     def decisions(self) -> list[Decision]:
         """The decisions so far."""
-        return list(self._known.values())
+        return list(self._by_problem.values())
 
     def begin_anew(self) -> None:
         """Forget every decision: in a forked child."""
-        self._known.clear()
+        self._by_problem.clear()
 
     def forget(self) -> None:
         """Have every problem decided again."""
-        self._known.clear()
+        self._by_problem.clear()
 
-    def of(self, place: Any, wanted: bool, decide: Callable[[], Decision]) -> Decision:
+    def of(self, place: Any, to_tune: bool, decide: Callable[[], Decision]) -> Decision:
         """The decision of a problem: the one before if it holds, and, where a winner is wanted, if it is one."""
-        found = self._known.get(place)
-        if found is None or not found.holds(within) or (wanted and found.missed):
-            found = decide()
-            if len(self._known) >= _MOST:
+        decision = self._by_problem.get(place)
+        if decision is None or not decision.holds(within) or (to_tune and decision.missed):
+            decision = decide()
+            if len(self._by_problem) >= _MOST:
                 self.forget()
-            self._known[place] = ledger.counted(found)
-            _log.info("%s", found.text)
-        found.count.up()
-        return found
+            self._by_problem[place] = ledger.counted(decision)
+            _log.info("%s", decision.text)
+        decision.count.up()
+        return decision
 
 
 _choices = _Choices()
@@ -114,7 +111,7 @@ def config_for(
     default: Callable[[], Config],
     *,
     config: Mapping[str, Any] | None = None,
-    tunables: Names,
+    own: OwnConfigs,
     tune: bool = False,
 ) -> Config:
     """The config of one call.
@@ -124,7 +121,7 @@ def config_for(
         values: The arguments that decide which config is best, by name, in the order of the kernel's parameters.
         default: Gives the untuned config of the problem.
         config: The caller's own config; None asks the ladder.
-        tunables: The names that an own config must give, and those that it may leave out.
+        own: The configs that the kernel takes from callers.
         tune: Whether to tune a problem without a winner, as inside `with tuning():`.
 
     Raises:
@@ -133,18 +130,18 @@ def config_for(
         TuningFailedError and others: What `tune` raises, if it is asked for.
     """
     if config is not None:
-        return checked_config(config, *tunables, operation.name)
+        return own.checked(config, operation.name)
     options = _tuning.get()
     options = {} if tune and options is None else options
     folder = (options or {}).get("cache_dir")
     place = (operation.name, cache_folder(folder), *map(told, values.values()))
-    wanted = options is not None
+    to_tune = options is not None
 
     def decide() -> Decision:
-        found = _decided(operation, values, default(), TUNE if wanted else None, options)
-        return _of_other_space(operation, values, found, folder, tunables) if found.missed else found
+        decision = _decision(operation, values, default(), TUNE if to_tune else None, options)
+        return _of_other_space(operation, values, decision, folder, own) if decision.missed else decision
 
-    return _choices.of(place, wanted, decide).found.config
+    return _choices.of(place, to_tune, decide).found.config
 
 
 def forget() -> None:
@@ -152,7 +149,7 @@ def forget() -> None:
     _choices.forget()
 
 
-def _decided(
+def _decision(
     operation: Operation,
     values: Mapping[str, Any],
     default: Config,
@@ -168,22 +165,22 @@ def _decided(
         if policy_of(on_miss, DEFAULT) != DEFAULT:
             raise
         _log.warning("%s runs with its default config: %s", operation.name, error)
-        found = Found(config=default, rung=FALLBACK, why=error.message)
-        return Decision(found=found, kernel=operation.name, problem="", policy=DEFAULT, within=within())
+        fallback = Found(config=default, rung=FALLBACK, why=error.message)
+        return Decision(found=fallback, kernel=operation.name, problem="", policy=DEFAULT, within=within())
 
 
 def _of_other_space(
-    operation: Operation, values: Mapping[str, Any], missed: Decision, folder: Any, tunables: Names
+    operation: Operation, values: Mapping[str, Any], miss: Decision, folder: Any, own: OwnConfigs
 ) -> Decision:
     """The winner of a record that was found in another space, such as the documented one, if the kernel takes it."""
-    if ladder_of(folder).only_lockfile or missed.key is None:
-        return missed
+    if ladder_of(folder).only_lockfile or miss.key is None:
+        return miss
     record = recall(operation, kwargs=values, cache_dir=folder)
     if record is None:
-        return missed
+        return miss
     try:
-        config = checked_config(record.winner, *tunables, operation.name)
-    except UnknownTunableError:
-        return missed
-    found = Found(config=config, rung=RECORD, why="a record of another space", record=record.id)
-    return replace(missed, found=found, policy=None)
+        config = own.checked(record.winner, operation.name)
+    except (UnknownTunableError, ConfigValueError):
+        return miss
+    winner = Found(config=config, rung=RECORD, why="a record of another space", record=record.id)
+    return replace(miss, found=winner, policy=None)

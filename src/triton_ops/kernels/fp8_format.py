@@ -1,4 +1,4 @@
-"""`FP8Format`: the numbers of E4M3, the 8-bit floats of `torch.float8_e4m3fn`, and the scales that fill its range."""
+"""`FP8Format`: the numbers of E4M3, the 8-bit floats of `torch.float8_e4m3fn`, with the scales that fill its range."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class FP8Format:
 
     @staticmethod
     def is_in_range(tensor: Any, scale: Any) -> bool:
-        """Whether every value times the scale is within ±448; false for NaN and infinity. This waits for the device.
+        """Tell whether every value times the scale is within ±448, as NaN and infinity are not. Waits for the device.
 
         Raises:
             KernelTypeError: It is no tensor of floats.

@@ -1,4 +1,4 @@
-"""Pieces that the kernels in Gluon share: names that differ between Triton's versions, and the order of tiles."""
+"""Pieces that the kernels in Gluon share."""
 
 from __future__ import annotations
 

@@ -39,13 +39,13 @@ def _function() -> Any:
         """A kernel's forward and backward pass."""
 
         @staticmethod
-        def forward(ctx: Any, run: Forward, gradient: Backward, *_tensors: Any) -> Any:
-            found, kept = run(True)
-            if isinstance(found, tuple):
-                ctx.mark_non_differentiable(*found[1:])
+        def forward(ctx: Any, kernel: Forward, gradient: Backward, *_tensors: Any) -> Any:
+            results, tensors = kernel(True)
+            if isinstance(results, tuple):
+                ctx.mark_non_differentiable(*results[1:])
             ctx.gradient = gradient
-            ctx.save_for_backward(*kept)
-            return found
+            ctx.save_for_backward(*tensors)
+            return results
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""The config space of kernels that reduce rows and write them: blocks, rows for each program, and warps.
+"""The config space of kernels that reduce rows: blocks, rows for each program, warps.
 
 A block that is as wide as the row keeps it in registers, and reads it once. Narrow rows go several to a program, which
 else would have less work than threads.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from triton_ops.kernels.own_config import OwnConfigs
 from triton_ops.space import Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
 
 TUNABLES: dict[str, Tunable] = {
@@ -15,6 +16,7 @@ TUNABLES: dict[str, Tunable] = {
     "ROWS": PowerOfTwo(1, 16),
     "num_warps": PowerOfTwo(1, 16),
 }
+OWN = OwnConfigs(TUNABLES)
 _MOST_PER_THREAD = 128  # elements of a block in float32: half of a thread's registers
 _LEAST_PER_THREAD = 2
 _WHOLE = 16384  # elements of the widest row that the default keeps in registers

@@ -1,4 +1,4 @@
-"""What kernels that cut a matrix into tiles share on the host: grids, padded extents, and layouts that TMA takes."""
+"""Host code of kernels that cut a matrix into tiles."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec
 LOADS = ("pointers", "device", "host")
 """How tiles come: from pointers, or by tensor descriptors, which each program or the host makes."""
 DESCRIBABLE = "rows whose elements are neighbours and that start at multiples of 16 bytes"
+HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
+K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
 _FULL_SIDE = 64  # rows of Hopper's matrix instructions
 _LARGEST_TILE = 256  # largest side of a tile along any axis
 _TILE_REACH = 2**31  # offsets inside a tile have 32 bits in the kernels
@@ -41,7 +43,7 @@ def widest(extent: int, smallest: int) -> int:
 
 
 def suits(extent: int, side: int) -> bool:
-    """Whether a side of a tile suits an extent: no half of it is masked, and it fills the rows of matrix instructions.
+    """Tell whether a tile's side suits an extent: no half of it is masked, and it fills rows of matrix instructions.
 
     Narrower tiles of a large product read its operands too often.
     """
@@ -49,7 +51,7 @@ def suits(extent: int, side: int) -> bool:
 
 
 def describable(*specs: TensorSpec) -> bool:
-    """Whether tensor descriptors can be made of matrices, or of each matrix of a tensor with further axes before them.
+    """Tell whether tensor descriptors can be made of matrices, or of each matrix along further axes before them.
 
     That is where elements along the last axis are neighbours, and all else is multiples of 16 bytes apart.
     """
@@ -61,7 +63,7 @@ def describable(*specs: TensorSpec) -> bool:
     )
 
 
-def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], described: bool) -> tuple[Constraint, ...]:
+def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], has_descriptors: bool) -> tuple[Constraint, ...]:
     """The constraints of tiles of BLOCK_M by BLOCK_N in steps of BLOCK_K over a product of these extents.
 
     Args:
@@ -69,7 +71,7 @@ def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], described: b
         N: Columns of the result.
         K: Terms of a sum.
         least: The least values of the three tunables, which are always allowed.
-        described: Whether tensor descriptors can be made of the matrices.
+        has_descriptors: Whether tensor descriptors can be made of the matrices.
     """
     rows, columns, step = (widest(extent, small) for extent, small in zip((M, N, K), least, strict=True))
     return (
@@ -80,7 +82,7 @@ def fitting(M: int, N: int, K: int, *, least: tuple[int, int, int], described: b
         Constraint("step", lambda BLOCK_K: step >= BLOCK_K, f"a step of {{BLOCK_K}} is over twice the padded K of {K}"),
         Constraint(
             "descriptors",
-            lambda DESCRIPTORS: described or not DESCRIPTORS,
+            lambda DESCRIPTORS: has_descriptors or not DESCRIPTORS,
             f"a tensor descriptor needs {DESCRIBABLE}",
         ),
     )
@@ -90,7 +92,7 @@ def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: s
     """Check that a config asks for tensor descriptors only where they can be made: others read the wrong memory.
 
     Args:
-        config: A config of the caller's own, which asks by LOADS or by DESCRIPTORS.
+        config: A config of the caller's own, whose values the kernel takes; it asks by LOADS or by DESCRIPTORS.
         possible: Tells whether they can be made of the tensors of the call.
         need: What they need, for the error.
 
@@ -99,8 +101,6 @@ def check_loads(config: Mapping[str, Any], possible: Callable[[], bool], need: s
     """
     name = "DESCRIPTORS" if "DESCRIPTORS" in config else "LOADS"
     loads = config.get(name, "pointers")
-    if name == "LOADS" and loads not in LOADS:
-        raise ConfigValueError(f"LOADS is {loads!r}; it must be one of {', '.join(LOADS)}")
     if config.get("HALVES", False) and config.get("SWAPPED", False):
         raise ConfigValueError("HALVES is for results that are not transposed, and SWAPPED transposes them")
     if loads and loads != "pointers" and not possible():

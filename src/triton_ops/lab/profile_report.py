@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from triton_ops.compile_modes import Advice, CallProfile, OpShare, decided
+from triton_ops.compile_modes import Advice, CallProfile, OpShare
 from triton_ops.device import DeviceSpec, Placed, Roofline, roofline, spec_called
 from triton_ops.exceptions import ProfileError
 from triton_ops.lab.profile_reading import KernelProfile, figures_of, read_ncu
@@ -298,12 +298,10 @@ def _advice(
     busy = [(one.tensor or 0.0, one.duration_s or 0.0) for one in found if one.tensor and _kind(one) == "product"]
     busy_s = sum(took for _, took in busy)
     arch = next((one.arch for one in found if one.arch), "")
-    advice = decided(
-        CallProfile(
-            call_ms=1e3 * max(whole_s, len(found) * _LAUNCH_S), idle=max(0.0, 1 - whole_s / (len(found) * _LAUNCH_S)),
-            ops=ops, of_peak=sum(share / 100 * took for share, took in busy) / busy_s if busy_s else None, arch=arch,
-        ), tried,
-    )  # fmt: skip
+    advice = CallProfile(
+        call_ms=1e3 * max(whole_s, len(found) * _LAUNCH_S), idle=max(0.0, 1 - whole_s / (len(found) * _LAUNCH_S)),
+        ops=ops, of_peak=sum(share / 100 * took for share, took in busy) / busy_s if busy_s else None, arch=arch,
+    ).advice(tried)  # fmt: skip
     return replace(advice, reasons=(*advice.reasons, *_verdicts(kernels)))
 
 

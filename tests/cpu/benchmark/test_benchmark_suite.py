@@ -252,7 +252,7 @@ def test_a_problem_that_fails_ends_no_run(monkeypatch, error):
     def failed(*_args):
         raise error
 
-    monkeypatch.setattr(benchmarked, "_chosen", failed)
+    monkeypatch.setattr(benchmarked, "_winner", failed)
     rows = list(rows_of(KernelRun(kernels=("softmax",), device="cpu")))
     assert len(rows) == len(load("softmax").problems)
     assert all(row.verdict.startswith("not measured: ") and row.speedup is None for row in rows)
@@ -262,7 +262,7 @@ def test_a_device_that_is_not_there_ends_a_run(monkeypatch):
     def failed(*_args):
         raise DeviceError("there is none")
 
-    monkeypatch.setattr(benchmarked, "_chosen", failed)
+    monkeypatch.setattr(benchmarked, "_winner", failed)
     with pytest.raises(DeviceError):
         list(rows_of(KernelRun(kernels=("softmax",), device="cpu")))
 

@@ -9,7 +9,7 @@ import torch
 
 from tests.compiled_models import Gated
 from triton_ops import SettingsError, advise
-from triton_ops.compile_modes import CallProfile, OpShare, decided
+from triton_ops.compile_modes import CallProfile, OpShare
 from triton_ops.compile_modes.advice import kind_of
 from triton_ops.device import gpu_missing
 
@@ -39,14 +39,14 @@ def profile(product=0.0, fusable=0.0, scattered=0.0, **more):
     ],
 )
 def test_the_decision_follows_from_shares_and_from_what_was_tried(given, tried, way, said):
-    found = decided(given, tried)
+    found = given.advice(tried)
     assert found.way == way
     assert said in str(found)
 
 
 def test_operators_that_take_next_to_nothing_are_not_named():
     ops = (OpShare("gelu", 0.6, 1, "fusable"), OpShare("addmm", 0.398, 2, "product"), OpShare("t", 0.002, 2, "fusable"))
-    (reason,) = decided(CallProfile(call_ms=1.0, ops=ops)).reasons
+    (reason,) = CallProfile(call_ms=1.0, ops=ops).advice().reasons
     assert reason.endswith("fuses: gelu")
 
 

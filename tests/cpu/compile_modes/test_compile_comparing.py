@@ -17,7 +17,7 @@ from triton_ops.compile_modes.inductor.modes import CUDAGRAPHS, as_mode, default
 from triton_ops.compile_modes.process import ModeLostError
 from triton_ops.compile_modes.questions import Failed, Loaded
 from triton_ops.compile_modes.report import left_to_python
-from triton_ops.compile_modes.request import Request
+from triton_ops.compile_modes.request import ModesRequest
 from triton_ops.compile_modes.session import Comparing
 from triton_ops.device import DeviceSpec
 from triton_ops.timing import Sampler
@@ -106,7 +106,7 @@ def compared(monkeypatch, tmp_path):
             monkeypatch.setattr(comparing, "probe", lambda _: GPU)
             monkeypatch.setattr(comparing, "turn_key", lambda *_: "")
         chosen = tuple(map(as_mode, modes)) if modes else tuple(default_modes())
-        request = Request(packed=b"", modes=chosen, cache_dir=tmp_path, **{"seconds": 30.0, **asked})
+        request = ModesRequest(packed=b"", modes=chosen, cache_dir=tmp_path, **{"seconds": 30.0, **asked})
         said = []
         with Comparing(request, said.append, **({} if clock is None else {"clock": clock})) as found:
             report = found.run()

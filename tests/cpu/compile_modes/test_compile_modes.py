@@ -30,14 +30,14 @@ from triton_ops import (
 from triton_ops.backend import Arguments
 from triton_ops.cli.compile_modes import options_of
 from triton_ops.compile_modes import SCENARIOS, CompilerLog
-from triton_ops.compile_modes.contender import Contender, kernels_of, loops_in
+from triton_ops.compile_modes.contender import ModeContender, kernels_of, loops_in
 from triton_ops.compile_modes.process import ModeProcess
-from triton_ops.compile_modes.questions import Failed, Loaded, Manner
-from triton_ops.compile_modes.request import made_request
+from triton_ops.compile_modes.questions import CallManner, Failed, Loaded
+from triton_ops.compile_modes.request import request_of
 from triton_ops.compile_modes.scenarios import llama_block, norm_chain, simple_mlp
-from triton_ops.compile_modes.step import Step
+from triton_ops.compile_modes.step import ModelRunner
 from triton_ops.compile_modes.verification import Verification
-from triton_ops.compile_modes.workload import made_by, workload_of
+from triton_ops.compile_modes.workload import workload_by, workload_of
 
 AOT = CompileMode("aot", backend="aot_eager")
 
@@ -55,7 +55,7 @@ def _as_before():
 
 def contender(mode, workload=None, **manner):
     steps = []
-    made = Contender(workload or workload_of(*gated()), None, mode, Manner(**manner), steps.append, CompilerLog)
+    made = ModeContender(workload or workload_of(*gated()), None, mode, CallManner(**manner), steps.append, CompilerLog)
     return made, steps
 
 
@@ -172,13 +172,13 @@ NORMALISED = [torch.nn.Linear(16, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear
 def test_a_training_step_without_gradients_is_refused():
     workload = workload_of(torch.nn.ReLU(), torch.randn(4))
     with pytest.raises(KernelTypeError, match="no parameter of the model has a gradient"):
-        Step(workload, workload.model, training=True)
+        ModelRunner(workload, workload.model, training=True)
 
 
 def test_of_a_gradient_that_is_zero_but_for_rounding_the_size_is_checked():
     """A normalisation takes off the bias before it, whose gradient is a sum that cancels."""
     workload = workload_of(torch.nn.Sequential(*NORMALISED), torch.randn(32, 16))
-    step, (call,) = Step(workload, workload.model, training=True), workload.calls
+    step, (call,) = ModelRunner(workload, workload.model, training=True), workload.calls
     checked, results = Verification(workload, step, Tolerance()), step.results(call)
     assert checked.notes == ["gradients that are zero but for rounding, of 0.bias: only their size is checked"]
     own = results[1]["0.bias"].clone()
@@ -275,9 +275,9 @@ def test_a_compiler_that_is_switched_off_is_told_before_any_process(monkeypatch,
 @pytest.mark.parametrize("factory", [models.raises, models.no_pair])
 def test_a_factory_that_raises_or_returns_no_pair_is_told(factory):
     with pytest.raises(TargetError, match="the factory"):
-        made_by(factory)
+        workload_by(factory)
     with pytest.raises(DeviceError, match="meta"):
-        made_by(models.two_devices)
+        workload_by(models.two_devices)
 
 
 def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_on(tmp_path):
@@ -308,7 +308,7 @@ def test_each_way_is_a_row_whatever_happens_and_an_interrupted_comparison_goes_o
 
 
 def test_a_compiler_that_does_not_end_is_ended_after_its_limit():
-    made = made_request(
+    made = request_of(
         gated, None, modes=[AOT], training=False, loss=None, tolerance=None, warmup=3, seconds=1.0, budget_s=None,
         compile_s=0.2, seed=0, logs=(),
     )  # fmt: skip

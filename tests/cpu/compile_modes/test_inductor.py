@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from triton_ops import CompileMode, DeviceError, SettingsError
-from triton_ops.compile_modes import MODES, autotune_options, gate_here, is_read, read_log, variables, wrong_names
+from triton_ops.compile_modes import MODES, CompilerLog, autotune_options, gate_here
 from triton_ops.compile_modes.inductor.backends import gate_of, open_gate
 from triton_ops.compile_modes.inductor.modes import (
     CUDAGRAPHS,
@@ -26,7 +26,7 @@ from triton_ops.compile_modes.inductor.modes import (
     uses_cudagraphs,
     variables_of_process,
 )
-from triton_ops.compile_modes.inductor.options import checked_logs, log_switches
+from triton_ops.compile_modes.inductor.options import checked_logs, is_read, log_switches, variables, wrong_names
 
 DATA = Path(__file__).parents[2] / "data"
 LOG = DATA / "inductor_log.txt"
@@ -117,7 +117,7 @@ def test_graphs_make_no_difference_without_a_gpu():
 
 
 def test_a_log_is_read_between_the_lines_of_other_programs():
-    log = read_log(LOG.read_text(encoding="utf-8").splitlines())
+    log = CompilerLog.read(LOG.read_text(encoding="utf-8").splitlines())
     table, cut_off = log.tables
     assert (table.op, table.sizes) == ("addmm", "256x1024, 256x1024, 1024x1024")
     assert [(choice.name, choice.ms, choice.source) for choice in table.choices] == [
@@ -138,7 +138,7 @@ def test_a_log_is_read_between_the_lines_of_other_programs():
 
 def test_the_log_of_a_tuned_model_on_a_cpu_is_read():
     """Written by torch 2.13 for two layers with frozen weights; torch 2.11 writes the same lines."""
-    log = read_log((DATA / "inductor_log_cpu.txt").read_text(encoding="utf-8").splitlines())
+    log = CompilerLog.read((DATA / "inductor_log_cpu.txt").read_text(encoding="utf-8").splitlines())
     assert [(table.op, table.sizes, table.count) for table in log.tables] == [
         ("packed_linear", "32x256, 1459233x1, 256x256", 2), ("packed_linear", "32x256, 1459233x1, 64x256", 2),
     ]  # fmt: skip
@@ -160,7 +160,7 @@ def test_frozen_weights_are_a_setting_of_the_process():
 def test_every_prefix_of_a_log_can_be_read():
     text = LOG.read_text(encoding="utf-8")
     for end in range(0, len(text), 37):
-        assert len(read_log(text[:end].splitlines()).tables) <= 2
+        assert len(CompilerLog.read(text[:end].splitlines()).tables) <= 2
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from triton_ops import SettingsError
-from triton_ops.compile_modes import Site, backend_choices, variables_by_option, wrong_lists
-from triton_ops.compile_modes.inductor.backends import known_backends, names_in, wrong_list
+from triton_ops.compile_modes import Site
+from triton_ops.compile_modes.inductor.backends import known_backends, names_in, wrong_list, wrong_lists
 from triton_ops.compile_modes.inductor.modes import as_mode, refusal
+from triton_ops.compile_modes.inductor.options import variables_by_option
 from triton_ops.device import probe, spec_called
 
 GEMM, CONV = "max_autotune_gemm_backends", "max_autotune_conv_backends"
@@ -80,7 +81,7 @@ def test_lists_in_the_environment_are_checked_under_their_variables_names():
     ],
 )
 def test_each_backend_says_whether_it_takes_part_and_why_not(where, name, eligible, said):
-    found = {choice.name: choice for choice in backend_choices(where, EVERYTHING)}[name]
+    found = {choice.name: choice for choice in where.backends(EVERYTHING)}[name]
     assert (found.eligible, found.takes_part) == (eligible, eligible)
     assert said in found.reason
 
@@ -94,24 +95,24 @@ def test_triton_takes_part_where_torch_itself_takes_its_templates(monkeypatch, g
         place = torch.device("cpu") if gpu == "cpu" else torch.device("cuda", 0)
         with torch._inductor.config.patch({GEMM: listed, "max_autotune": True}):
             taken = utils.use_triton_template(SimpleNamespace(dtype=getattr(torch, dtype), device=place))
-        found = {choice.name: choice for choice in backend_choices(site(gpu, dtype=dtype), listed)}
+        found = {choice.name: choice for choice in site(gpu, dtype=dtype).backends(listed)}
         assert found["TRITON"].takes_part is taken, dtype
 
 
 def test_what_is_not_listed_takes_no_part_whatever_it_could_do():
-    products = {choice.name: choice for choice in backend_choices(site(), "triton")}
+    products = {choice.name: choice for choice in site().backends("triton")}
     assert products["TRITON"].takes_part
     assert (products["ATEN"].eligible, products["ATEN"].takes_part) == (True, False)
     assert products["ATEN"].reason == f"{GEMM} does not list it"
     assert products["CK"].reason == f"{GEMM} does not list it; and it is for AMD's GPUs"
     with pytest.raises(SettingsError, match="TRITON is probably meant"):
-        backend_choices(site(), "TRITN")
+        site().backends("TRITN")
 
 
 def test_the_list_for_products_leaves_convolutions_alone():
     with torch._inductor.config.patch({GEMM: "ATEN"}):
         products, convolutions = (
-            {choice.name for choice in backend_choices(site(kind=kind)) if choice.takes_part} for kind in ("mm", "conv")
+            {choice.name for choice in site(kind=kind).backends() if choice.takes_part} for kind in ("mm", "conv")
         )
     assert (products, convolutions) == ({"ATEN"}, {"ATEN", "TRITON"})
 

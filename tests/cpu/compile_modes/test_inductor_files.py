@@ -14,11 +14,10 @@ import pytest
 import torch
 
 from triton_ops import CacheError, DeviceError, TargetError
-from triton_ops.benchmark import beside_own, product_of
-from triton_ops.benchmark.inductor_table import Product
-from triton_ops.compile_modes import GraphNode, Picture, clean, content_of, drawn, graphs_in, read_log
-from triton_ops.compile_modes.inductor.drawing import layers
-from triton_ops.compile_modes.inductor.graphs import difference, read_graph
+from triton_ops.benchmark import beside_own
+from triton_ops.compile_modes import CacheContent, CompilerLog, ProductShape
+from triton_ops.compile_modes.inductor.drawing import Picture, drawn, layers
+from triton_ops.compile_modes.inductor.graphs import GraphNode, difference, graphs_in, read_graph
 
 DATA = Path(__file__).parents[2] / "data"
 FUSED, UNFUSED = DATA / "ir_post_fusion.txt", DATA / "ir_post_fusion_unfused.txt"
@@ -120,8 +119,8 @@ def test_every_node_is_drawn_below_what_it_reads():
 
 
 def test_own_matmul_stands_among_inductors_candidates():
-    first, second = read_log((DATA / "inductor_log.txt").read_text().splitlines()).tables
-    assert product_of(first) == Product(256, 1024, 1024, "bfloat16")
+    first, second = CompilerLog.read((DATA / "inductor_log.txt").read_text().splitlines()).tables
+    assert first.product == ProductShape(256, 1024, 1024, "bfloat16")
     convolution = replace(first, op="convolution")
     asked = []
     joined = beside_own([first, second, first, convolution], lambda product: asked.append(product) or 0.011)
@@ -130,7 +129,7 @@ def test_own_matmul_stands_among_inductors_candidates():
     ]  # fmt: skip
     assert len(asked) == 2, "each product is timed once"
     assert joined[3] is convolution
-    assert product_of(replace(first, sizes="256x8, 9x1024")) is None
+    assert replace(first, sizes="256x8, 9x1024").product is None
     if not torch.cuda.is_available():
         with pytest.raises(DeviceError, match="no GPU"):
             beside_own([first])
@@ -192,25 +191,25 @@ def test_what_is_no_trace_is_told(tmp_path):
 
 
 def test_the_cache_folder_is_measured_without_a_change(cache):
-    found = content_of(cache)
+    found = CacheContent.of(cache)
     assert {part.name: part.files for part in found.parts} == {
         "generated code": 5, "fxgraph": 1, "aotautograd": 1, "triton": 2, "cache": 1, "locks": 1, "dynamo": 1,
     }  # fmt: skip
     assert (found.files, found.size_bytes) == (len(MADE), sum(map(len, MADE.values())))
     assert found.strange == ("notes.txt",)
-    assert content_of(cache / "none").exists is False
+    assert CacheContent.of(cache / "none").exists is False
     assert files_in(cache) == sorted([*MADE, "notes.txt"])
 
 
 def test_the_cache_folder_of_the_environment_is_the_default(cache, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
-    assert content_of().path == str(cache)
+    assert CacheContent.of().path == str(cache)
 
 
 def test_cleaning_removes_what_inductor_made_and_its_folders_alone(cache):
-    assert clean(cache).files == len(MADE)
+    assert CacheContent.clean(cache).files == len(MADE)
     assert [path.name for path in cache.iterdir()] == ["notes.txt"]
-    assert clean(cache / "none").files == 0
+    assert CacheContent.clean(cache / "none").files == 0
 
 
 def test_cleaning_leaves_what_is_not_provably_inductors(cache):
@@ -219,11 +218,11 @@ def test_cleaning_leaves_what_is_not_provably_inductors(cache):
     (cache / "ui" / "empty").mkdir()
     for number in range(40):  # so that it is mostly a cache
         written(cache, {f"{letters(number)}/c{letters(number)}{KEY[2:]}.so": b"12345"})
-    clean(cache)
+    CacheContent.clean(cache)
     assert files_in(cache) == sorted([*FOREIGN, "notes.txt"])
     assert (cache / "empty").is_dir()
     assert (cache / "ui" / "empty").is_dir()
-    assert content_of(cache).files == 0
+    assert CacheContent.of(cache).files == 0
 
 
 def letters(number):
@@ -236,7 +235,7 @@ def test_cleaning_follows_no_link_and_keeps_it(cache, tmp_path):
     (cache / "2f" / "sub").symlink_to(outside)
     (cache / "aotautograd" / f"a{KEY[:-1]}b").symlink_to(outside / "aotautograd" / f"a{KEY}")
     (cache / "locks" / f"f{KEY}.lock").symlink_to(outside / "locks" / f"c{KEY}.lock")
-    clean(cache)
+    CacheContent.clean(cache)
     assert files_in(outside) == sorted(MADE)
     assert files_in(cache) == sorted(["2f/sub", f"aotautograd/a{KEY[:-1]}b", "cd", f"locks/f{KEY}.lock", "notes.txt"])
 
@@ -245,25 +244,25 @@ def test_cleaning_by_age_leaves_what_is_young(cache):
     for name in (f"{CODE}.py", f"{CODE}.main.cpp", f"locks/c{KEY}.lock", f"c{KEY}/c{KEY}.wrapper.cpp"):
         os.utime(cache / name, (1, 1))
     written(cache, {f"c{KEY}/c{KEY}.so": b"12345"})
-    assert content_of(cache, older_s=3600).files == 3
-    assert clean(cache, older_s=3600).files == 3
-    assert content_of(cache).files == len(MADE) + 1 - 3, "files of one folder belong together"
+    assert CacheContent.of(cache, older_s=3600).files == 3
+    assert CacheContent.clean(cache, older_s=3600).files == 3
+    assert CacheContent.of(cache).files == len(MADE) + 1 - 3, "files of one folder belong together"
 
 
 def test_a_folder_that_is_no_cache_is_not_cleaned(tmp_path, monkeypatch):
     for name in ("a.txt", "b.txt", "ab"):
         (tmp_path / name).write_text("mine")
     with pytest.raises(CacheError, match="does not look like"):
-        clean(tmp_path)
+        CacheContent.clean(tmp_path)
     with pytest.raises(CacheError):
-        content_of(tmp_path / "a.txt")
+        CacheContent.of(tmp_path / "a.txt")
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(CacheError, match="a link"):
-        clean(tmp_path / "link")
+        CacheContent.clean(tmp_path / "link")
     assert len(list(tmp_path.iterdir())) == 4
     monkeypatch.chdir(written(tmp_path / "here", MADE))
     with pytest.raises(CacheError, match="does not look like"):
-        clean(tmp_path / "here")
+        CacheContent.clean(tmp_path / "here")
 
 
 @pytest.mark.parametrize("by_variable", [False, True])

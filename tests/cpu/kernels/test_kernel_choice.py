@@ -9,22 +9,20 @@ import torch
 import triton
 
 from tests.near import drawn
-from triton_ops import launches, matmul, on_miss, tune
+from triton_ops import Choice, Flag, IntRange, PowerOfTwo, kernels, launches, matmul, on_miss, tune
 from triton_ops.autotuner import GATED_MLP_CONFIGS
 from triton_ops.dispatch import operations
-from triton_ops.exceptions import SettingsError, UntunedError
-from triton_ops.kernels import choice, fused_gated_mlp, tuning
-from triton_ops.kernels.call import checked_config
+from triton_ops.exceptions import ConfigValueError, SettingsError, UnknownTunableError, UntunedError
+from triton_ops.kernels import choice, fused_gated_mlp, rows, tuning
 from triton_ops.kernels.choice import config_for, forget
 from triton_ops.kernels.gated_mlp import operation as gated_mlp
+from triton_ops.kernels.own_config import OwnConfigs, one_of, whole_from
+from triton_ops.kernels.rows import default_config
 from triton_ops.kernels.softmax import operation, softmax
-from triton_ops.kernels.softmax.space import default_config
 from triton_ops.records.misses import flush_misses
 from triton_ops.tuner import session
 
 pytestmark = pytest.mark.triton
-
-NAMES = (("BLOCK_SIZE", "ROWS", "num_warps"), ())
 
 
 def with_folder(cache_dir, function, *args):
@@ -36,7 +34,7 @@ def with_folder(cache_dir, function, *args):
 
 def chosen(x, **more):
     values = {"x": x, "out": torch.empty_like(x), "rows": len(x), "COLUMNS": x.shape[-1]}
-    return config_for(operation, values, lambda: default_config(x.shape[-1]), tunables=NAMES, **more)
+    return config_for(operation, values, lambda: default_config(x.shape[-1]), own=rows.OWN, **more)
 
 
 def tuned_and_recalled():
@@ -137,7 +135,62 @@ def test_a_winner_of_the_documented_space_runs_too(interpreted, tmp_path):
 def test_an_own_config_is_taken_as_it_is():
     own = {"BLOCK_SIZE": 64, "ROWS": 1, "num_warps": 1}
     assert dict(chosen(drawn(4, 80), config=own)) == own
-    assert dict(checked_config({"A": 1, "C": 3}, ("A",), ("B", "C"), "kernel")) == {"A": 1, "C": 3}
+    assert dict(OWN.checked({"BLOCK": 512, "COUNT": 3}, "kernel")) == {"BLOCK": 512, "COUNT": 3}
+
+
+OWN = OwnConfigs(
+    {
+        "BLOCK": PowerOfTwo(64, 128), "COUNT": Choice([0, 8]), "PARTS": PowerOfTwo(1, 4), "SUMS": Choice([1, 2]),
+        "STAGES": IntRange(2, 5), "FLAG": Flag(), "LOADS": Choice(["host", "device"]),
+    },
+    optional=("COUNT", "PARTS", "SUMS", "STAGES", "FLAG", "LOADS"),
+    rules={"PARTS": whole_from(1), "SUMS": one_of((1, 2))},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value", [{"BLOCK": 32}, {"COUNT": 0}, {"PARTS": 3}, {"SUMS": 2}, {"STAGES": 1}, {"FLAG": True}, {"LOADS": "host"}]
+)
+def test_values_beyond_those_that_are_tried_are_taken(value):
+    config = {"BLOCK": 64, **value}
+    assert dict(OWN.checked(config, "kernel")) == config
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"BLOCK": 48}, "kernel: BLOCK is 48; it must be a power of two, such as 64"),
+        ({"BLOCK": 64.0}, "BLOCK is 64.0"),
+        ({"COUNT": -1}, "COUNT is -1; it must be a whole number from 0"),
+        ({"COUNT": True}, "COUNT is True"),
+        ({"PARTS": 0}, "PARTS is 0; it must be a whole number from 1"),
+        ({"SUMS": 3}, "SUMS is 3; it must be one of 1, 2"),
+        ({"SUMS": True}, "SUMS is True"),
+        ({"STAGES": 0}, "STAGES is 0; it must be a whole number from 1"),
+        ({"FLAG": 1}, "FLAG is 1; it must be true or false"),
+        ({"LOADS": "banana"}, "LOADS is 'banana'; it must be one of host, device"),
+    ],
+)
+def test_values_that_a_kernel_does_not_take_are_refused(value, why):
+    with pytest.raises(ConfigValueError, match=why):
+        OWN.checked({"BLOCK": 64, **value}, "kernel")
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_every_kernel_takes_its_default_and_no_unknown_tunable(name):
+    operation = kernels.load(name)
+    own = own_configs_of(name)
+    default = operation.space_for(operation.problem(*next(iter(operation.problems.values())))).default_config
+    assert own.checked(default, name) == default
+    with pytest.raises(UnknownTunableError, match="has no tunable 'FANCY'"):
+        own.checked({"BLOCK": 64, "FANCY": "banana"}, name)
+
+
+def own_configs_of(name):
+    """What the space of a kernel, or that of its folder, declares; kernels over rows share theirs."""
+    folder = kernels.load(name).space.__module__
+    declared = vars(sys.modules[folder])
+    return declared.get("GRADIENT_OWN" if name.endswith("backward") else "OWN", rows.OWN)
 
 
 def test_options_that_tune_does_not_have_are_refused():

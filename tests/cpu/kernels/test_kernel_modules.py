@@ -133,7 +133,7 @@ def captured(where):
     layer(x)
     kept = copies()[layer.weight][1].data_ptr()
     patch.setattr(linear, where, lambda *_weight: True)
-    inside = linear.quantised(layer.weight)[0].data_ptr()
+    inside = linear.quantise(layer.weight)[0].data_ptr()
     layer(x)
     left = layer.weight in copies()
     patch.undo()

@@ -1,1 +1,1 @@
-"""What torch's compiler Inductor says of itself: its modes, options, logs, caches and captured graphs."""
+"""Facts about torch's compiler Inductor: its modes, options, logs, caches and captured graphs."""

@@ -1,4 +1,4 @@
-"""Inductor's lists of backends: those for products, and apart from them those for convolutions.
+"""Inductor's lists of backends: those for products, apart from them those for convolutions.
 
 Facts used, of torch 2.11 to 2.15: an option such as `max_autotune_gemm_backends` holds names with commas between them,
 in any case and with any spaces. Each backend asks whether its own name is in the list; a name that no backend has is
@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from triton_ops.base import require
 from triton_ops.compile_modes.inductor.sources import torch_sources
@@ -29,14 +29,14 @@ _TAG = "ungated;"
 
 
 @dataclass(frozen=True)
-class Gate:
-    """Whether Inductor tunes products with Triton templates on a device, and why."""
+class TemplateGate:
+    """The gate before Triton templates for products on a device: open or closed, and why."""
 
     open: bool
     reason: str
 
 
-def gate_of(kind: str, units: int, major: int | None = None) -> Gate:
+def gate_of(kind: str, units: int, major: int | None = None) -> TemplateGate:
     """The gate for a device.
 
     Args:
@@ -48,17 +48,17 @@ def gate_of(kind: str, units: int, major: int | None = None) -> Gate:
         DeviceError: Inductor has no gate for devices of this kind.
     """
     if kind == "cpu":
-        return Gate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
+        return TemplateGate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
     if kind == "hip":
         if major is None or (major >= _OLDEST_ROCM and major != _CLOSED_ROCM):
-            return Gate(True, f"gfx{major or '?'} is tuned; on ROCm the number of units does not count")
-        return Gate(False, f"gfx{major} is not tuned: on ROCm gfx9, and gfx11 or later, are")
+            return TemplateGate(True, f"gfx{major or '?'} is tuned; on ROCm the number of units does not count")
+        return TemplateGate(False, f"gfx{major} is not tuned: on ROCm gfx9, and gfx11 or later, are")
     if kind not in ("cuda", "xpu"):
         raise DeviceError(f"Inductor's gate knows no devices of kind {kind!r}", hint="use cuda, hip, xpu or cpu")
     least = LEAST_XPU_UNITS if kind == "xpu" else LEAST_UNITS
     if units >= least:
-        return Gate(True, f"{units} multiprocessors, {least} are needed")
-    return Gate(
+        return TemplateGate(True, f"{units} multiprocessors, {least} are needed")
+    return TemplateGate(
         False,
         f"{units} multiprocessors, {least} are needed: max-autotune takes no Triton templates for products here, and "
         "says so only in its log; TRITON kernels of your own and this package's matmul are not gated",
@@ -81,7 +81,7 @@ def _always(_: Any = 0) -> bool:
     return True
 
 
-def gate_here(device_name: str) -> Gate:
+def gate_here(device_name: str) -> TemplateGate:
     """The gate for a device of this machine, by its torch name.
 
     Raises:
@@ -91,19 +91,18 @@ def gate_here(device_name: str) -> Gate:
     if device_name.startswith("xpu"):
         if not torch.xpu.is_available():
             raise DeviceError(f"{device_name} cannot be used: torch finds no XPU", hint="use cpu or cuda")
-        found = torch.xpu.get_device_properties(device_name)
-        return gate_of("xpu", int(found.gpu_subslice_count))
+        properties = torch.xpu.get_device_properties(device_name)
+        return gate_of("xpu", int(properties.gpu_subslice_count))
     if probe(device_name).kind == "cpu":
         return gate_of("cpu", 0)
-    found = torch.cuda.get_device_properties(device_name)
+    properties = torch.cuda.get_device_properties(device_name)
     kind = "hip" if getattr(torch.version, "hip", None) else "cuda"
-    return gate_of(kind, int(found.multi_processor_count), int(found.major))
+    return gate_of(kind, int(properties.multi_processor_count), int(properties.major))
 
 
-Kind: TypeAlias = Literal["mm", "conv"]
-LISTS: Mapping[Kind, str] = {"mm": "max_autotune_gemm_backends", "conv": "max_autotune_conv_backends"}
+LISTS: Mapping[str, str] = {"mm": "max_autotune_gemm_backends", "conv": "max_autotune_conv_backends"}
 """The option with the list, for products and for the forward pass of convolutions."""
-KNOWN: Mapping[Kind, tuple[str, ...]] = {
+KNOWN: Mapping[str, tuple[str, ...]] = {
     "mm": ("ATEN", "TRITON", "CPP", "CUTLASS", "NVGEMM", "CUTEDSL", "CK", "CKTILE"),
     "conv": ("ATEN", "TRITON", "CK"),
 }
@@ -118,60 +117,60 @@ def names_in(listed: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word))
 
 
-def kind_of_list(option: str) -> Kind | None:
-    """What an option lists backends for; None for any other option."""
+def kind_of_list(option: str) -> str | None:
+    """The kind of operation for which an option lists backends; None for any other option."""
     match = _OPTION.fullmatch(option)
     if match is None:
         return None
     return "mm" if match["kind"] == "gemm" else "conv"
 
 
-def known_backends(kind: Kind) -> tuple[str, ...]:
+def known_backends(kind: str) -> tuple[str, ...]:
     """The backends that this torch asks for, and those that this package knows.
 
     Cost: reads a few megabytes of torch's sources the first time.
     """
-    return tuple(dict.fromkeys((*KNOWN[kind], *sorted(_asked_by_torch()[kind]))))
+    return tuple(dict.fromkeys((*KNOWN[kind], *sorted(_names_in_torch()[kind]))))
 
 
 def wrong_list(option: str, value: Any) -> str:
-    """What is wrong with the value of a list of backends; empty if nothing is, or if the option is no such list."""
+    """The fault of a list of backends; empty if nothing is, or if the option is no such list."""
     if (kind := kind_of_list(option)) is None:
         return ""
     if not isinstance(value, str):
         return f"{option} is {value!r}; it is a text with commas between names, such as 'ATEN,TRITON'"
-    known = known_backends(kind)
+    backends = known_backends(kind)
     if not names_in(value):
-        return f"{option} is empty; there are {', '.join(known)}"
-    return "; ".join(_unknown(option, name, known) for name in names_in(value) if name not in known)
+        return f"{option} is empty; there are {', '.join(backends)}"
+    return "; ".join(_unknown(option, name, backends) for name in names_in(value) if name not in backends)
 
 
 def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collection[str]]) -> list[str]:
-    """What is wrong with lists of backends in the environment, one text for each variable.
+    """Faults of lists of backends in the environment, one text for each variable.
 
     Args:
         environment: Variables with their values.
         variables: The variables that set each option, by the option's name.
     """
-    found = [
+    texts = [
         (variable, wrong_list(option, environment[variable]).replace(option, variable))
         for option, names in variables.items()
         for variable in names
         if variable in environment
     ]
-    return [text for _, text in found if text]
+    return [text for _, text in texts if text]
 
 
-def _unknown(option: str, name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    meant = f"{near[0]} is probably meant" if near else f"there are {', '.join(known)}"
-    return f"{option} has {name!r}, which is no backend, and which torch passes over without a word; {meant}"
+def _unknown(option: str, name: str, backends: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, backends, n=1, cutoff=0.5)
+    advice = f"{near[0]} is probably meant" if near else f"there are {', '.join(backends)}"
+    return f"{option} has {name!r}, which is no backend, and which torch passes over without a word; {advice}"
 
 
 @lru_cache(maxsize=1)
-def _asked_by_torch() -> dict[Kind, set[str]]:
-    found: dict[Kind, set[str]] = {"mm": set(), "conv": set()}
+def _names_in_torch() -> dict[str, set[str]]:
+    names: dict[str, set[str]] = {"mm": set(), "conv": set()}
     for source in torch_sources(_SOURCES):
         for match in _ASKED.finditer(source):
-            found["conv" if match["conv"] else "mm"].add(match["name"].decode())
-    return found
+            names["conv" if match["conv"] else "mm"].add(match["name"].decode())
+    return names

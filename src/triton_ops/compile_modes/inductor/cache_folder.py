@@ -1,4 +1,4 @@
-"""Inductor's cache folder: where it is, what is in it, and how it is emptied without touching anything else.
+"""Inductor's cache folder, listed or emptied without touching anything else.
 
 A file is Inductor's if its name and its place are those that Inductor gives (`_PLACES`): most names are hashes, in
 folders that are named after them. Where that could be a user's choice, the content must be Inductor's too. All else
@@ -85,7 +85,7 @@ class CachePart:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheContent:
-    """What is in the folder, or what was removed from it.
+    """Files in the folder, or files that were removed from it.
 
     Attributes:
         path: The folder.
@@ -101,13 +101,81 @@ class CacheContent:
 
     @property
     def files(self) -> int:
-        """How many of Inductor's files there are."""
+        """The number of Inductor's files."""
         return sum(part.files for part in self.parts)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of Inductor's files."""
         return sum(part.size_bytes for part in self.parts)
+
+    @classmethod
+    def of(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+        """List Inductor's cache folder; nothing is changed.
+
+        Args:
+            path: The folder; None is the one that torch would use now.
+            older_s: Only what was last written so many seconds ago.
+            now_s: Seconds since 1970; None asks the clock.
+
+        Raises:
+            CacheError: The path is no folder, or cannot be read.
+        """
+        folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
+        if not os.path.lexists(folder):
+            return cls(path=str(folder), exists=False)
+        return _content(folder, _visits(folder, older_s, now_s))
+
+    @classmethod
+    def cleanable(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+        """List what `clean` would remove; nothing is changed. It raises what `clean` raises."""
+        content = cls.of(path, older_s, now_s)
+        if not content.exists:
+            return content
+        folder = Path(content.path)
+        state = folder.lstat()
+        if stat.S_ISLNK(state.st_mode) or state.st_uid != os.geteuid():
+            raise CacheError(
+                f"{folder} is a link, or another user's, and is not cleaned",
+                hint="name the folder itself, as its owner",
+            )
+        users = (Path.home(), Path(settings.current_folder() or folder.anchor), Path(folder.anchor))
+        strange = {name.partition("/")[0] for name in content.strange}
+        if folder in users or 2 * len(strange) > len(list(folder.iterdir())):
+            others = ", ".join(content.strange[:5]) or "your files"
+            raise CacheError(
+                f"{folder} does not look like Inductor's cache: it holds {others}",
+                hint="name the folder of TORCHINDUCTOR_CACHE_DIR",
+            )
+        return content
+
+    @classmethod
+    def clean(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+        """Remove what is provably Inductor's from its cache folder, and return what that was; all else stays.
+
+        Args:
+            path: The folder; None is the one that torch would use now.
+            older_s: Only what was last written so many seconds ago.
+            now_s: Seconds since 1970; None asks the clock.
+
+        Raises:
+            CacheError: The path is no folder of this user's, is a link, or holds mostly what Inductor does not make.
+
+        Programs that compile at the same time compile again what they do not find; one that loads a file just then may
+        fail.
+        """
+        content = cls.cleanable(path, older_s, now_s)
+        if not content.exists:
+            return content
+        removed: list[_Visit] = []
+        emptied: set[str] = set()
+        for visit in _visits(Path(content.path), older_s, now_s):
+            files = {name: state for name, state in visit.files.items() if _remove(os.unlink, name, visit)}
+            within = [name for name in visit.folders if visit.below(name) in emptied and _remove(os.rmdir, name, visit)]
+            if files or within:
+                emptied.add(visit.place)
+            removed.append(_Visit(visit.place, -1, (), files, visit.strange))
+        return _content(Path(content.path), removed)
 
 
 @dataclass(frozen=True)
@@ -123,72 +191,6 @@ class _Visit:
     def below(self, name: str) -> str:
         """The path of an entry below the cache."""
         return f"{self.place}/{name}" if self.place else name
-
-
-def content_of(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-    """What is in Inductor's cache folder; nothing is changed.
-
-    Args:
-        path: The folder; None is the one that torch would use now.
-        older_s: Only what was last written so many seconds ago.
-        now_s: Seconds since 1970; None asks the clock.
-
-    Raises:
-        CacheError: The path is no folder, or cannot be read.
-    """
-    folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
-    if not os.path.lexists(folder):
-        return CacheContent(path=str(folder), exists=False)
-    return _content(folder, _visits(folder, older_s, now_s))
-
-
-def clean(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-    """Remove what is provably Inductor's from its cache folder, and return what that was; all else stays.
-
-    Args:
-        path: The folder; None is the one that torch would use now.
-        older_s: Only what was last written so many seconds ago.
-        now_s: Seconds since 1970; None asks the clock.
-
-    Raises:
-        CacheError: The path is no folder of this user's, is a link, or holds mostly what Inductor does not make.
-
-    Programs that compile at the same time compile again what they do not find; one that loads a file just then may
-    fail.
-    """
-    found = cleanable(path, older_s, now_s)
-    if not found.exists:
-        return found
-    removed: list[_Visit] = []
-    emptied: set[str] = set()
-    for visit in _visits(Path(found.path), older_s, now_s):
-        gone = {name: state for name, state in visit.files.items() if _gone(os.unlink, name, visit)}
-        within = [name for name in visit.folders if visit.below(name) in emptied and _gone(os.rmdir, name, visit)]
-        if gone or within:
-            emptied.add(visit.place)
-        removed.append(_Visit(visit.place, -1, (), gone, visit.strange))
-    return _content(Path(found.path), removed)
-
-
-def cleanable(path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-    """What `clean` would remove; nothing is changed. It raises what `clean` raises."""
-    found = content_of(path, older_s, now_s)
-    if not found.exists:
-        return found
-    folder = Path(found.path)
-    state = folder.lstat()
-    if stat.S_ISLNK(state.st_mode) or state.st_uid != os.geteuid():
-        raise CacheError(
-            f"{folder} is a link, or another user's, and is not cleaned", hint="name the folder itself, as its owner"
-        )
-    users = (Path.home(), Path(settings.current_folder() or folder.anchor), Path(folder.anchor))
-    strange = {name.partition("/")[0] for name in found.strange}
-    if folder in users or 2 * len(strange) > len(list(folder.iterdir())):
-        raise CacheError(
-            f"{folder} does not look like Inductor's cache: it holds {', '.join(found.strange[:5]) or 'your files'}",
-            hint="name the folder of TORCHINDUCTOR_CACHE_DIR",
-        )
-    return found
 
 
 def _visits(folder: Path, older_s: float, now_s: float | None) -> Iterator[_Visit]:
@@ -215,7 +217,7 @@ def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_Visit]:
             if not _is_alike(state, os.fstat(descriptor)):
                 strange.append(visit.below(name))
             elif stat.S_ISDIR(state.st_mode) and _can_hold(visit.below(name)):
-                with _opened(name, visit, os.O_DIRECTORY) as below:
+                with _open_file(name, visit, os.O_DIRECTORY) as below:
                     yield from _within(below, visit.below(name), latest_s)
                 folders.append(name)
             elif stat.S_ISREG(state.st_mode) and _is_made(name, visit):
@@ -231,12 +233,12 @@ def _within(descriptor: int, place: str, latest_s: float) -> Iterator[_Visit]:
 
 
 def _is_alike(state: os.stat_result, above: os.stat_result) -> bool:
-    """Whether an entry has the owner of its folder, and lies on the same file system."""
+    """Tell whether an entry has the owner of its folder, and lies on the same file system."""
     return (state.st_uid, state.st_dev) == (above.st_uid, above.st_dev)
 
 
 @contextlib.contextmanager
-def _opened(name: str, visit: _Visit, kind: int) -> Iterator[int]:
+def _open_file(name: str, visit: _Visit, kind: int) -> Iterator[int]:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | kind
     descriptor = os.open(name, flags, dir_fd=visit.descriptor)
     try:
@@ -246,7 +248,7 @@ def _opened(name: str, visit: _Visit, kind: int) -> Iterator[int]:
 
 
 def _can_hold(path: str) -> bool:
-    """Whether files of Inductor's can lie in a folder with that path below the cache, or in one within it."""
+    """Tell whether files of Inductor's can lie in a folder with that path below the cache, or in one within it."""
     return not _inner(path) or any(place.fullmatch(path) or place.fullmatch(_inner(path)) for place in _FOLDERS)
 
 
@@ -256,16 +258,16 @@ def _inner(path: str) -> str:
 
 
 def _is_made(name: str, visit: _Visit) -> bool:
-    """Whether a file is provably Inductor's."""
+    """Tell whether a file is provably Inductor's."""
     path = visit.below(name)
     needles = [needle for place, needle in _FILES if place.fullmatch(path) or place.fullmatch(_inner(path))]
     if not any(needles):
         return bool(needles)
-    with _opened(name, visit, 0) as descriptor:
+    with _open_file(name, visit, 0) as descriptor:
         return needles[0] in os.read(descriptor, _HEAD_BYTES)
 
 
-def _gone(remove: Callable[..., None], name: str, visit: _Visit) -> bool:
+def _remove(remove: Callable[..., None], name: str, visit: _Visit) -> bool:
     """Remove an entry of a visited folder; whether that was possible."""
     try:
         remove(name, dir_fd=visit.descriptor)

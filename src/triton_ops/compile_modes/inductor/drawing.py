@@ -43,17 +43,17 @@ class Picture:
 def drawn(pictures: Iterable[Picture]) -> str:
     """The text of an SVG file with each graph below its title, side by side."""
     parts: list[str] = []
-    left, height = _EDGE, 0.0
+    x, height = _EDGE, 0.0
     for picture in pictures:
-        columns, rows, drawing = _graph(picture.title, picture.nodes, left, picture.marked)
+        columns, rows, drawing = _graph(picture.title, picture.nodes, x, picture.marked)
         parts += drawing
-        left += max(columns, 1) * (_WIDE + _ACROSS) + 2 * _EDGE
+        x += max(columns, 1) * (_WIDE + _ACROSS) + 2 * _EDGE
         height = max(height, _TITLE + rows * (_HIGH + _DOWN) + 2 * _EDGE)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {left:.0f} {height:.0f}" font-family="sans-serif" font-size="12">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {x:.0f} {height:.0f}" font-family="sans-serif" font-size="12">'
     )
-    white = f'<rect width="{left:.0f}" height="{height:.0f}" fill="white"/>'
+    white = f'<rect width="{x:.0f}" height="{height:.0f}" fill="white"/>'
     return "\n".join([head, white, *parts, "</svg>", ""])
 
 
@@ -64,14 +64,14 @@ def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
     for node in nodes:  # in the order scheduled, in which what is read comes first
         above = [depth[writer[buffer]] for buffer in node.reads if writer.get(buffer) in depth]
         depth[node.name] = 1 + max(above, default=-1)
-    found: list[list[GraphNode]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
+    stack: list[list[GraphNode]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
     for node in nodes:
-        found[depth[node.name]].append(node)
+        stack[depth[node.name]].append(node)
     column: dict[str, float] = {}
-    for layer in found:
+    for layer in stack:
         layer.sort(key=lambda node: _wanted(node, writer, column))
         column.update({node.name: float(place) for place, node in enumerate(layer)})
-    return found
+    return stack
 
 
 def _wanted(node: GraphNode, writer: Mapping[str, str], column: Mapping[str, float]) -> float:
@@ -79,24 +79,26 @@ def _wanted(node: GraphNode, writer: Mapping[str, str], column: Mapping[str, flo
     return statistics.fmean(above) if above else 0.0
 
 
-def _graph(title: str, nodes: Sequence[GraphNode], left: float, marked: Collection[str]) -> tuple[int, int, list[str]]:
+def _graph(
+    title: str, nodes: Sequence[GraphNode], left: float, differing: Collection[str]
+) -> tuple[int, int, list[str]]:
     """The columns and rows that a graph takes, and its drawing."""
-    found = layers(nodes)
-    widest = max(map(len, found), default=0)
+    stack = layers(nodes)
+    widest = max(map(len, stack), default=0)
     places: dict[str, tuple[float, float]] = {}
-    for row, layer in enumerate(found):
+    for row, layer in enumerate(stack):
         inset = (widest - len(layer)) * (_WIDE + _ACROSS) / 2
         for number, node in enumerate(layer):
             x = left + inset + number * (_WIDE + _ACROSS)
             places[node.name] = (x, _TITLE + _EDGE + row * (_HIGH + _DOWN))
-    said = f"{title}: {sum(node.launches for node in nodes)} launches"
-    drawing = [f'<text x="{left:.0f}" y="{_TITLE - 10}" font-weight="bold">{escape(said)}</text>']
+    heading = f"{title}: {sum(node.launches for node in nodes)} launches"
+    drawing = [f'<text x="{left:.0f}" y="{_TITLE - 10}" font-weight="bold">{escape(heading)}</text>']
     writer = {buffer: node.name for node in nodes for buffer in node.writes}
     for node in nodes:
         sources = dict.fromkeys(writer[buffer] for buffer in node.reads if buffer in writer)
         drawing += [_edge(places[above], places[node.name]) for above in sources if above != node.name]
-    drawing += [_box(node, places[node.name], node.name in marked) for node in nodes]
-    return widest, len(found), drawing
+    drawing += [_box(node, places[node.name], node.name in differing) for node in nodes]
+    return widest, len(stack), drawing
 
 
 def _edge(above: tuple[float, float], below: tuple[float, float]) -> str:
@@ -106,9 +108,9 @@ def _edge(above: tuple[float, float], below: tuple[float, float]) -> str:
     return f'<path d="{path}" fill="none" stroke="#888888"/>'
 
 
-def _box(node: GraphNode, place: tuple[float, float], marked: bool) -> str:
+def _box(node: GraphNode, place: tuple[float, float], differs: bool) -> str:
     x, y = place
-    outline, width = (_MARKED, 2.5) if marked else (_OUTLINE, 1)
+    outline, width = (_MARKED, 2.5) if differs else (_OUTLINE, 1)
     lines = [_short("+".join(node.members)), _short(node.kernel)]
     texts = "".join(
         f'<text x="{x + 8:.1f}" y="{y + 18 + 17 * number:.1f}">{escape(line)}</text>'

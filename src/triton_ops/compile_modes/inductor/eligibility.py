@@ -1,4 +1,4 @@
-"""Which of Inductor's backends take part when `max-autotune` tunes a product or a convolution, and why others do not.
+"""Inductor's backends for a product or a convolution: those that `max-autotune` measures, and why it leaves others out.
 
 Each backend has a predicate, which says yes or no and why, from the figures of a device that need not be here. The
 rules are those of the functions `use_…_template` of `torch._inductor.utils`, and of their callers, in torch 2.11 to
@@ -14,8 +14,8 @@ from math import prod
 from pathlib import Path
 from typing import TypeAlias
 
-from triton_ops.compile_modes.inductor.backends import LISTS, Kind, gate_of, known_backends, names_in, wrong_list
-from triton_ops.compile_modes.inductor.modes import option_values
+from triton_ops.compile_modes.inductor.backends import LISTS, gate_of, known_backends, names_in, wrong_list
+from triton_ops.compile_modes.inductor.sources import option_values
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import SettingsError
 
@@ -28,7 +28,7 @@ _GROUPED_ONLY = "it is for grouped products of bfloat16 on Blackwell alone (sm_1
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where a backend would take part.
+    """An operation on a device, for which backends are asked.
 
     Attributes:
         kind: `mm` for a product of matrices, `conv` for a convolution.
@@ -36,13 +36,41 @@ class Site:
         dtype: The dtype of the result, such as `bfloat16`.
         extents: M, N and K of a product; empty where they are not known, and for convolutions.
         frozen: Whether weights are constants (the option `freezing`).
+
+    Raises:
+        SettingsError: Inductor has no backends for operations of this kind.
     """
 
-    kind: Kind
+    kind: str
     device: DeviceSpec
     dtype: str
     extents: tuple[int, ...] = ()
     frozen: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in LISTS:
+            raise SettingsError(f"there are no backends for {self.kind!r}", hint=f"name one of {', '.join(LISTS)}")
+
+    def backends(self, names: str | None = None) -> list[BackendChoice]:
+        """Every backend that this torch has for the operation, with whether it takes part, and why.
+
+        Args:
+            names: The list of backends; None is that of this process, which its environment may have set.
+
+        Raises:
+            SettingsError: The list has a name that no backend has.
+        """
+        option = LISTS[self.kind]
+        text = option_values()[option] if names is None else names
+        if wrong := wrong_list(option, text):
+            raise SettingsError(wrong, hint="correct the list: such as ATEN,TRITON")
+        return [self._choice(name, option, name in names_in(text)) for name in known_backends(self.kind)]
+
+    def _choice(self, name: str, option: str, listed: bool) -> BackendChoice:
+        eligible, reason = _PREDICATES[self.kind].get(name, _unheard_of)(self)
+        if not listed:
+            reason = f"{option} does not list it" + (f"; and {reason}" if reason and not eligible else "")
+        return BackendChoice(name=name, listed=listed, eligible=eligible, reason=reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,35 +91,11 @@ class BackendChoice:
 
     @property
     def takes_part(self) -> bool:
-        """Whether Inductor measures it."""
+        """Tell whether Inductor measures it."""
         return self.listed and self.eligible
 
 
 Predicate: TypeAlias = "Callable[[Site], tuple[bool, str]]"
-
-
-def backend_choices(site: Site, listed: str | None = None) -> list[BackendChoice]:
-    """Every backend that this torch has for an operation, with whether it takes part, and why.
-
-    Args:
-        site: The operation, its device, dtype and extents.
-        listed: The list of backends; None is that of this process, which its environment may have set.
-
-    Raises:
-        SettingsError: The list has a name that no backend has.
-    """
-    option = LISTS[site.kind]
-    text = option_values()[option] if listed is None else listed
-    if wrong := wrong_list(option, text):
-        raise SettingsError(wrong, hint="correct the list: such as ATEN,TRITON")
-    named = names_in(text)
-    found = []
-    for name in known_backends(site.kind):
-        eligible, reason = _PREDICATES[site.kind].get(name, _unheard_of)(site)
-        if name not in named:
-            reason = f"{option} does not list it" + (f"; and {reason}" if reason and not eligible else "")
-        found.append(BackendChoice(name=name, listed=name in named, eligible=eligible, reason=reason))
-    return found
 
 
 def _aten(site: Site) -> tuple[bool, str]:
@@ -141,7 +145,7 @@ def _unheard_of(_: Site) -> tuple[bool, str]:
     return False, "this package does not know when torch takes it"
 
 
-_PREDICATES: Mapping[Kind, Mapping[str, Predicate]] = {
+_PREDICATES: Mapping[str, Mapping[str, Predicate]] = {
     "mm": {
         "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "NVGEMM": _nvgemm, "CUTEDSL": _cutedsl,
         "CK": _ck, "CKTILE": _ck,
@@ -150,9 +154,9 @@ _PREDICATES: Mapping[Kind, Mapping[str, Predicate]] = {
 }  # fmt: skip
 
 
-def _first_no(*asked: tuple[bool, str]) -> tuple[bool, str]:
+def _first_no(*conditions: tuple[bool, str]) -> tuple[bool, str]:
     """The first answer that is no, with its reason; else yes."""
-    answers: Sequence[tuple[bool, str]] = [answer for answer in asked if not answer[0]]
+    answers: Sequence[tuple[bool, str]] = [answer for answer in conditions if not answer[0]]
     return answers[0] if answers else (True, "")
 
 
@@ -160,8 +164,8 @@ def _nonzero(site: Site) -> tuple[bool, str]:
     return not site.extents or prod(site.extents) > 0, "the product has no elements"
 
 
-def _dtype(site: Site, allowed: Sequence[str]) -> tuple[bool, str]:
-    return site.dtype in allowed, f"it takes {', '.join(allowed)}, and this is {site.dtype}"
+def _dtype(site: Site, dtypes: Sequence[str]) -> tuple[bool, str]:
+    return site.dtype in dtypes, f"it takes {', '.join(dtypes)}, and this is {site.dtype}"
 
 
 def _gate(site: Site) -> tuple[bool, str]:

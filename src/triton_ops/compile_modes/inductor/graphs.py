@@ -1,4 +1,4 @@
-"""The graphs that Inductor schedules, read from its traces: which operations are fused, and what one graph has more.
+"""The graphs that Inductor schedules, read from its traces.
 
 Facts used, of torch 2.11 to 2.15: a trace folder holds `ir_pre_fusion.txt` and `ir_post_fusion.txt`. There each node
 has a line `NAME: CLASS(…)`, then `NAME.writes`, `NAME.unmet_dependencies` and `NAME.met_dependencies`, lists of
@@ -27,7 +27,7 @@ _READS = ("unmet_dependencies", "met_dependencies")
 
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
-    """What is scheduled as one kernel, or one call of a library.
+    """A unit of Inductor's schedule: one kernel, or one call of a library.
 
     Attributes:
         name: Its name, such as `op0_op1`.
@@ -47,18 +47,18 @@ class GraphNode:
 
     @property
     def launches(self) -> bool:
-        """Whether it launches something."""
+        """Tell whether it launches something."""
         return self.kind != _NOTHING and self.kernel != _PART
 
     @property
     def fused(self) -> bool:
-        """Whether several operations were fused in it."""
+        """Tell whether several operations were fused in it."""
         return len(self.members) > 1
 
 
 @dataclass(frozen=True)
 class GraphDifference:
-    """What one graph has that another has not.
+    """Difference of two graphs.
 
     Attributes:
         launches: How many kernels and calls each of the two launches.
@@ -71,12 +71,12 @@ class GraphDifference:
     kernels: tuple[tuple[str, ...], tuple[str, ...]]
 
     def __str__(self) -> str:
-        said = [f"{self.launches[0]} launches against {self.launches[1]}"]
+        parts = [f"{self.launches[0]} launches against {self.launches[1]}"]
         for what, pair in (("fusions", self.fusions), ("kernels", self.kernels)):
-            for word, found in zip(("first", "second"), pair, strict=True):
-                if found:
-                    said.append(f"{what} only in the {word}: {', '.join(found)}")
-        return "; ".join(said)
+            for word, texts in zip(("first", "second"), pair, strict=True):
+                if texts:
+                    parts.append(f"{what} only in the {word}: {', '.join(texts)}")
+        return "; ".join(parts)
 
 
 def read_graph(text: str) -> tuple[GraphNode, ...]:
@@ -85,19 +85,19 @@ def read_graph(text: str) -> tuple[GraphNode, ...]:
     Raises:
         TargetError: There is no node in it.
     """
-    found: list[GraphNode] = []
-    held: list[str] = []
+    nodes: list[GraphNode] = []
+    block: list[str] = []
     members: set[str] = set()
     for line in text.splitlines():
         match = _HEAD.match(line)
         if match is not None and match["name"] not in members:
-            found += _node(held)
-            held, members = [], _members_of(match["name"], match["kind"])
-        held.append(line)
-    found += _node(held)
-    if not found:
+            nodes += _node(block)
+            block, members = [], _members_of(match["name"], match["kind"])
+        block.append(line)
+    nodes += _node(block)
+    if not nodes:
         raise TargetError("there is no scheduled node in it", hint=f"name an {POST_FUSION} of torch's trace folder")
-    return tuple(found)
+    return tuple(nodes)
 
 
 def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
@@ -122,7 +122,7 @@ def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
 
 
 def difference(first: Sequence[GraphNode], second: Sequence[GraphNode]) -> GraphDifference:
-    """What one graph has that the other has not."""
+    """Compare two graphs."""
     return GraphDifference(
         launches=(_launches(first), _launches(second)),
         fusions=_only(_fusions(first), _fusions(second)),

@@ -1,4 +1,4 @@
-"""What torch's compiler says in its logs: autotune tables, hints, and what became of CUDA graphs.
+"""Reader of the logs of torch's compiler.
 
 Facts used, of torch 2.11 to 2.15: with autotuning, Inductor writes to stderr, for each operation, a line `Autotune
 Choices Stats:` with JSON below it, and a table that begins with `AUTOTUNE op(sizes)` and ends with `… AUTOTUNE
@@ -9,10 +9,11 @@ bracketed head names the artefact.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 _TABLE = re.compile(r"AUTOTUNE (?P<op>[\w:.]+)\((?P<sizes>[^)]*)\)\s*$")
 _CHOICE = re.compile(r"^\s+(?P<name>\S+) (?P<ms>[\d.]+|inf|nan) ms (?P<share>[\d.]+%|<.*?>)\s?(?P<what>.*)$")
@@ -28,6 +29,9 @@ _RERECORDING = re.compile(r"Re-recording function=.*?reason=(?P<why>.*)$")
 _SKIP = re.compile(r"\bskipping cudagraphs? due to (?P<why>.*)$")
 _RECOMPILING = re.compile(r"Recompiling function (?P<what>.+)$")
 
+_PRODUCTS = ("mm", "addmm")
+_SHAPE = re.compile(r"\d+(?:x\d+)+")
+
 
 @dataclass(frozen=True)
 class AutotuneChoice:
@@ -39,17 +43,26 @@ class AutotuneChoice:
 
     @property
     def source(self) -> str:
-        """Where it comes from: `aten`, `triton`, `cpp`, `cutlass`, `ck`, or `other`."""
+        """Its origin: `aten`, `triton`, `cpp`, `cutlass`, `ck`, or `other`."""
         name = self.name.lower()
-        known = {"triton": "triton", "cpp": "cpp", "cutlass": "cutlass", "ck": "ck", "decompose": "aten"}
-        found = next((source for start, source in known.items() if name.startswith(start)), "other")
+        prefixes = {"triton": "triton", "cpp": "cpp", "cutlass": "cutlass", "ck": "ck", "decompose": "aten"}
+        origin = next((source for start, source in prefixes.items() if name.startswith(start)), "other")
         plain = {"mm", "addmm", "bmm", "baddbmm", "bias_addmm", "convolution", "_scaled_mm", "_int_mm", "linear"}
-        return "aten" if name in plain or name.startswith(("mkl", "_mkl", "_linear", "onednn")) else found
+        return "aten" if name in plain or name.startswith(("mkl", "_mkl", "_linear", "onednn")) else origin
+
+
+class ProductShape(NamedTuple):
+    """A product of an (m, k) and a (k, n) matrix of one dtype."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutotuneTable:
-    """What Inductor measured for one operation.
+    """Times that Inductor measured for one operation.
 
     Attributes:
         op: The operation, such as `addmm`.
@@ -77,10 +90,28 @@ class AutotuneTable:
         timed = [(choice.ms, place) for place, choice in enumerate(self.choices) if choice.ms is not None]
         return self.choices[min(timed)[1]] if timed else None
 
+    @property
+    def product(self) -> ProductShape | None:
+        """The product that it is about; None if it is about another operation, or sizes or dtypes do not tell."""
+        shapes = [tuple(map(int, text.split("x"))) for text in _SHAPE.findall(self.sizes)]
+        dtypes = {each.strip().removeprefix("torch.") for each in self.dtypes.split(",")}
+        if self.op not in _PRODUCTS or len(shapes) < 2 or len(dtypes) != 1:
+            return None
+        a, b = shapes[-2:]
+        if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
+            return None
+        return ProductShape(a[0], b[1], a[1], dtypes.pop())
+
+    def with_choice(self, name: str, ms: float, what: str) -> AutotuneTable:
+        """The table with one more candidate, the fastest first."""
+        choices = [*self.choices, AutotuneChoice(name, ms, what)]
+        choices.sort(key=lambda choice: math.inf if choice.ms is None else choice.ms)
+        return replace(self, choices=tuple(choices))
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompilerLog:
-    """What a compiler's log says.
+    """Content of a compiler's log.
 
     Attributes:
         tables: The autotune tables.
@@ -100,35 +131,35 @@ class CompilerLog:
     hints: tuple[str, ...] = ()
     lines: int = 0
 
-
-def read_log(lines: Iterable[str]) -> CompilerLog:
-    """What the lines of a log say; lines of other programs between them do no harm."""
-    held = [line.rstrip("\n") for line in lines]
-    said = [_said(line) for line in held]
-    texts = [text for _, text in said]
-    return CompilerLog(
-        tables=tuple(_tables(held)),
-        recordings=sum(bool(_RECORDING.search(text)) for text in texts),
-        rerecorded=_found(_RERECORDING, texts, "why"),
-        skipped=_found(_SKIP, texts, "why"),
-        recompiled=_found(_RECOMPILING, texts, "what"),
-        hints=tuple(text for artefact, text in said if artefact == "perf_hints" and text.strip()),
-        lines=sum(map(_is_torchs, held)),
-    )
+    @classmethod
+    def read(cls, lines: Iterable[str]) -> CompilerLog:
+        """Read the lines of a log; lines of other programs between them do no harm."""
+        log_lines = [line.rstrip("\n") for line in lines]
+        heads = [_head_and_text(line) for line in log_lines]
+        texts = [text for _, text in heads]
+        return cls(
+            tables=tuple(_tables(log_lines)),
+            recordings=sum(bool(_RECORDING.search(text)) for text in texts),
+            rerecorded=_matches(_RERECORDING, texts, "why"),
+            skipped=_matches(_SKIP, texts, "why"),
+            recompiled=_matches(_RECOMPILING, texts, "what"),
+            hints=tuple(text for artefact, text in heads if artefact == "perf_hints" and text.strip()),
+            lines=sum(map(_is_torchs, log_lines)),
+        )
 
 
 def _is_torchs(line: str) -> bool:
-    known = (_TORCHS, _HEAD, _TABLE, _ENDED, _RECORDING, _RERECORDING, _SKIP, _RECOMPILING)
-    return _STATS in line or any(pattern.search(line) for pattern in known)
+    patterns = (_TORCHS, _HEAD, _TABLE, _ENDED, _RECORDING, _RERECORDING, _SKIP, _RECOMPILING)
+    return _STATS in line or any(pattern.search(line) for pattern in patterns)
 
 
-def _said(line: str) -> tuple[str, str]:
+def _head_and_text(line: str) -> tuple[str, str]:
     """The artefact of a log line, empty if it names none, and its text."""
     match = _HEAD.match(line)
     return (match["artefact"], match["text"]) if match else ("", line)
 
 
-def _found(pattern: re.Pattern[str], texts: Iterable[str], group: str) -> tuple[str, ...]:
+def _matches(pattern: re.Pattern[str], texts: Iterable[str], group: str) -> tuple[str, ...]:
     return tuple(match[group].strip() for text in texts if (match := pattern.search(text)))
 
 
@@ -144,22 +175,22 @@ def _tables(lines: Sequence[str]) -> Iterator[AutotuneTable]:
 
 def _table(head: re.Match[str], below: Sequence[str], stats: dict[str, Any]) -> AutotuneTable:
     choices: list[AutotuneChoice] = []
-    dtypes, ended = "", None
+    dtypes, end = "", None
     for line in below:
         if line.startswith("dtypes:"):
             dtypes = line.partition(":")[2].strip()
         elif (match := _CHOICE.match(line)) is not None:
             choices.append(AutotuneChoice(match["name"], _ms(match["ms"]), match["what"].strip()))
-        elif (ended := _ENDED.search(line)) is not None or _TABLE.search(line):
+        elif (end := _ENDED.search(line)) is not None or _TABLE.search(line):
             break
     return AutotuneTable(
         op=head["op"],
         sizes=head["sizes"],
         dtypes=dtypes,
         choices=tuple(choices),
-        benchmark_s=float(ended["bench"]) if ended else None,
-        precompile_s=float(ended["compile"]) if ended else None,
-        count=int(ended["count"]) if ended and ended["count"] else None,
+        benchmark_s=float(end["bench"]) if end else None,
+        precompile_s=float(end["compile"]) if end else None,
+        count=int(end["count"]) if end and end["count"] else None,
         stats=stats,
     )
 
@@ -172,7 +203,7 @@ def _stats(lines: Sequence[str]) -> dict[str, Any]:
     """The JSON object in the same line as the heading, or in the next."""
     text = " ".join(lines).partition(_STATS)[2].strip()
     try:
-        found, _ = json.JSONDecoder().raw_decode(text)
+        stats, _ = json.JSONDecoder().raw_decode(text)
     except ValueError:  # the log was cut off
         return {}
-    return found if isinstance(found, dict) else {}
+    return stats if isinstance(stats, dict) else {}

@@ -1,4 +1,4 @@
-"""Ways to compile a model: the modes of `torch.compile`, and named sets of Inductor's options.
+"""Ways to compile a model: modes of `torch.compile`, or named sets of Inductor's options.
 
 Facts used, of torch 2.11 to 2.15: `torch._inductor.list_mode_options()` maps each mode to the options that it sets,
 `torch._inductor.config.get_config_copy()` has every option by its dotted name, and `torch.compile` refuses a mode and
@@ -16,6 +16,7 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.compile_modes.inductor.backends import wrong_list
+from triton_ops.compile_modes.inductor.sources import option_values
 from triton_ops.exceptions import SettingsError
 
 _FOR = "asking torch's compiler what it knows"
@@ -84,17 +85,17 @@ class CompileMode:
 
     @property
     def eager(self) -> bool:
-        """Whether the model runs as it is."""
+        """Tell whether the model runs as it is."""
         return self.backend is None
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of `torch.compile`."""
-        given: dict[str, Any] = {"backend": self.backend}
+        keywords: dict[str, Any] = {"backend": self.backend}
         if self.mode is not None:
-            given["mode"] = self.mode
+            keywords["mode"] = self.mode
         if self.options:
-            given["options"] = dict(self.options)
-        return given
+            keywords["options"] = dict(self.options)
+        return keywords
 
 
 def default_modes() -> list[CompileMode]:
@@ -102,29 +103,29 @@ def default_modes() -> list[CompileMode]:
     return [as_mode(name) for name in (EAGER, *MODES)]
 
 
-def as_mode(given: Any) -> CompileMode:
+def as_mode(way: Any) -> CompileMode:
     """A way to compile, from what a caller gives.
 
     Args:
-        given: `eager`, a mode of `torch.compile`, the name of an option set, a mapping of options, or a `CompileMode`.
+        way: `eager`, a mode of `torch.compile`, the name of an option set, a mapping of options, or a `CompileMode`.
 
     Raises:
         SettingsError: It is something else, no name, or a mapping with a mode and options.
     """
-    if isinstance(given, CompileMode):
-        return given
-    if isinstance(given, Mapping) and "mode" in given:
-        rest = {name: value for name, value in given.items() if name != "mode"}
-        return CompileMode(str(given["mode"]), mode=str(given["mode"]), options=rest)
-    if isinstance(given, Mapping):
-        return CompileMode(",".join(f"{name}={value}" for name, value in given.items()) or "no options", options=given)
-    if not isinstance(given, str) or not given.strip():
-        named = ", ".join((EAGER, *MODES, *_SETS))
+    if isinstance(way, CompileMode):
+        return way
+    if isinstance(way, Mapping) and "mode" in way:
+        rest = {name: value for name, value in way.items() if name != "mode"}
+        return CompileMode(str(way["mode"]), mode=str(way["mode"]), options=rest)
+    if isinstance(way, Mapping):
+        return CompileMode(",".join(f"{name}={value}" for name, value in way.items()) or "no options", options=way)
+    if not isinstance(way, str) or not way.strip():
+        names = ", ".join((EAGER, *MODES, *_SETS))
         raise SettingsError(
-            f"{given!r} is no way to compile a model",
-            hint=f"name one of {named}, or give a mapping of Inductor's options",
+            f"{way!r} is no way to compile a model",
+            hint=f"name one of {names}, or give a mapping of Inductor's options",
         )
-    name = given.strip()
+    name = way.strip()
     if name == EAGER:
         return CompileMode(EAGER, backend=None)
     if name == UNGATED:
@@ -134,100 +135,97 @@ def as_mode(given: Any) -> CompileMode:
     return CompileMode(name, mode=name)
 
 
-def check_mode(asked: CompileMode) -> None:
+def check_mode(way: CompileMode) -> None:
     """Raise where a mode's name is a mistake; one that another torch has, or has with hyphens, ends as its own row.
 
     Raises:
         SettingsError: No torch has such a mode, and no option set is called so; the message names what is close.
     """
-    mode = asked.mode
-    if mode is None or asked.backend != INDUCTOR or mode.replace("_", "-") in (*_OF_SOME, *_SETS):
+    mode = way.mode
+    if mode is None or way.backend != INDUCTOR or mode.replace("_", "-") in (*_OF_SOME, *_SETS):
         return
-    if (why := refusal(asked)) != "":
+    if (why := refusal(way)) != "":
         raise SettingsError(why, hint="correct the name, or give options of Inductor in its place")
 
 
-def refusal(asked: CompileMode) -> str:
-    """Why this torch cannot compile so; empty if it can, as far as names tell."""
-    if asked.eager or asked.backend != INDUCTOR:
+def refusal(way: CompileMode) -> str:
+    """The reason why this torch cannot compile so; empty if it can, as far as names tell."""
+    if way.eager or way.backend != INDUCTOR:
         return ""
-    if asked.mode is not None:
-        return _mode_refusal(asked.mode, sorted(mode_options()))
-    known = option_values()
+    if way.mode is not None:
+        return _mode_refusal(way.mode, sorted(mode_options()))
+    present = option_values()
     wrong = [
-        wrong_list(name, value) or _wrong_type(name, value) if name in known else _unknown("option", name, list(known))
-        for name, value in asked.options.items()
+        wrong_list(name, value) or _wrong_type(name, value)
+        if name in present
+        else _unknown("option", name, list(present))
+        for name, value in way.options.items()
     ]
     return "; ".join(filter(None, wrong))
 
 
-def effective_options(asked: CompileMode) -> dict[str, Any]:
+def effective_options(way: CompileMode) -> dict[str, Any]:
     """The options that this way of compiling sets, those of its mode included; empty for eager."""
-    if asked.mode is not None:
-        return dict(mode_options().get(asked.mode, {}))
-    return dict(asked.options)
+    if way.mode is not None:
+        return dict(mode_options().get(way.mode, {}))
+    return dict(way.options)
 
 
-def uses_cudagraphs(asked: CompileMode) -> bool:
-    """Whether calls are recorded as CUDA graphs, where there is a GPU."""
-    return bool(effective_options(asked).get(CUDAGRAPHS, False))
+def uses_cudagraphs(way: CompileMode) -> bool:
+    """Tell whether calls are recorded as CUDA graphs, where there is a GPU."""
+    return bool(effective_options(way).get(CUDAGRAPHS, False))
 
 
-def settings_of_process(asked: CompileMode) -> dict[str, Any]:
+def settings_of_process(way: CompileMode) -> dict[str, Any]:
     """The options that do nothing for one `torch.compile`, and must be settings of the process, with their values."""
-    return {name: value for name, value in effective_options(asked).items() if name == FREEZING and value}
+    return {name: value for name, value in effective_options(way).items() if name == FREEZING and value}
 
 
-def variables_of_process(asked: CompileMode) -> dict[str, str]:
+def variables_of_process(way: CompileMode) -> dict[str, str]:
     """`settings_of_process` as environment variables, for a process that has yet to import torch."""
-    return {f"TORCHINDUCTOR_{name.upper()}": "1" for name in settings_of_process(asked)}
+    return {f"TORCHINDUCTOR_{name.upper()}": "1" for name in settings_of_process(way)}
 
 
-def same_without_gpu(modes: Sequence[CompileMode], asked: CompileMode) -> CompileMode | None:
+def same_without_gpu(modes: Sequence[CompileMode], way: CompileMode) -> CompileMode | None:
     """An earlier way to compile that makes the same program on a CPU, where there are no CUDA graphs; None if none."""
-    own = _without_graphs(asked)
+    own = _without_graphs(way)
     for other in modes:
-        if other is asked:
+        if other is way:
             return None
-        if other.backend == asked.backend and not asked.eager and _without_graphs(other) == own:
+        if other.backend == way.backend and not way.eager and _without_graphs(other) == own:
             return other
     return None
 
 
 def mode_options() -> dict[str, dict[str, Any]]:
-    """What each mode of this torch sets."""
-    return {name: dict(found) for name, found in require("torch._inductor", _FOR).list_mode_options().items()}
+    """The options that each mode of this torch sets."""
+    return {name: dict(options) for name, options in require("torch._inductor", _FOR).list_mode_options().items()}
 
 
-def option_values() -> dict[str, Any]:
-    """Every option of this torch's Inductor by its dotted name, with its present value."""
-    return dict(require("torch._inductor.config", _FOR).get_config_copy())
-
-
-def _without_graphs(asked: CompileMode) -> dict[str, Any]:
-    return {name: value for name, value in effective_options(asked).items() if name != CUDAGRAPHS}
+def _without_graphs(way: CompileMode) -> dict[str, Any]:
+    return {name: value for name, value in effective_options(way).items() if name != CUDAGRAPHS}
 
 
 def _wrong_type(name: str, value: Any) -> str:
-    """What torch says of the type of an option's value, as a reason; empty where it says nothing."""
-    wanted = require("torch._inductor.config", _FOR).get_type(name)
-    if not isinstance(wanted, type) or isinstance(value, wanted):
+    """The reason why torch refuses the type of an option's value; empty where it does not."""
+    kind = require("torch._inductor.config", _FOR).get_type(name)
+    if not isinstance(kind, type) or isinstance(value, kind):
         return ""
-    return f"{name} is {value!r}; torch takes {wanted.__name__} for it"
+    return f"{name} is {value!r}; torch takes {kind.__name__} for it"
 
 
-def _mode_refusal(mode: str, known: Sequence[str]) -> str:
-    if mode in known:
+def _mode_refusal(mode: str, modes: Sequence[str]) -> str:
+    if mode in modes:
         return ""
     hyphens = mode.replace("_", "-")
-    if hyphens in (*known, *_SETS):
+    if hyphens in (*modes, *_SETS):
         return f"modes are written with hyphens: {hyphens} instead of {mode}"
-    return _unknown("mode or option set", mode, [*known, EAGER, *_SETS])
+    return _unknown("mode or option set", mode, [*modes, EAGER, *_SETS])
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    listed = f"close are {', '.join(near)}" if near else f"known are {', '.join(known)}"
+def _unknown(what: str, name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    listed = f"close are {', '.join(near)}" if near else f"known are {', '.join(names)}"
     if not near and what == "option":  # there are hundreds
         listed = "`triton-ops inductor options` lists those of tuning"
     return f"this torch has no {what} {name!r}; {listed}"

@@ -1,4 +1,4 @@
-"""Every option of Inductor that has to do with autotuning: its environment variable, its default and its value.
+"""Options of Inductor that have to do with autotuning, with their environment variables.
 
 Facts used, of torch 2.11 to 2.15: the module `torch._inductor.config` has assignments whose right side reads the
 variable, by `os.environ.get`, `get_tristate_env` or `Config(env_name_…=…)`; `_config` has an entry with the default.
@@ -24,8 +24,8 @@ from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import require
-from triton_ops.compile_modes.inductor.modes import option_values
-from triton_ops.compile_modes.inductor.sources import torch_sources
+from triton_ops.compile_modes.inductor.backends import wrong_lists
+from triton_ops.compile_modes.inductor.sources import option_values, torch_sources
 from triton_ops.exceptions import SettingsError
 
 LOGS = "TORCH_LOGS"
@@ -44,9 +44,9 @@ def switched_off(environment: Mapping[str, str]) -> str:
 
 def log_switches(environment: Mapping[str, str], artefacts: Iterable[str] = READ) -> dict[str, str]:
     """`TORCH_LOGS` with `artefacts` beside what is asked for already, for a process that has yet to import torch."""
-    asked = [word.strip() for word in environment.get(LOGS, "").split(",") if word.strip()]
-    bare = {word.lstrip("+-") for word in asked}
-    return {LOGS: ",".join([*asked, *(name for name in artefacts if name not in bare)])}
+    words = [word.strip() for word in environment.get(LOGS, "").split(",") if word.strip()]
+    bare = {word.lstrip("+-") for word in words}
+    return {LOGS: ",".join([*words, *(name for name in artefacts if name not in bare)])}
 
 
 def checked_logs(names: Sequence[str]) -> None:
@@ -55,10 +55,10 @@ def checked_logs(names: Sequence[str]) -> None:
     Raises:
         SettingsError: It has not; the message names those that are close.
     """
-    known = known_logs()
+    logs = known_logs()
     for name in names:
-        if (bare := name.strip().lstrip("+-")) not in known:
-            near = difflib.get_close_matches(bare, known, n=3, cutoff=0.5) or sorted(known)[:8]
+        if (bare := name.strip().lstrip("+-")) not in logs:
+            near = difflib.get_close_matches(bare, logs, n=3, cutoff=0.5) or sorted(logs)[:8]
             raise SettingsError(f"torch has no log {bare!r}; close are {', '.join(near)}", hint=f"set {LOGS} to a name")
 
 
@@ -69,22 +69,27 @@ def known_logs() -> set[str]:
 
 
 def wrong_names(
-    environment: Collection[str], known: Collection[str] = (), is_read: Callable[[str], bool] = lambda _: False
+    environment: Collection[str], readable: Collection[str] = (), is_read: Callable[[str], bool] = lambda _: False
 ) -> dict[str, str]:
     """Variables that are set and that torch does not read, each with the one that was probably meant.
 
     Args:
         environment: The names that are set.
-        known: The names that torch's compiler reads, as `options.variables` finds them; none looks for `TORCH_LOG` and
-            the like alone.
+        readable: The names that torch's compiler reads, as `options.variables` finds them; none looks for `TORCH_LOG`
+            and the like alone.
         is_read: Whether torch reads a variable after all, as `options.is_read` finds out; asked for doubtful ones only.
     """
-    found = {name: _MEANT[name] for name in environment if name in _MEANT}
+    meanings = {name: _MEANT[name] for name in environment if name in _MEANT}
     for name in environment:
-        if known and name.startswith(_PREFIXES) and name not in known and name not in found:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
-            found.update({name: near[0]} if near and not is_read(name) else {})
-    return found
+        if readable and name.startswith(_PREFIXES) and name not in readable and name not in meanings:
+            near = difflib.get_close_matches(name, readable, n=1, cutoff=_NEAR)
+            meanings.update({name: near[0]} if near and not is_read(name) else {})
+    return meanings
+
+
+def wrong_variables(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Variables that torch does not read, each with the one that was probably meant; and texts on lists of backends."""
+    return wrong_names(environment, variables(), is_read), wrong_lists(environment, variables_by_option())
 
 
 _READERS = ("_inductor", "_dynamo", "_functorch", "_logging", "compiler", "fx")
@@ -125,20 +130,20 @@ class InductorOption:
 
     @property
     def changed(self) -> bool:
-        """Whether a variable or a program has given it another value."""
+        """Tell whether a variable or a program has given it another value."""
         return bool(self.value != self.default)
 
 
 def autotune_options(words: tuple[str, ...] = _ABOUT_TUNING) -> list[InductorOption]:
     """The options whose names hold one of `words`; by default those that have to do with tuning."""
-    named, present = variables_by_option(), dict(settings.environment())
-    found = []
+    variables_of, present = variables_by_option(), dict(settings.environment())
+    options = []
     for name, value in sorted(option_values().items()):
         if any(word.lower() in name.lower() for word in words):
-            set_by = tuple(variable for variable in named.get(name, ()) if variable in present)
+            set_by = tuple(variable for variable in variables_of.get(name, ()) if variable in present)
             default = _default(name, value, bool(set_by))
-            found.append(InductorOption(name, named.get(name, ()), default, value, set_by))
-    return found
+            options.append(InductorOption(name, variables_of.get(name, ()), default, value, set_by))
+    return options
 
 
 def variables() -> set[str]:
@@ -148,16 +153,12 @@ def variables() -> set[str]:
 
 
 def is_read(variable: str) -> bool:
-    """Whether the compiler's sources name a variable anywhere, since not all of them are read by the settings.
+    """Tell whether the compiler's sources name a variable anywhere, since not all of them are read by the settings.
 
     Cost: up to a second, for a variable that is not named.
     """
-    named = re.compile(rf"\b{re.escape(variable)}\b".encode())
-    return any(named.search(source) for source in torch_sources([f"{part}/**/*.py" for part in _READERS]))
-
-
-def _entries() -> dict[str, Any]:
-    return dict(getattr(require("torch._inductor.config", "asking Inductor for its options"), "_config", {}))
+    mention = re.compile(rf"\b{re.escape(variable)}\b".encode())
+    return any(mention.search(source) for source in torch_sources([f"{part}/**/*.py" for part in _READERS]))
 
 
 @lru_cache(maxsize=1)
@@ -170,28 +171,29 @@ def variables_by_option() -> dict[str, tuple[str, ...]]:
     """The variables that the right side of each assignment reads, also through a function of the module."""
     tree = ast.parse(_source())
     functions = {each.name: _names_in(each) for each in tree.body if isinstance(each, ast.FunctionDef)}
-    found: dict[str, tuple[str, ...]] = {}
+    by_option: dict[str, tuple[str, ...]] = {}
     for name, value in _assignments(tree.body):
         called = [each.id for each in ast.walk(value) if isinstance(each, ast.Name)]
         names = [*_names_in(value), *(word for each in called for word in functions.get(each, []))]
-        found[name] = tuple(dict.fromkeys(names))
-    return found
+        by_option[name] = tuple(dict.fromkeys(names))
+    return by_option
 
 
 def _default(name: str, value: Any, set_here: bool) -> Any:
     """The default of an option; where a variable is set and its right side cannot be read, what torch holds for it."""
-    held = getattr(_entries().get(name), "default", value)
+    entries = getattr(require("torch._inductor.config", "asking Inductor for its options"), "_config", {})
+    default = getattr(entries.get(name), "default", value)
     if not set_here:
-        return held
+        return default
     try:
-        given = _without_environment(name)
+        bare = _without_environment(name)
     except (KeyError, NameError, AttributeError, TypeError, ValueError):  # torch has written it in another way
-        return held
-    return getattr(given, "default", given)  # a `Config` holds its default
+        return default
+    return getattr(bare, "default", bare)  # a `Config` holds its default
 
 
 def _without_environment(name: str) -> Any:
-    """What the right side of an option's assignment gives where no environment variable is set."""
+    """Evaluate the right side of an option's assignment as if no environment variable were set."""
     module = require("torch._inductor.config", "asking Inductor for its options")
     right = dict(_assignments(ast.parse(_source()).body))[name]
     code = compile(ast.Expression(right), str(module.__file__), "eval")  # torch's own, which has run before
@@ -209,11 +211,11 @@ class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if not hasattr(self._module, name):
             raise KeyError(name)
-        found = getattr(self._module, name)
-        if not isinstance(found, FunctionType):
-            return found
-        seen = {**found.__globals__, "os": self["os"]}
-        return FunctionType(found.__code__, seen, name, found.__defaults__, found.__closure__)
+        member = getattr(self._module, name)
+        if not isinstance(member, FunctionType):
+            return member
+        names = {**member.__globals__, "os": self["os"]}
+        return FunctionType(member.__code__, names, name, member.__defaults__, member.__closure__)
 
 
 def _assignments(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.expr]]:

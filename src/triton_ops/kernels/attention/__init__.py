@@ -1,4 +1,4 @@
-"""Attention, softmax(scale * q @ k.T) @ v, with its gradient: the public functions, and the operation for tuners."""
+"""Attention, softmax(scale * q @ k.T) @ v, with its gradient: the public functions with the operation for tuners."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from triton_ops.base import require
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.attention.backward import gradient
-from triton_ops.kernels.attention.contract import AttentionExtents, check_config, validate_attention_inputs
+from triton_ops.kernels.attention.contract import AttentionExtents, check_own_config, validate_attention_inputs
 from triton_ops.kernels.attention.float32_tiles import are_summed
 from triton_ops.kernels.attention.kernel import launch
 from triton_ops.kernels.attention.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.attention.reference import attention_reference
-from triton_ops.kernels.attention.space import NEEDED, OPTIONAL, config_space, default_config
+from triton_ops.kernels.attention.space import OWN, config_space, default_config
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.values import dtype_name
@@ -42,15 +42,17 @@ operation = Operation(
 )
 
 
-def _kept(given: Mapping[str, Any], found: Any) -> tuple[list[Any], dict[str, Any]]:
-    """What the gradient needs, where torch traces."""
-    return [given["q"], given["k"], given["v"], *found], {"causal": given["causal"], "scale": given["scale"]}
+def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The values for the gradient, where torch traces: tensors, and others by name."""
+    return [inputs[name] for name in "qkv"] + [*results], {name: inputs[name] for name in ("causal", "scale")}
 
 
 @compilable(
     '(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, str config="", bool tune=False)'
     " -> (Tensor, Tensor)",
-    gradient=Gradient(inputs=("q", "k", "v"), function=gradient, values="bool causal, float? scale", kept=_kept),
+    gradient=Gradient(
+        inputs=("q", "k", "v"), function=gradient, values="bool causal, float? scale", kept=_saved_values
+    ),
 )
 def _attention_products(
     q: torch.Tensor,
@@ -65,10 +67,10 @@ def _attention_products(
     """The result, and the logarithms of the sums of exponentials, [batch, heads, queries]."""
     extents = validate_attention_inputs(q, k, v, scale, causal)
 
-    def forward(_kept: bool) -> tuple[tuple[torch.Tensor, torch.Tensor], list[torch.Tensor]]:
+    def forward(_saving: bool) -> tuple[tuple[torch.Tensor, torch.Tensor], list[torch.Tensor]]:
         plain = q.detach(), k.detach(), v.detach()
-        found = _forward(plain, extents, causal, scale, True, config, tune)
-        return found, [*plain, *found]
+        results = _forward(plain, extents, causal, scale, True, config, tune)
+        return results, [*plain, *results]
 
     return differentiable(  # type: ignore[no-any-return]
         (q, k, v), forward, partial(gradient, causal=causal, scale=scale)
@@ -135,8 +137,8 @@ def flash_attention(
     extents = validate_attention_inputs(q, k, v, scale, causal)
     plain = q.detach(), k.detach(), v.detach()
 
-    def forward(kept: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        out, lse = _forward(plain, extents, causal, scale, kept, config, tune)
+    def forward(saving: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        out, lse = _forward(plain, extents, causal, scale, saving, config, tune)
         return out, [*plain, out, lse]
 
     return differentiable(  # type: ignore[no-any-return]
@@ -175,8 +177,8 @@ def flash_attention_with_lse(
     Raises:
         As `flash_attention`.
     """
-    found, logarithms = _attention_products(q, k, v, causal, scale, config=config, tune=tune)
-    return found, logarithms.detach()
+    attended, logarithms = _attention_products(q, k, v, causal, scale, config=config, tune=tune)
+    return attended, logarithms.detach()
 
 
 def _forward(
@@ -184,7 +186,7 @@ def _forward(
     extents: AttentionExtents,
     causal: bool,
     scale: float | None,
-    kept: bool,
+    saving: bool,
     config: Mapping[str, Any] | None,
     tune: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -193,21 +195,22 @@ def _forward(
     q, k, v = tensors
     out = _result(q, extents)
     wide = torch.promote_types(q.dtype, torch.float32)
-    lse = q.new_empty((extents.batch, extents.heads, extents.queries) if kept else (0,), dtype=wide)
+    lse = q.new_empty((extents.batch, extents.heads, extents.queries) if saving else (0,), dtype=wide)
     if call.launches(out):
         values = {
             "q": q, "k": k, "v": v, "out": out, "lse": None, "scale": scale or 1 / math.sqrt(extents.head_dim),
             "CAUSAL": causal, "PRECISION": call.precision_of(q),
         }  # fmt: skip
-        check_config(config, q, k, v)
         rows, many = extents.queries * (extents.heads // extents.kv_heads), extents.batch * extents.kv_heads
         dim = max(extents.head_dim, extents.value_dim)
         summed = are_summed(values)
-        chosen = config_for(
+        choice = config_for(
             operation, values, lambda: default_config(rows, extents.keys, many, dim, dtype_name(q.dtype), summed),
-            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
+            config=config, own=OWN, tune=tune,
         )  # fmt: skip
-        call.launch_all(launch, chosen, {**values, "lse": lse if kept else None}, q.device)
+        if config is not None:
+            check_own_config(choice, q, k, v)
+        call.launch_all(launch, choice, {**values, "lse": lse if saving else None}, q.device)
     return out, lse
 
 

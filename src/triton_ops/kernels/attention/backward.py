@@ -1,4 +1,4 @@
-"""The gradient of attention: an operation of its own, `attention_backward`, and the launch that autograd makes."""
+"""The gradient of attention: the operation `attention_backward`, which autograd launches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triton_ops.kernels.attention.float32_tiles import are_summed
 from triton_ops.kernels.attention.kernel import LOG2_E
 from triton_ops.kernels.attention.problems import DTYPES, GRADIENT_PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.attention.reference import attention_backward_reference
-from triton_ops.kernels.attention.space import GRADIENT_TUNABLES, gradient_default, gradient_space
+from triton_ops.kernels.attention.space import GRADIENT_OWN, gradient_default, gradient_space
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.tiles import padded
 from triton_ops.values import dtype_name
@@ -102,30 +102,29 @@ operation = Operation(
 
 
 def gradient(
-    kept: Sequence[Any], grad: Any, needed: Sequence[bool], causal: bool, scale: float | None
+    tensors: Sequence[Any], grad: Any, needs: Sequence[bool], causal: bool, scale: float | None
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v, None for one that is not needed.
 
     Args:
-        kept: q, k, v, the result, and the logarithms of its sums.
+        tensors: q, k, v, the result, and the logarithms of its sums.
         grad: The gradient of the result.
-        needed: Which of q, k and v need theirs.
+        needs: Which of q, k and v need theirs.
         causal: As in the forward pass.
         scale: As in the forward pass.
     """
-    q, k, v, out, lse = kept
-    made = dict(zip(("dq", "dk", "dv"), (each.new_zeros(each.shape) for each in (q, k, v)), strict=True))
+    q, k, v, out, lse = tensors
+    gradients = dict(zip(("dq", "dk", "dv"), (each.new_zeros(each.shape) for each in (q, k, v)), strict=True))
     if call.launches(out) and k.shape[2]:
         values = {
             "q": q, "k": k, "v": v, "out": out, "lse": lse,
-            "grad": grad if grad.stride(3) == 1 else grad.contiguous(), **made,
+            "grad": grad if grad.stride(3) == 1 else grad.contiguous(), **gradients,
             "scale": scale or 1 / math.sqrt(q.shape[3]), "CAUSAL": causal, "PRECISION": call.precision_of(q),
         }  # fmt: skip
         size = max(q.shape[3], v.shape[3])
-        names = (tuple(GRADIENT_TUNABLES), ())
         summed = are_summed(values)
         config = config_for(
-            operation, values, lambda: gradient_default(size, dtype_name(q.dtype), summed), tunables=names
+            operation, values, lambda: gradient_default(size, dtype_name(q.dtype), summed), own=GRADIENT_OWN
         )
         call.launch_all(launch, config, values, q.device)
-    return tuple(each if wanted else None for each, wanted in zip(made.values(), needed, strict=True))  # type: ignore[return-value]
+    return tuple(each if need else None for each, need in zip(gradients.values(), needs, strict=True))  # type: ignore[return-value]

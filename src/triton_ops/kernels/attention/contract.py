@@ -69,20 +69,18 @@ def check_causal(causal: Any) -> None:
         raise SettingsError(f"causal is {causal!r}; it must be True or False")
 
 
-def check_config(config: Mapping[str, Any] | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+def check_own_config(config: Mapping[str, Any], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     """Check that a config of the caller's own asks for descriptors and roles of warps only where results are right.
 
     Raises:
         ConfigValueError: It does.
     """
-    if config is None:
-        return
     check_loads(config, lambda: describable(TensorSpec.of(k), TensorSpec.of(v)))
     if not config.get("WARP_SPECIALIZE", False):
         return
-    given = {"SPLITS": 1, "DESCRIPTORS": False, **config}
+    form = {"SPLITS": 1, "DESCRIPTORS": False, **config}
     names = ("BLOCK_M", "SPLITS", "DESCRIPTORS", "num_warps", "num_stages")
-    if tuple(given.get(name) for name in names) != WITH_ROLES or not describable(TensorSpec.of(q)):
+    if tuple(form[name] for name in names) != WITH_ROLES or not describable(TensorSpec.of(q)):
         raise ConfigValueError(f"WARP_SPECIALIZE is {config['WARP_SPECIALIZE']!r}: {ROLES_NEED}")
 
 
@@ -94,8 +92,8 @@ def check_scale(scale: float | None) -> None:
     """
     if scale is None:
         return
-    given: Any = scale
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given <= LARGEST_SCALE:
+    number: Any = scale
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number <= LARGEST_SCALE:
         raise SettingsError(
             f"scale is {scale!r}; it must be above 0 and at most 2^126", hint="negate q where a scale is negative"
         )

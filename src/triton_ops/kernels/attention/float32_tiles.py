@@ -20,9 +20,9 @@ _MOST_TERMS, _MOST_GRADIENT_TERMS = 1024, 512
 _MANY_TERMS = "have over {} terms for each thread of {{num_warps}} warps, which take compilers long and spill"
 
 
-def are_summed(given: Problem | Mapping[str, Any]) -> bool:
-    """Whether products are summed up term by term, of a problem or of a call's arguments."""
-    return bool(given["PRECISION"] == "ieee")
+def are_summed(arguments: Problem | Mapping[str, Any]) -> bool:
+    """Tell whether products are summed up term by term, of a problem or of a call's arguments."""
+    return bool(arguments["PRECISION"] == "ieee")
 
 
 def tile(size: int) -> tuple[int, int, int, int]:

@@ -111,7 +111,7 @@ def walked(
 
 @triton.jit
 def rows_of(row, rows, batch, head, stride_b, stride_h, stride_m, GROUP: tl.constexpr):
-    """Where the rows of a head of keys begin: row r is position r // GROUP of the r % GROUP-th head that shares it."""
+    """First elements of the rows of a head of keys: row r is position r // GROUP of its r % GROUP-th head."""
     place = tl.minimum(row, rows - 1)
     first = batch.to(tl.int64) * stride_b + head.to(tl.int64) * GROUP * stride_h
     return first + (place % GROUP).to(tl.int64) * stride_h + (place // GROUP).to(tl.int64) * stride_m

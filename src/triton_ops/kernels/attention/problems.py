@@ -1,4 +1,4 @@
-"""The problems of attention: arguments from extents, the least work, and named shapes."""
+"""The problems of attention: arguments from extents, least work, named shapes."""
 
 from __future__ import annotations
 
@@ -139,13 +139,13 @@ def gradient_arguments(
     Raises:
         ShapeMismatchError: As `arguments`.
     """
-    given = arguments(batch, heads, kv_heads, queries, keys, head_dim, value_dim, mask, dtype)
+    inputs = arguments(batch, heads, kv_heads, queries, keys, head_dim, value_dim, mask, dtype)
     result = TensorSpec((batch, heads, queries, value_dim), dtype)
-    made = {name: replace(given[name[1]], fill="empty") for name in ("dq", "dk", "dv")}  # type: ignore[type-var]
+    outputs = {name: replace(inputs[name[1]], fill="empty") for name in ("dq", "dk", "dv")}  # type: ignore[type-var]
     return {
-        "q": given["q"], "k": given["k"], "v": given["v"], "out": result,
-        "lse": TensorSpec((batch, heads, queries), "float32", fill="positive"), "grad": result, **made,
-        "scale": given["scale"], "CAUSAL": given["CAUSAL"], "PRECISION": given["PRECISION"],
+        "q": inputs["q"], "k": inputs["k"], "v": inputs["v"], "out": result,
+        "lse": TensorSpec((batch, heads, queries), "float32", fill="positive"), "grad": result, **outputs,
+        "scale": inputs["scale"], "CAUSAL": inputs["CAUSAL"], "PRECISION": inputs["PRECISION"],
     }  # fmt: skip
 
 

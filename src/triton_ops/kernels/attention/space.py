@@ -1,4 +1,4 @@
-"""The config spaces of attention and of its gradient, and the configs that run untuned.
+"""The config spaces of attention with its gradient: tunables, constraints, untuned configs.
 
 Shared memory is no constraint here: the compiler and the device tell which configs fit.
 """
@@ -15,12 +15,10 @@ from triton_ops.kernels.attention.float32_tiles import (
     rule,
     tile,
 )
+from triton_ops.kernels.own_config import OwnConfigs, whole_from
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem
-
-NEEDED = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_HEADS", "SPLITS", "DESCRIPTORS", "WARP_SPECIALIZE")
 
 TUNABLES: dict[str, Tunable] = {
     "BLOCK_M": PowerOfTwo(16, 256),
@@ -32,6 +30,11 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 4),
 }
+OWN = OwnConfigs(
+    TUNABLES,
+    optional=("GROUP_HEADS", "SPLITS", "DESCRIPTORS", "WARP_SPECIALIZE"),
+    rules={"SPLITS": whole_from(1)},
+)
 GRADIENT_TUNABLES: dict[str, Tunable] = {
     "Q_ROWS": PowerOfTwo(32, 128),
     "Q_KEYS": PowerOfTwo(32, 128),
@@ -40,6 +43,7 @@ GRADIENT_TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(1, 3),
 }
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES)
 WITH_ROLES = (128, 1, True, 4, 2)
 """BLOCK_M, SPLITS, DESCRIPTORS, num_warps and num_stages of configs that may give warps roles."""
 ROLES_NEED = (

@@ -48,8 +48,8 @@ def chooser(name: str) -> Chooser:
     """
     if name not in _MODULES:
         raise TargetError(f"no chooser is called {name!r}; there are {', '.join(_MODULES)}", hint="use one of these")
-    made: Chooser = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), f"{name}_chooser")()
-    return made
+    implementations: Chooser = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), f"{name}_chooser")()
+    return implementations
 
 
 def __getattr__(name: str) -> Chooser:

@@ -1,4 +1,4 @@
-"""The chooser of attention, `sdpa`: torch's backends one by one, and the kernel of this package."""
+"""The chooser of attention, `sdpa`: torch's backends one by one, beside the kernel of this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sdpa_chooser() -> Chooser:
 
     `causal` hides the keys after a query; scale None is 1 / sqrt(size). Heads of q may share heads of k and v.
     """
-    found = {
+    implementations = {
         "aten": Implementation(_attention),
         "flash": Implementation(partial(_backend, "FLASH_ATTENTION"), applies=_flash_takes),
         "efficient": Implementation(partial(_backend, "EFFICIENT_ATTENTION"), applies=_efficient_takes),
@@ -27,11 +27,11 @@ def sdpa_chooser() -> Chooser:
         "math": Implementation(partial(_backend, "MATH"), applies=_math_takes),
     }
     if (kernels := kernel_module("attention")) is not None:
-        found["triton"] = Implementation(
+        implementations["triton"] = Implementation(
             _by_kernel, applies=_kernel_takes, operation=kernels.operation, values=_kernel_values
         )
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_sdpa",
+        implementations, name="choose_sdpa",
         schema="(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None) -> Tensor",
         parameters=("q", "k", "v", "causal", "scale"), arguments=_arguments,
         dtypes=("bfloat16", "float16", "float32"),

@@ -1,4 +1,4 @@
-"""What the predicates of the ready-made choosers have in common, and where kernels of this package are found."""
+"""Parts of the predicates of ready-made choosers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def outside_of_graphs(function: Any) -> Any:
 
 
 def on_gpu(tensor: Any) -> str | None:
-    """Why the kernels of this package do not take a tensor where it is; None if they do."""
+    """The reason why the kernels of this package do not take a tensor where it is; None if they do."""
     interpreted = kernel_module("jit")
     if tensor.is_cuda or (interpreted is not None and interpreted.INTERPRETED):
         return None
@@ -47,11 +47,11 @@ def on_gpu(tensor: Any) -> str | None:
 
 
 def first_reason(reasons: Iterable[str | None]) -> str | bool:
-    """What a predicate returns: the first reason, or True if there is none."""
+    """The answer of a predicate: the first reason, or True if there is none."""
     return next((reason for reason in reasons if reason), True)
 
 
 def of_dtype(tensor: Any, allowed: Iterable[str]) -> str | None:
-    """Why a dtype is not taken; None if it is."""
+    """The reason why a dtype is not taken; None if it is."""
     listed = tuple(allowed)
     return None if str(tensor.dtype) in listed else f"it is {tensor.dtype}, not {' or '.join(listed)}"

@@ -11,7 +11,7 @@ from triton_ops.values import TensorSpec
 
 def conv2d_chooser() -> Chooser:
     """As `torch.nn.functional.conv2d`, with the arguments by its names; results are row-major whoever computes them."""
-    found = {
+    implementations = {
         "aten": Implementation(_conv2d),
         "channels_last": Implementation(_channels_last, applies=_many_channels),
         "cudnn_benchmark": Implementation(_benchmarked, applies=_has_cudnn),
@@ -19,7 +19,7 @@ def conv2d_chooser() -> Chooser:
         "unfolded": Implementation(_unfolded, applies=_one_group),
     }
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_conv2d", arguments=_arguments, dtypes=("bfloat16", "float16", "float32"),
+        implementations, name="choose_conv2d", arguments=_arguments, dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip
 
 

@@ -27,16 +27,16 @@ def scaled_mm_chooser() -> Chooser:
 
     The scales are float32: one number, or [M, 1] and [1, N]. The result has `out_dtype`, bfloat16 if it is None.
     """
-    found = {
+    implementations = {
         "aten": Implementation(_library, applies=_library_takes, gradient=False),
         "widened": Implementation(_widened),
     }
     if (kernels := kernel_module("fp8_gemm")) is not None:
-        found["triton"] = Implementation(
+        implementations["triton"] = Implementation(
             _kernel, applies=_kernel_takes, operation=kernels.operation, values=_scaled_kernel_values, gradient=False
         )
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_scaled_mm",
+        implementations, name="choose_scaled_mm",
         schema="(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, ScalarType? out_dtype=None) -> Tensor",
         reference=_right, arguments=_arguments,
     )  # fmt: skip
@@ -78,7 +78,7 @@ def _library_takes(a: Any, b: Any, scale_a: Any, scale_b: Any, out_dtype: Any = 
 
 
 def _products_of_bytes(a: Any) -> list[str | None]:
-    """Why a GPU multiplies no 8-bit floats; a described tensor may be on one that is not here."""
+    """Reasons why a GPU multiplies no 8-bit floats; a described tensor may be on one that is not here."""
     cuda = torch_().cuda
     if not a.is_cuda or not cuda.is_available():
         return []
@@ -119,7 +119,7 @@ _MOST_LOOPS = 8
 def matmul_chooser() -> Chooser:
     """A @ b for matrices [M, K] and [K, N] of one dtype."""
     torch = torch_()
-    found = {
+    implementations = {
         "aten": torch.mm,
         "cublaslt": Implementation(_by_lt, applies=_has_lt),
         "mv": Implementation(_matrix_vector, applies=_one_row),
@@ -127,11 +127,11 @@ def matmul_chooser() -> Chooser:
         "split_k": Implementation(_split_k, applies=_worth_splitting),
     }
     if (kernels := kernel_module("matmul")) is not None:
-        found["triton"] = Implementation(
+        implementations["triton"] = Implementation(
             _by_kernel, applies=_fits_kernel, operation=kernels.operation, values=_kernel_values, gradient=False
         )
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_matmul",
+        implementations, name="choose_matmul",
         schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_matrices,
         dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip
@@ -142,7 +142,7 @@ def linear_chooser() -> Chooser:
 
     The activation is `none`, `relu`, `gelu` or `silu`.
     """
-    found = {
+    implementations = {
         "aten": Implementation(_linear),
         "addmm": Implementation(
             _addmm, applies=lambda x, weight, bias=None, activation="none": bias is not None or "there is no bias"
@@ -150,12 +150,12 @@ def linear_chooser() -> Chooser:
         "fused_relu": Implementation(_addmm_relu, applies=_fuses_relu, gradient=False),
     }
     if (kernels := kernel_module("matmul")) is not None:
-        found["triton"] = Implementation(
+        implementations["triton"] = Implementation(
             _linear_by_kernel, applies=_linear_fits_kernel, operation=kernels.operation, values=_linear_values,
             gradient=False,
         )  # fmt: skip
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_linear",
+        implementations, name="choose_linear",
         schema='(Tensor x, Tensor weight, Tensor? bias=None, str activation="none") -> Tensor',
         arguments=_layer, dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip
@@ -164,7 +164,7 @@ def linear_chooser() -> Chooser:
 def bmm_chooser() -> Chooser:
     """A @ b for batches of matrices [B, M, K] and [B, K, N]."""
     torch = torch_()
-    found = {
+    implementations = {
         "aten": torch.bmm,
         "folded": Implementation(
             _folded, applies=lambda a, b: b.stride(0) == 0 or b.shape[0] == 1 or "the second matrices differ"
@@ -176,7 +176,7 @@ def bmm_chooser() -> Chooser:
         "transposed": Implementation(_batch_transposed),
     }
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_bmm",
+        implementations, name="choose_bmm",
         schema="(Tensor a, Tensor b) -> Tensor", parameters=("a", "b"), arguments=_batches,
         dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip

@@ -11,13 +11,13 @@ from triton_ops.values import TensorSpec
 
 def softmax_chooser() -> Chooser:
     """The softmax of x over one axis, the last if none is named."""
-    found = {"aten": Implementation(_softmax), "exponentials": Implementation(_by_hand)}
+    implementations = {"aten": Implementation(_softmax), "exponentials": Implementation(_by_hand)}
     if (kernels := kernel_module("softmax")) is not None:
-        found["triton"] = Implementation(
+        implementations["triton"] = Implementation(
             _kernel, applies=_kernel_takes, operation=kernels.operation, values=_kernel_values
         )
     return choose(  # type: ignore[no-any-return]
-        found, name="choose_softmax",
+        implementations, name="choose_softmax",
         schema="(Tensor x, int dim=-1) -> Tensor", arguments=_arguments, dtypes=("bfloat16", "float16", "float32"),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""C = A @ B of 8-bit floats with scales: the public function, and the operation for tuners."""
+"""C = A @ B of 8-bit floats with scales: the public function with the operation for tuners."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from triton_ops.kernels.fp8_gemm.problems import (
 )
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
 from triton_ops.kernels.fp8_gemm.space import (
-    NEEDED,
-    OPTIONAL,
+    OWN,
     as_its_form,
     config_space,
     default_config,
@@ -122,7 +121,7 @@ def fp8_gemm(
     if bias is not None:
         _check_bias(bias, a, N)
     call.check_constant({"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}, "fp8_gemm")
-    (a, a_scale), (b, b_scale) = _stored(a, a_scale), _stored(b, b_scale)
+    (a, a_scale), (b, b_scale) = _codes_and_scale(a, a_scale), _codes_and_scale(b, b_scale)
     a_scale, b_scale, blocked = checked_scales((M, N, K), a_scale, b_scale)
     out = a.new_empty((M, N), dtype=torch.float16 if output_dtype is None else output_dtype)
     values = {
@@ -132,14 +131,14 @@ def fp8_gemm(
         "BLOCKED": blocked, "FAST": bool(fast_accum), "C_DESCRIBED": result_described(N, out.element_size()),
     }  # fmt: skip
     if call.launches(out):
-        chosen = config_for(
+        choice = config_for(
             operation, values, lambda: default_config(M, N, K),
-            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
+            config=config, own=OWN, tune=tune,
         )  # fmt: skip
         if config is not None:
-            check_loads(chosen, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
-            chosen = as_its_form(chosen, lambda: config_space(_problem_of(values)))
-        call.launch(_KERNEL, chosen, {**values, "bias": None if bias is None else bias.detach()}, a.device)
+            check_loads(choice, lambda: takes_descriptors(TensorSpec.of(a), TensorSpec.of(b)), "neighbours along K")
+            choice = as_its_form(choice, lambda: config_space(_problem_of(values)))
+        call.launch(_KERNEL, choice, {**values, "bias": None if bias is None else bias.detach()}, a.device)
     return out
 
 
@@ -147,14 +146,14 @@ def _problem_of(values: Mapping[str, Any]) -> Problem:
     return Problem(operation.name, tuple((name, spec_of(value)) for name, value in values.items()))
 
 
-def _stored(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _codes_and_scale(matrix: torch.Tensor, scale: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """A matrix in 8 bits with its scale; one of wider floats is quantised, with its axes in the order of its memory."""
     plain = matrix.detach()
     if scale is not None and "float8" in str(matrix.dtype):
         return plain, scale
     if plain.t().is_contiguous():
-        codes, found = quantize_fp8(plain.t(), scale)
-        return codes.t(), found
+        codes, codes_scale = quantize_fp8(plain.t(), scale)
+        return codes.t(), codes_scale
     return quantize_fp8(plain.contiguous(), scale)
 
 

@@ -62,19 +62,19 @@ def checked_scales(
     Raises:
         ShapeMismatchError: A scale has another shape, or only one of them is by block.
     """
-    known = scale_shapes(*shape)
+    forms = scale_shapes(*shape)
     a, b = (scale.reshape(1, 1) if scale.numel() == 1 else scale for scale in (a_scale, b_scale))
-    found = tuple(a.shape), tuple(b.shape)
-    plain = [tuple(each[place] for each in (known["tensor"], known["row"])) for place in (0, 1)]
-    if found[0] in plain[0] and found[1] in plain[1]:
+    shapes = tuple(a.shape), tuple(b.shape)
+    plain = [tuple(each[place] for each in (forms["tensor"], forms["row"])) for place in (0, 1)]
+    if shapes[0] in plain[0] and shapes[1] in plain[1]:
         return a, b, False
-    if found == known["block"]:
+    if shapes == forms["block"]:
         return a, b, True
-    wrong = 0 if found[0] not in (*plain[0], known["block"][0]) else 1
+    wrong = 0 if shapes[0] not in (*plain[0], forms["block"][0]) else 1
     raise ShapeMismatchError(
-        f"the scales have the shapes {found[0]} and {found[1]}, which do not lie over a product of {shape}",
-        f"one number, {known['row'][0]} and {known['row'][1]}, or {known['block'][0]} and {known['block'][1]}",
-        found[wrong],
+        f"the scales have the shapes {shapes[0]} and {shapes[1]}, which do not lie over a product of {shape}",
+        f"one number, {forms['row'][0]} and {forms['row'][1]}, or {forms['block'][0]} and {forms['block'][1]}",
+        shapes[wrong],
         ("a_scale", "b_scale")[wrong],
         hint="turn the scale as the matrix: scale.t()",
     )

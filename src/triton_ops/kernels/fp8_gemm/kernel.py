@@ -75,7 +75,7 @@ def shared_scales(scale, block, first, extent, stride, stride_k, inside, SIDE: t
 
 @triton.jit
 def row_scales(scale, k0, K, first, extent, stride, stride_k, SWAPPED: tl.constexpr, SIDE: tl.constexpr):
-    """What the sums of the step at k0 are divided by along the rows: those of A, or with SWAPPED those of B."""
+    """Divisors of the sums of the step at k0 along the rows: those of A, or with SWAPPED those of B."""
     if SWAPPED:
         found = shared_scales(scale, k0 // 128, first, extent, stride, stride_k, k0 < K, SIDE)
     else:
@@ -85,7 +85,7 @@ def row_scales(scale, k0, K, first, extent, stride, stride_k, SWAPPED: tl.conste
 
 @triton.jit
 def factors_of(rows, columns, SWAPPED: tl.constexpr, BLOCK_M: tl.constexpr, SIDE: tl.constexpr):
-    """What one step's sums are multiplied by, from the scales along the rows and along the columns."""
+    """Factors of one step's sums, from the scales along the rows and along the columns."""
     if SWAPPED and BLOCK_M <= 128:
         factors = (1.0 / (rows * columns))[None, :]
     elif not SWAPPED and SIDE <= 128:

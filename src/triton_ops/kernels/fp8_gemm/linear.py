@@ -1,4 +1,4 @@
-"""The linear layer in 8 bits as one operator of torch's, and the 8-bit copies of weights that it keeps.
+"""The linear layer in 8 bits as one operator of torch's, with the 8-bit copies of weights that it keeps.
 
 A copy belongs to its weight and not to a module, so that compiled code, in which there are no modules, finds it too.
 No copy is made in memory of a CUDA graph: what a graph captures is computed at each replay, and not yet, and torch's
@@ -32,24 +32,24 @@ def copies() -> MutableMapping[Any, tuple[Any, Any, Any]]:
     return require("torch.utils.weak", "FP8Linear").WeakTensorKeyDictionary()  # type: ignore[no-any-return]
 
 
-def quantised(weight: Any) -> tuple[Any, Any]:
+def quantise(weight: Any) -> tuple[Any, Any]:
     """The weight in 8 bits with a scale for each row; kept from the last call, if it has not changed since."""
     # Tensors of inference mode do not count their changes: they are quantised at every call.
-    kept = not (weight.is_inference() or is_fake(weight) or capturing() or _warming_up(weight))
-    seen = (weight.data_ptr(), weight._version, weight.dtype, weight.device) if kept else None
-    found = copies().get(weight)
-    if found is not None and found[0] == seen:
-        return found[1:]
+    keeps = not (weight.is_inference() or is_fake(weight) or capturing() or _warming_up(weight))
+    version = (weight.data_ptr(), weight._version, weight.dtype, weight.device) if keeps else None
+    copy = copies().get(weight)
+    if copy is not None and copy[0] == version:
+        return copy[1:]
     codes, scale = quantize_fp8(weight.detach().contiguous(), granularity="row")
-    if kept:
-        copies()[weight] = (seen, codes, scale)
+    if keeps:
+        copies()[weight] = (version, codes, scale)
     else:
         forget(weight)
     return codes, scale
 
 
 def _warming_up(weight: Any) -> bool:
-    """Whether torch's compiler runs in the memory of a CUDA graph that it will capture."""
+    """Tell whether torch's compiler runs in the memory of a CUDA graph that it will capture."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     if trees is None or weight.device.type != "cuda":
         return False
@@ -62,32 +62,32 @@ def forget(weight: Any) -> None:
     copies().pop(weight, None)
 
 
-def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool]) -> tuple[Any, Any, Any]:
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool]) -> tuple[Any, Any, Any]:
     """The gradients of the linear layer with the unquantised factors, in the dtype of the weight.
 
     Args:
-        kept: x and the weight.
+        tensors: x and the weight.
         grad: The gradient of the result.
-        needed: Which of x, weight and bias need theirs.
+        needs: Which of x, weight and bias need theirs.
     """
-    x, weight = kept
+    x, weight = tensors
     flat = grad.reshape(-1, weight.shape[0])
     wide = flat.to(weight.dtype)
     return (
-        (wide @ weight).to(x.dtype).view(x.shape) if needed[0] else None,
-        wide.mT @ x.reshape(-1, x.shape[-1]).to(weight.dtype) if needed[1] else None,
-        flat.sum(0) if needed[2] else None,
+        (wide @ weight).to(x.dtype).view(x.shape) if needs[0] else None,
+        wide.mT @ x.reshape(-1, x.shape[-1]).to(weight.dtype) if needs[1] else None,
+        flat.sum(0) if needs[2] else None,
     )
 
 
-def _kept(given: Mapping[str, Any], _found: Any) -> tuple[list[Any], dict[str, Any]]:
-    """What the gradient needs, where torch traces."""
-    return [given["x"], given["weight"]], {}
+def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The values for the gradient, where torch traces: tensors, and others by name."""
+    return [inputs["x"], inputs["weight"]], {}
 
 
 @compilable(
     "(Tensor x, Tensor weight, Tensor? bias=None, bool fast_accum=False) -> Tensor",
-    gradient=Gradient(inputs=("x", "weight", "bias"), function=gradient, kept=_kept),
+    gradient=Gradient(inputs=("x", "weight", "bias"), function=gradient, kept=_saved_values),
 )
 def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) -> Any:
     """X @ weight.T + bias with both factors in E4M3, as `FP8Linear` computes it; the weight's codes are kept.
@@ -107,11 +107,11 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None, fast_accum: bool = False) 
     call.check_dtypes(factors, DTYPES)
     call.check_shape("x", x.shape, (*x.shape[:-1], weight.shape[1]), "the layer has this number of inputs")
 
-    def run(_kept: bool) -> tuple[Any, list[Any]]:
+    def run(_saving: bool) -> tuple[Any, list[Any]]:
         rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
         codes, scale = quantize_fp8(rows, granularity="row")
-        turned, turned_scale = quantised(weight)
-        found = fp8_gemm(codes, turned.t(), scale, turned_scale.t(), x.dtype, bias=bias, fast_accum=fast_accum)
-        return found.view(*x.shape[:-1], weight.shape[0]), [x.detach(), weight.detach()]
+        turned, turned_scale = quantise(weight)
+        product = fp8_gemm(codes, turned.t(), scale, turned_scale.t(), x.dtype, bias=bias, fast_accum=fast_accum)
+        return product.view(*x.shape[:-1], weight.shape[0]), [x.detach(), weight.detach()]
 
     return differentiable((x, weight, bias), run, gradient)

@@ -1,4 +1,4 @@
-"""The config space of the product of 8-bit floats, and the config that runs untuned.
+"""The config space of the product of 8-bit floats: tunables, constraints, untuned configs.
 
 The documented space, `FP8_GEMM_CONFIGS`, is part of this wider one but for steps of 32, which this leaves out: they
 fill a quarter of a row of shared memory. `tune(operation, space=FP8_GEMM_CONFIGS)` takes it alone. Shared memory is no
@@ -15,14 +15,11 @@ from typing import Any
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_gemm.forms import gluon_form
-from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
+from triton_ops.kernels.own_config import OwnConfigs, ValueRule, one_of
+from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
 
-NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = (
-    "GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD", "FORM", "BUFFERS", "APART",
-)  # fmt: skip
 FORMS = ("triton", "gluon")
 _BUFFERS = (0, 3, 4)  # 0 is for the form in Triton
 
@@ -44,6 +41,17 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 8),
 }
+OWN = OwnConfigs(
+    TUNABLES,
+    optional=(
+        "GROUP_SIZE_M", "PROMOTE", "LOADS", "SWAPPED", "PROGRAMS", "HALVES", "SUMS", "AHEAD", "FORM", "BUFFERS",
+        "APART",
+    ),
+    rules={
+        "SUMS": one_of((1, 2)),
+        "AHEAD": ValueRule("a whole number from 0; true is 1", lambda value: isinstance(value, int) and value >= 0),
+    },
+)  # fmt: skip
 _GLUON_TILE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 128, "num_warps": 4}
 _GLUON_HAS = {
     "LOADS": "host", "SWAPPED": False, "PROGRAMS": 1, "PROMOTE": 0, "HALVES": False, "SUMS": 2, "AHEAD": 0,
@@ -57,7 +65,6 @@ _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill the rows o
 _LONGEST_GROUP = 8  # tile rows of a group of the form in Triton
 _MOST_STAGES = 5  # of tiles whose steps are copied slowly enough to keep the memory busy
 _MOST_UNROLLED = 16  # stages of all unrolled steps
-_HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -67,13 +74,13 @@ def config_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the specs of the tensors, the extents M, N and K, and the flags of the kernel.
     """
     M, N, K, specs, blocked = problem["M"], problem["N"], problem["K"], problem.specs, problem["BLOCKED"]
-    described = takes_descriptors(specs["a"], specs["b"])
+    has_descriptors = takes_descriptors(specs["a"], specs["b"])
     fast, result = bool(problem["FAST"]), bool(problem["C_DESCRIBED"])
-    whole = described and result and not (blocked or fast) and bool(gluon_form())
+    whole = has_descriptors and result and not (blocked or fast) and bool(gluon_form())
     rules = (
         *_form_rules(whole, 3 if ITEM_BYTES[specs["c"].dtype] == _WIDE_BYTES else 4),
         *_tile_rules(M, N, K),
-        *_copy_rules(described, result),
+        *_copy_rules(has_descriptors, result),
         *_promotion(blocked, fast),
         Constraint(
             "blocks",
@@ -111,12 +118,12 @@ def _form_rules(whole: bool, buffers: int) -> tuple[Constraint, ...]:
 def _of_gluon(name: str, value: object) -> Constraint:
     """The form in Gluon has one value of a tunable."""
 
-    def holds(FORM: str, **given: object) -> bool:
-        return FORM == "triton" or given[name] == value
+    def holds(FORM: str, **others: object) -> bool:
+        return FORM == "triton" or others[name] == value
 
     keyword = inspect.Parameter.KEYWORD_ONLY
-    told: Any = holds
-    told.__signature__ = inspect.Signature([inspect.Parameter(each, keyword) for each in ("FORM", name)])
+    signed: Any = holds
+    signed.__signature__ = inspect.Signature([inspect.Parameter(each, keyword) for each in ("FORM", name)])
     return Constraint(f"gluon_{name.lower()}", holds, f"the form in Gluon has {name}={value}, not {{{name}}}")
 
 
@@ -159,10 +166,10 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
     )  # fmt: skip
 
 
-def _copy_rules(described: bool, result: bool) -> tuple[Constraint, ...]:
+def _copy_rules(has_descriptors: bool, result: bool) -> tuple[Constraint, ...]:
     return (
         Constraint(
-            "descriptors", lambda LOADS: described or LOADS == "pointers",
+            "descriptors", lambda LOADS: has_descriptors or LOADS == "pointers",
             "a tensor descriptor needs rows whose elements are neighbours and that start at multiples of 16 bytes",
         ),
         Constraint(
@@ -174,13 +181,13 @@ def _copy_rules(described: bool, result: bool) -> tuple[Constraint, ...]:
             "a program of one tile would make its descriptors for that alone; the host makes them for all",
         ),
         Constraint(
-            "walk", lambda PROGRAMS, LOADS: PROGRAMS == 0 or described == (LOADS != "pointers"),
+            "walk", lambda PROGRAMS, LOADS: PROGRAMS == 0 or has_descriptors == (LOADS != "pointers"),
             "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
         ),
         Constraint(
             "halves",
             lambda HALVES, SUMS, LOADS, SWAPPED, BLOCK_M, BLOCK_N: not HALVES
-            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= _HALVED_SIDE
+            or (result and LOADS != "pointers" and not SWAPPED and min(BLOCK_M, BLOCK_N // 2) >= HALVED_SIDE
                 and SUMS == 1),
             "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns; "
             "two sums are stored so anyway",
@@ -202,7 +209,7 @@ def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
         "sums",
         lambda SUMS, PROMOTE, LOADS, SWAPPED, BLOCK_N, BLOCK_K: SUMS == 1
         or (not (fast and not blocked) and PROMOTE == 0 and FP8Format.block >= BLOCK_K
-            and LOADS != "pointers" and not SWAPPED and BLOCK_N // 2 >= _HALVED_SIDE),
+            and LOADS != "pointers" and not SWAPPED and BLOCK_N // 2 >= HALVED_SIDE),
         "two sums are for tiles whose sums are promoted whole, copied by descriptors, of 64 columns each or more",
     )  # fmt: skip
     if blocked:
@@ -217,7 +224,7 @@ def _promotion(blocked: bool, fast: bool) -> tuple[Constraint, ...]:
 
 
 def takes_descriptors(a: TensorSpec, b: TensorSpec) -> bool:
-    """Whether the hardware can describe both factors as they lie in memory, along K."""
+    """Tell whether the hardware can describe both factors as they lie in memory, along K."""
     return min(a.shape) > 0 and describable(a, _turned(b))
 
 
@@ -230,25 +237,23 @@ def as_its_form(config: Config, space: Callable[[], ConfigSpace]) -> Config:
     """A config of the caller's own as its form runs it: in Gluon with as many buffers as the result leaves room for.
 
     Args:
-        config: The config, which has all names that it needs.
+        config: The config, whose names and values the kernel takes.
         space: Gives the space of the problem.
 
     Raises:
-        ConfigValueError: FORM is none of the two, the form in Gluon has no such config, or cannot have the problem, or
+        ConfigValueError: The form in Gluon has no such config, or cannot have the problem, or
             BUFFERS or APART are given without it.
     """
     form = config.get("FORM", FORMS[0])
-    if form not in FORMS:
-        raise ConfigValueError(f"FORM is {form!r}; it must be one of {', '.join(FORMS)}")
     if form == "triton":
         _check_without_gluon(config)
         return config
-    allowed = space()
+    problem_space = space()
     own = {"GROUP_SIZE_M": 8, "APART": False, **_GLUON_HAS, **config, "num_stages": 4}
     counts = [own["BUFFERS"]] if "BUFFERS" in own else [count for count in _BUFFERS if count]
-    refused = {count: allowed.why_not(Config({**own, "BUFFERS": count})) for count in counts}
-    if (buffers := next((count for count, why in refused.items() if why is None), None)) is None:
-        why = min(map(str, refused.values()), key=lambda why: why.startswith("buffers: "))  # tells most what is amiss
+    reasons = {count: problem_space.why_not(Config({**own, "BUFFERS": count})) for count in counts}
+    if (buffers := next((count for count, why in reasons.items() if why is None), None)) is None:
+        why = min(map(str, reasons.values()), key=lambda why: why.startswith("buffers: "))  # tells most what is amiss
         raise ConfigValueError(f"FORM is 'gluon', which this call cannot have: {why}", hint="leave FORM out")
     return Config({**config, "BUFFERS": buffers})
 

@@ -1,4 +1,4 @@
-"""Quantising to E4M3, the 8-bit floats of Hopper: the public functions, and the operation for tuners."""
+"""Quantising to E4M3, the 8-bit floats of Hopper: the public functions with the operation for tuners."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from triton_ops.backend import Operation, TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable
 from triton_ops.exceptions import NumericalOverflowError, SettingsError, ShapeMismatchError
-from triton_ops.kernels import call
+from triton_ops.kernels import call, rows
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize.contract import check_granularity, validate_fp8_quantize_inputs
-from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescaled
+from triton_ops.kernels.fp8_quantize.dequantize import dequantize_fp8, rescale
 from triton_ops.kernels.fp8_quantize.kernel import fp8_quantize_kernel, grid, largest_kernel
 from triton_ops.kernels.fp8_quantize.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.fp8_quantize.reference import fp8_quantize_reference
-from triton_ops.kernels.fp8_quantize.space import TUNABLES, config_space, default_config
+from triton_ops.kernels.fp8_quantize.space import config_space
 from triton_ops.values import is_fake
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def quantize_fp8(
         return _in_groups(plain, granularity, config, tune)
     if scale is None:
         scale = FP8Format.scale_of(_largest(plain) if granularity == "tensor" else _largest_of_tiles(plain))
-    return rescaled(plain, scale, torch.float8_e4m3fn, divide=False), scale
+    return rescale(plain, scale, torch.float8_e4m3fn, divide=False), scale
 
 
 @compilable("(Tensor tensor, Tensor? scale=None, int max_attempts=3) -> (Tensor, Tensor)")
@@ -126,13 +126,13 @@ def quantize_fp8_with_overflow_handling(
     largest = float(tensor.detach().abs().amax()) if tensor.numel() else 0.0
     first = float(FP8Format.compute_scale(tensor) if scale is None else scale)
     for attempt in range(max_attempts):
-        tried = first / 2**attempt
-        if largest * tried <= FP8Format.max_value * (1 + 2**-20):  # a scale may be rounded up
-            return quantize_fp8(tensor, torch.full((), tried, dtype=torch.float32, device=tensor.device))
+        smaller = first / 2**attempt
+        if largest * smaller <= FP8Format.max_value * (1 + 2**-20):  # a scale may be rounded up
+            return quantize_fp8(tensor, torch.full((), smaller, dtype=torch.float32, device=tensor.device))
     raise NumericalOverflowError(
-        f"values up to {largest:g} leave the range of ±448 with every scale from {first:g} to {tried:g}",
+        f"values up to {largest:g} leave the range of ±448 with every scale from {first:g} to {smaller:g}",
         largest,
-        tried,
+        smaller,
         max_attempts,
         hint="give a smaller scale, or None to compute one; NaN and infinity fit no scale",
     )
@@ -154,10 +154,8 @@ def _in_groups(
         "x": tensor.view(-1, columns), "out": out.view(-1, columns), "scale": scale.view(-1, per_row),
         "groups": scale.numel(), "COLUMNS": columns, "GROUP": group,
     }  # fmt: skip
-    chosen = config_for(
-        operation, values, lambda: default_config(group), config=config, tunables=(tuple(TUNABLES), ()), tune=tune
-    )
-    call.launch(_KERNEL, chosen, values, tensor.device)
+    choice = config_for(operation, values, lambda: rows.default_config(group), config=config, own=rows.OWN, tune=tune)
+    call.launch(_KERNEL, choice, values, tensor.device)
     return out, scale
 
 

@@ -1,4 +1,4 @@
-"""The contract of quantising: what its arguments must be, and how scales lie over a tensor."""
+"""The contract of quantising: what its arguments must be, with how scales lie over a tensor."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ def check_granularity(granularity: str) -> None:
         SettingsError: It is not.
     """
     if granularity not in GRANULARITIES:
-        known = ", ".join(map(repr, GRANULARITIES))
-        raise SettingsError(f"granularity is {granularity!r}; it must be one of {known}")
+        choices = ", ".join(map(repr, GRANULARITIES))
+        raise SettingsError(f"granularity is {granularity!r}; it must be one of {choices}")
 
 
-def check_output_dtype(dtype: Any, allowed: tuple[str, ...]) -> None:
+def check_output_dtype(dtype: Any, dtypes: tuple[str, ...]) -> None:
     """Check the dtype that is asked for.
 
     Raises:
         UnsupportedDtypeError: It is not allowed, or no dtype of torch's.
     """
-    if isinstance(dtype, str) or dtype_name(dtype) not in allowed:
+    if isinstance(dtype, str) or dtype_name(dtype) not in dtypes:
         raise UnsupportedDtypeError(
-            f"output_dtype is {dtype!r}; it must be {' or '.join(allowed)}",
+            f"output_dtype is {dtype!r}; it must be {' or '.join(dtypes)}",
             dtype,
-            list(allowed),
+            list(dtypes),
             "output_dtype",
-            hint=f"pass torch.{allowed[0]}",
+            hint=f"pass torch.{dtypes[0]}",
         )
 
 
@@ -73,18 +73,18 @@ def check_float8_device(tensor: torch.Tensor) -> None:
     """
     if tensor.device.type != "cuda":
         return
-    found = require("torch", "8-bit floats").cuda.get_device_capability(tensor.device)
-    if found < _LEAST_CAPABILITY:
+    capability = require("torch", "8-bit floats").cuda.get_device_capability(tensor.device)
+    if capability < _LEAST_CAPABILITY:
         raise DeviceError(
-            f"{tensor.device} has compute capability {found[0]}.{found[1]}; 8-bit floats need 8.9 or higher",
+            f"{tensor.device} has compute capability {capability[0]}.{capability[1]}; 8-bit floats need 8.9 or higher",
             "compute capability 8.9",
-            f"compute capability {found[0]}.{found[1]}",
+            f"compute capability {capability[0]}.{capability[1]}",
             hint="use matmul or torch in bfloat16 there",
         )
 
 
 def scale_groups(tensor: torch.Tensor, scale: torch.Tensor) -> tuple[int, int, int]:
-    """How many rows and columns share a scale, and how many scales a row has.
+    """Numbers of rows and of columns that share a scale, and of scales of a row.
 
     Raises:
         ShapeMismatchError: The scales do not lie over the tensor in one of the ways of `quantize_fp8`.

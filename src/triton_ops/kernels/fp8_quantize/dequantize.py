@@ -1,4 +1,4 @@
-"""`dequantize_fp8`: 8-bit floats back to wider ones; and the operation `fp8_dequantize`."""
+"""`dequantize_fp8`: 8-bit floats back to wider ones, by the operation `fp8_dequantize`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.base import require
 from triton_ops.dispatch import compilable
-from triton_ops.kernels import call
+from triton_ops.kernels import call, rows
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_quantize.contract import check_float8_device, check_output_dtype, scale_groups
@@ -21,7 +21,7 @@ from triton_ops.kernels.fp8_quantize.problems import (
     work,
 )
 from triton_ops.kernels.fp8_quantize.reference import fp8_dequantize_reference
-from triton_ops.kernels.fp8_quantize.space import TUNABLES, rescale_default, rescale_space
+from triton_ops.kernels.fp8_quantize.space import rescale_default, rescale_space
 from triton_ops.kernels.jit import INTERPRETED
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def dequantize_fp8(
     call.check_dtypes({"scale": scale}, ("float32",))
     check_output_dtype(output_dtype, DTYPES)
     call.check_contiguous(tensors)
-    return rescaled(tensor, scale, output_dtype, divide=True, config=config, tune=tune)
+    return rescale(tensor, scale, output_dtype, divide=True, config=config, tune=tune)
 
 
-def rescaled(
+def rescale(
     tensor: torch.Tensor,
     scale: torch.Tensor,
     dtype: torch.dtype,
@@ -104,8 +104,6 @@ def rescaled(
         "columns": columns, "scale_columns": scale_columns, "GROUP_ROWS": group_rows,
         "GROUP_COLUMNS": group_columns(scale_columns, group), "DIVIDE": divide,
     }  # fmt: skip
-    chosen = config_for(
-        operation, values, lambda: rescale_default(columns), config=config, tunables=(tuple(TUNABLES), ()), tune=tune
-    )
-    call.launch(_KERNEL, chosen, values, tensor.device)
+    choice = config_for(operation, values, lambda: rescale_default(columns), config=config, own=rows.OWN, tune=tune)
+    call.launch(_KERNEL, choice, values, tensor.device)
     return out

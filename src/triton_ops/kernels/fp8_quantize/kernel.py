@@ -58,7 +58,7 @@ def largest_kernel(x, partial, elements, BLOCK_SIZE: tl.constexpr):
 
 @triton.jit
 def inside_groups(lane, first, there, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
-    """Which lanes lie in their group; compilers see that neighbours agree where every group is whole."""
+    """The lanes that lie in their group; compilers see that neighbours agree where every group is whole."""
     length = GROUP if COLUMNS % GROUP == 0 else tl.minimum(COLUMNS - first, GROUP)[:, None]
     return there[:, None] & (lane < length)
 

@@ -1,4 +1,4 @@
-"""The problems of quantising to 8-bit floats: arguments from extents, the least work, and named shapes."""
+"""The problems of quantising to 8-bit floats: arguments from extents, least work, named shapes."""
 
 from __future__ import annotations
 

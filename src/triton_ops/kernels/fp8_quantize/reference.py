@@ -1,4 +1,4 @@
-"""The references of quantising and of restoring 8-bit floats in plain PyTorch."""
+"""References of quantising to 8-bit floats, in both directions, in plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config spaces of quantising in groups and of applying scales, and the configs that run untuned.
+"""The config spaces of quantising in groups or applying scales: tunables, constraints, untuned configs.
 
 The documents have no space for these; they are those of all kernels over rows (`kernels/rows.py`), where a group of
 neighbours with one scale is a row.
@@ -10,7 +10,6 @@ from triton_ops.kernels import rows
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
 
-TUNABLES = rows.TUNABLES
 _CHUNK = 1024
 
 
@@ -23,11 +22,6 @@ def config_space(problem: Problem) -> ConfigSpace:
     return rows.config_space(problem["GROUP"])
 
 
-def default_config(group: int) -> Config:
-    """The untuned config for groups of so many neighbours."""
-    return rows.default_config(group)
-
-
 def rescale_space(problem: Problem) -> ConfigSpace:
     """The space of applying scales, in which several rows at once may be of parts of a row.
 
@@ -36,7 +30,7 @@ def rescale_space(problem: Problem) -> ConfigSpace:
     """
     columns = problem["columns"]
     rules = tuple(rule for rule in rows.config_space(columns).constraints if rule.name != "chunked")
-    return ConfigSpace(TUNABLES, rules, rescale_default(columns))
+    return ConfigSpace(rows.TUNABLES, rules, rescale_default(columns))
 
 
 def rescale_default(columns: int) -> Config:

@@ -1,4 +1,4 @@
-"""The gated MLP of Llama and its kin, with its gradient: the public function, and the operation for tuners."""
+"""The gated MLP of Llama and its kin, with its gradient: the public function with the operation for tuners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from triton_ops.kernels.gated_mlp.contract import check_own_config, validate_gat
 from triton_ops.kernels.gated_mlp.kernel import distance, gated_mlp_kernel, grid, host_descriptors
 from triton_ops.kernels.gated_mlp.problems import DTYPES, PROBLEMS, arguments, extents, unit, work
 from triton_ops.kernels.gated_mlp.reference import gated_mlp_reference
-from triton_ops.kernels.gated_mlp.space import NEEDED, OPTIONAL, config_space, default_config
+from triton_ops.kernels.gated_mlp.space import OWN, config_space, default_config
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.space import Config
 from triton_ops.values import dtype_name
@@ -41,17 +41,19 @@ operation = Operation(
 )
 
 
-def _kept(given: Mapping[str, Any], found: Any) -> tuple[list[Any], dict[str, Any]]:
-    """What the gradient needs, where torch traces."""
-    x = given["x"].reshape(-1, given["x"].shape[-1])
-    products = [product.view(x.shape[0], -1) for product in found[1:]]
-    return [x, given["gate_weight"], given["up_weight"], *products], {"activation": given["activation"]}
+def _saved_values(inputs: Mapping[str, Any], results: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The values for the gradient, where torch traces: tensors, and others by name."""
+    x = inputs["x"].reshape(-1, inputs["x"].shape[-1])
+    products = [product.view(x.shape[0], -1) for product in results[1:]]
+    return [x, inputs["gate_weight"], inputs["up_weight"], *products], {"activation": inputs["activation"]}
 
 
 @compilable(
     '(Tensor x, Tensor gate_weight, Tensor up_weight, str activation="silu", str config="", bool tune=False)'
     " -> (Tensor, Tensor, Tensor)",
-    gradient=Gradient(inputs=("x", "gate_weight", "up_weight"), function=gradient, values="str activation", kept=_kept),
+    gradient=Gradient(
+        inputs=("x", "gate_weight", "up_weight"), function=gradient, values="str activation", kept=_saved_values
+    ),
 )
 def _gated_mlp_products(
     x: torch.Tensor,
@@ -126,8 +128,8 @@ def fused_gated_mlp(
     flat = _flat(x)
     weights = gate_weight.detach(), up_weight.detach()
 
-    def forward(kept: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        out, products = _forward(flat, weights, activation, kept, config, tune)
+    def forward(saving: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        out, products = _forward(flat, weights, activation, saving, config, tune)
         return out.view(batch, seq, intermediate), [flat, *weights, *products]
 
     return differentiable(  # type: ignore[no-any-return]
@@ -139,7 +141,7 @@ def _forward(
     x: torch.Tensor,
     weights: tuple[torch.Tensor, torch.Tensor],
     activation: str,
-    kept: bool,
+    saving: bool,
     config: Mapping[str, Any] | None,
     tune: bool,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -147,7 +149,7 @@ def _forward(
     torch = require("torch", "gated_mlp")
     (tokens, hidden), intermediate = x.shape, weights[0].shape[0]
     out = x.new_empty((tokens, intermediate))
-    products = [torch.empty_like(out), torch.empty_like(out)] if kept else []
+    products = [torch.empty_like(out), torch.empty_like(out)] if saving else []
     if call.launches(out):
         strides = [tensor.stride() for tensor in (x, *weights)]
         values = {
@@ -156,22 +158,23 @@ def _forward(
             "ACTIVATION": activation, "PRECISION": call.precision_of(x),
             "UNIT": unit(hidden, strides, x.element_size()),
         }  # fmt: skip
-        if config is not None:
-            check_own_config(config, (x, *weights, out))
-        chosen = config_for(
+        choice = config_for(
             operation, values, lambda: default_config(tokens, intermediate, hidden, dtype_name(x.dtype)),
-            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
+            config=config, own=OWN, tune=tune,
         )  # fmt: skip
-        chosen = chosen if config is not None else _as_called(chosen, weights, kept)
-        call.launch(_KERNEL, chosen, {**values, **dict(zip(("gate", "up"), products, strict=False))}, x.device)
+        if config is None:
+            choice = _as_called(choice, weights, saving)
+        else:
+            check_own_config(choice, (x, *weights, out))
+        call.launch(_KERNEL, choice, {**values, **dict(zip(("gate", "up"), products, strict=False))}, x.device)
     return out, products
 
 
-def _as_called(winner: Config, weights: tuple[torch.Tensor, torch.Tensor], kept: bool) -> Config:
+def _as_called(winner: Config, weights: tuple[torch.Tensor, torch.Tensor], saving: bool) -> Config:
     """A winner as a call can run it: it was found with other weights, and without products that are kept.
 
     What keeps them takes shared memory, which programs that walk have filled with the next tile by then.
     """
     apart = winner.get("JOINED", False) and not distance(*weights)
-    walking = kept and winner.get("PROGRAMS", 0)
+    walking = saving and winner.get("PROGRAMS", 0)
     return Config(winner, **({"JOINED": False} if apart else {}), **({"PROGRAMS": 0} if walking else {}))

@@ -1,4 +1,4 @@
-"""The gradient of the gated MLP: the operation `gated_mlp_backward`, and the products that autograd makes around it."""
+"""The gradient of the gated MLP: the operation `gated_mlp_backward`, between products that autograd makes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from triton_ops.kernels.gated_mlp.problems import (
     gradient_work,
 )
 from triton_ops.kernels.gated_mlp.reference import gated_mlp_backward_reference
-from triton_ops.kernels.gated_mlp.space import GRADIENT_OPTIONAL, GRADIENT_TUNABLES, gradient_default, gradient_space
+from triton_ops.kernels.gated_mlp.space import GRADIENT_OWN, gradient_default, gradient_space
 
 _KERNEL = TritonKernel(gated_mlp_backward_kernel, gradient_grid, outputs=("dgate", "dup"))
 operation = Operation(
@@ -33,18 +33,18 @@ operation = Operation(
 )
 
 
-def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], activation: str) -> tuple[Any, Any, Any]:
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], activation: str) -> tuple[Any, Any, Any]:
     """The gradients of x and both weights, None for one that is not needed.
 
     The gradients of the two products come from one kernel; the products with x and the weights are torch's.
 
     Args:
-        kept: x as [tokens, hidden], both weights, and the two products, [tokens, intermediate].
+        tensors: x as [tokens, hidden], both weights, and the two products, [tokens, intermediate].
         grad: The gradient of the result.
-        needed: Which of x, gate_weight and up_weight need theirs.
+        needs: Which of x, gate_weight and up_weight need theirs.
         activation: `silu` or `gelu`.
     """
-    x, gate_weight, up_weight, gate, up = kept
+    x, gate_weight, up_weight, gate, up = tensors
     dgate, dup = gate.new_empty(gate.shape), up.new_empty(up.shape)
     values = {
         "gate": gate, "up": up, "grad": grad.contiguous().view(gate.shape), "dgate": dgate, "dup": dup,
@@ -52,8 +52,7 @@ def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], activation:
         "UNIT": gradient_unit(gate.numel(), gate.element_size()),
     }  # fmt: skip
     if call.launches(gate):
-        names = (tuple(GRADIENT_TUNABLES), tuple(GRADIENT_OPTIONAL))
-        config = config_for(operation, values, gradient_default, tunables=names)
+        config = config_for(operation, values, gradient_default, own=GRADIENT_OWN)
         call.launch(_KERNEL, config, values, gate.device)
-    dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needed[0] else None
-    return dx, dgate.mT @ x if needed[1] else None, dup.mT @ x if needed[2] else None
+    dx = (dgate @ gate_weight).addmm_(dup, up_weight).view(*grad.shape[:-1], x.shape[-1]) if needs[0] else None
+    return dx, dgate.mT @ x if needs[1] else None, dup.mT @ x if needs[2] else None

@@ -76,7 +76,7 @@ def joined_descriptor(gate_weight: Any, up_weight: Any, block: tuple[int, int]) 
 
 
 def distance(gate_weight: Any, up_weight: Any) -> int:
-    """How many elements `up_weight` lies behind `gate_weight` in memory; 0 where no descriptor can show both."""
+    """Elements from `gate_weight` to `up_weight` in memory; 0 where no descriptor can show both."""
     if tuple(gate_weight.stride()) != tuple(up_weight.stride()):
         return 0
     first, second = gate_weight.data_ptr(), up_weight.data_ptr()

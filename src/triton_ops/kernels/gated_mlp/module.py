@@ -76,8 +76,8 @@ class FusedGatedMLP(_Module):  # type: ignore[misc, valid-type]
 def _autocast(x: Any, *weights: Any) -> tuple[Any, ...]:
     """The tensors in the dtype of autocast where it is on for their device; as they are elsewhere."""
     torch: Any = sys.modules["torch"]  # torch's compiler traces this, and follows no import
-    known = isinstance(x, torch.Tensor) and torch.amp.is_autocast_available(x.device.type)  # not for `meta`
-    if not known or not torch.is_autocast_enabled(x.device.type):
+    capable = isinstance(x, torch.Tensor) and torch.amp.is_autocast_available(x.device.type)  # not for `meta`
+    if not capable or not torch.is_autocast_enabled(x.device.type):
         return (x, *weights)
     dtype = torch.get_autocast_dtype(x.device.type)
     return tuple(tensor.to(dtype) for tensor in (x, *weights))

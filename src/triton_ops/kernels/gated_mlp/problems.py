@@ -1,4 +1,4 @@
-"""The problems of the gated MLP: arguments from extents, the least work, and named shapes."""
+"""The problems of the gated MLP: arguments from extents, least work, named shapes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def extents(shape: tuple[int, int, int], x: Sequence[int], gate: Sequence[int], 
 
 
 def unit(hidden: int, strides: Sequence[Sequence[int]], item_bytes: int) -> int:
-    """How many neighbours along K may be copied at once: in 16 bytes at most, and 1 where K has no neighbours.
+    """Neighbours along K that may be copied at once: in 16 bytes at most, and 1 where K has no neighbours.
 
     Triton itself sees it only of extents and strides that are multiples of 16. Rows of 516 elements of 16 bits, for
     example, begin at multiples of 8 bytes, which the hardware copies past the registers; 2 bytes it does not.
@@ -84,15 +84,15 @@ def gradient_arguments(
 ) -> dict[str, TensorSpec | int | str]:
     """The arguments of the gradient's kernel, which maps the elements of the two products."""
     shape = (tokens, intermediate)
-    given, made = TensorSpec(shape, dtype), TensorSpec(shape, dtype, fill="empty")
+    input_spec, output_spec = TensorSpec(shape, dtype), TensorSpec(shape, dtype, fill="empty")
     return {
-        "gate": given, "up": given, "grad": given, "dgate": made, "dup": made,
-        "elements": given.numel, "ACTIVATION": "silu", "UNIT": gradient_unit(given.numel, ITEM_BYTES[dtype]),
+        "gate": input_spec, "up": input_spec, "grad": input_spec, "dgate": output_spec, "dup": output_spec,
+        "elements": input_spec.numel, "ACTIVATION": "silu", "UNIT": gradient_unit(input_spec.numel, ITEM_BYTES[dtype]),
     }  # fmt: skip
 
 
 def gradient_unit(elements: int, item_bytes: int) -> int:
-    """How many neighbours the gradient's kernel may read at once: in 16 bytes at most.
+    """Neighbours that the gradient's kernel may read at once: in 16 bytes at most.
 
     Triton itself sees it only of multiples of 16: 777,000 elements of 16 bits, a multiple of 8, would be read two bytes
     at a time, since the last block's mask could end anywhere.

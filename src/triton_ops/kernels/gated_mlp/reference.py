@@ -1,4 +1,4 @@
-"""The references of the gated MLP and of its gradient in plain PyTorch."""
+"""The references of the gated MLP with its gradient in plain PyTorch."""
 
 from __future__ import annotations
 

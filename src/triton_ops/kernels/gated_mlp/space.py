@@ -1,4 +1,4 @@
-"""The config spaces of the gated MLP and of its gradient, and the configs that run untuned.
+"""The config spaces of the gated MLP with its gradient: tunables, constraints, untuned configs.
 
 The documented space, `GATED_MLP_CONFIGS`, is part of this wider one; `tune(operation, space=GATED_MLP_CONFIGS)` takes
 it alone. Shared memory is no constraint here: the compiler and the device tell which configs fit.
@@ -8,34 +8,34 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, suits, widest
+from triton_ops.kernels.own_config import OwnConfigs
+from triton_ops.kernels.tiles import DESCRIBABLE, HALVED_SIDE, K_STEP_BYTES, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem
-
-NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_SIZE_M", "LOADS", "JOINED", "PROGRAMS", "HALVES")
-LOADS = ("pointers", "host")
 
 TUNABLES: dict[str, Tunable] = {
     "BLOCK_M": PowerOfTwo(16, 256),
     "BLOCK_N": PowerOfTwo(16, 128),
     "BLOCK_K": PowerOfTwo(32, 128),
     "GROUP_SIZE_M": Choice([8]),
-    "LOADS": Choice(LOADS),
+    "LOADS": Choice(["pointers", "host"]),
     "JOINED": Flag(),
     "PROGRAMS": Choice([0, 1]),
     "HALVES": Flag(),
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
 }
-GRADIENT_TUNABLES: dict[str, Tunable] = {"BLOCK_SIZE": PowerOfTwo(256, 8192), "num_warps": PowerOfTwo(1, 8)}
-GRADIENT_OPTIONAL: dict[str, Tunable] = {"EVICT": Choice(["none", "stores"])}
-"""The tunable of the gradient that a config may leave out: what it writes then has no precedence in leaving L2."""
+OWN = OwnConfigs(TUNABLES, optional=("GROUP_SIZE_M", "LOADS", "JOINED", "PROGRAMS", "HALVES"))
+GRADIENT_TUNABLES: dict[str, Tunable] = {
+    "BLOCK_SIZE": PowerOfTwo(256, 8192),
+    "num_warps": PowerOfTwo(1, 8),
+    "EVICT": Choice(["none", "stores"]),
+}
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, optional=("EVICT",))
+"""What is written has no precedence in leaving L2 where a config leaves EVICT out."""
 _MOST_SUMS = 2 * 128 * 128  # elements of both accumulators with eight warps: 128 registers of a thread
-_K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
 _FULL_ROWS = 64  # of Hopper's matrix instructions, whose operands come from shared memory without passing registers
 _RESULTS, _CACHE_BYTES = 2, 128 * 2**20  # of the gradient; as many bytes as the largest L2 of a GPU holds, or more
-_HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -46,9 +46,9 @@ def config_space(problem: Problem) -> ConfigSpace:
     """
     M, N, K, specs = problem["M"], problem["N"], problem["K"], problem.specs
     gate_weight, up_weight, dtype = specs["gate_weight"], specs["up_weight"], specs["x"].dtype
-    described = K > 0 and describable(specs["x"], gate_weight, up_weight, specs["out"])
+    has_descriptors = K > 0 and describable(specs["x"], gate_weight, up_weight, specs["out"])
     alike = gate_weight.strides == up_weight.strides
-    rules = (*_tile_rules(M, N, K), *_descriptor_rules(described, alike, ITEM_BYTES[dtype]))
+    rules = (*_tile_rules(M, N, K), *_descriptor_rules(has_descriptors, alike, ITEM_BYTES[dtype]))
     return ConfigSpace(TUNABLES, rules, default_config(M, N, K, dtype))
 
 
@@ -74,13 +74,14 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
     )  # fmt: skip
 
 
-def _descriptor_rules(described: bool, alike: bool, item_bytes: int) -> tuple[Constraint, ...]:
+def _descriptor_rules(has_descriptors: bool, alike: bool, item_bytes: int) -> tuple[Constraint, ...]:
     return (
         Constraint(
-            "descriptors", lambda LOADS: described or LOADS == "pointers", f"a tensor descriptor needs {DESCRIBABLE}"
+            "descriptors", lambda LOADS: has_descriptors or LOADS == "pointers",
+            f"a tensor descriptor needs {DESCRIBABLE}",
         ),
         Constraint(
-            "box", lambda LOADS, BLOCK_K: LOADS == "pointers" or BLOCK_K * item_bytes >= _K_STEP_BYTES,
+            "box", lambda LOADS, BLOCK_K: LOADS == "pointers" or BLOCK_K * item_bytes >= K_STEP_BYTES,
             "a step of {BLOCK_K} fills no row of 128 bytes of shared memory",
         ),
         Constraint(
@@ -94,7 +95,7 @@ def _descriptor_rules(described: bool, alike: bool, item_bytes: int) -> tuple[Co
         Constraint(
             "halves",
             lambda HALVES, LOADS, BLOCK_M, BLOCK_N: not HALVES
-            or (LOADS == "host" and min(BLOCK_M, BLOCK_N // 2) >= _HALVED_SIDE),
+            or (LOADS == "host" and min(BLOCK_M, BLOCK_N // 2) >= HALVED_SIDE),
             "halves of a tile are stored by descriptors, one after the other, if each has 64 rows and columns",
         ),
     )  # fmt: skip
@@ -107,7 +108,7 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     Its loads are of pointers, and its shared memory is that of every device: it runs anywhere.
     """
     rows, columns = min(padded(M, 16), 128), min(padded(N, 16), 64)
-    step = min(padded(K, 32), max(32, _K_STEP_BYTES // ITEM_BYTES[dtype]))
+    step = min(padded(K, 32), max(32, K_STEP_BYTES // ITEM_BYTES[dtype]))
     stages = 2 if dtype == "float32" else 3
     return Config(
         BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step, GROUP_SIZE_M=8, LOADS="pointers", JOINED=False, PROGRAMS=0,
@@ -121,18 +122,18 @@ def gradient_space(problem: Problem) -> ConfigSpace:
     Args:
         problem: A problem with the spec `gate` and the extent `elements`.
     """
-    written = _RESULTS * problem["elements"] * ITEM_BYTES[problem.specs["gate"].dtype]
+    written_bytes = _RESULTS * problem["elements"] * ITEM_BYTES[problem.specs["gate"].dtype]
     lanes = Constraint(
         "threads",
         lambda BLOCK_SIZE, num_warps: 64 <= BLOCK_SIZE // num_warps <= 32 * 32,
         "{BLOCK_SIZE} elements are under 2 or over 32 for each thread of {num_warps} warps",
     )
-    kept = Constraint(
+    precedence = Constraint(
         "kept",
-        lambda EVICT: EVICT == "none" or written > _CACHE_BYTES,
-        f"results of {written} bytes may wait in L2 for the products that read them next",
+        lambda EVICT: EVICT == "none" or written_bytes > _CACHE_BYTES,
+        f"results of {written_bytes} bytes may wait in L2 for the products that read them next",
     )
-    return ConfigSpace({**GRADIENT_TUNABLES, **GRADIENT_OPTIONAL}, (lanes, kept), gradient_default())
+    return ConfigSpace(GRADIENT_TUNABLES, (lanes, precedence), gradient_default())
 
 
 def gradient_default() -> Config:

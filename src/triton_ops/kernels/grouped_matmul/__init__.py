@@ -1,4 +1,4 @@
-"""Grouped product of runs of rows with a weight each, as in mixtures of experts: the function, and the operation."""
+"""Grouped product of runs of rows with a weight each: the public function with the operation for tuners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton_ops.kernels.grouped_matmul.contract import validate_grouped_matmul_i
 from triton_ops.kernels.grouped_matmul.kernel import grid, grouped_matmul_kernel
 from triton_ops.kernels.grouped_matmul.problems import DTYPES, PROBLEMS, arguments, extents, work
 from triton_ops.kernels.grouped_matmul.reference import grouped_matmul_reference
-from triton_ops.kernels.grouped_matmul.space import NEEDED, OPTIONAL, config_space, default_config, takes_descriptors
+from triton_ops.kernels.grouped_matmul.space import OWN, config_space, default_config, takes_descriptors
 from triton_ops.kernels.tiles import check_loads
 from triton_ops.values import TensorSpec, dtype_name
 
@@ -91,11 +91,11 @@ def grouped_matmul(
             "x": x, "weight": weight, "out": out, "ends": ends, "gather": gather,
             **extents(M, weight.shape, x.stride(), weight.stride()), "PRECISION": call.precision_of(x),
         }  # fmt: skip
-        if config is not None:
-            check_loads(config, lambda: takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))
-        chosen = config_for(
+        choice = config_for(
             operation, values, lambda: default_config(M, N, K, groups, dtype_name(x.dtype)),
-            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
+            config=config, own=OWN, tune=tune,
         )  # fmt: skip
-        call.launch(_KERNEL, chosen, values, x.device)
+        if config is not None:
+            check_loads(choice, lambda: takes_descriptors(TensorSpec.of(x), TensorSpec.of(weight)))
+        call.launch(_KERNEL, choice, values, x.device)
     return out

@@ -1,4 +1,4 @@
-"""The problems of the grouped product: arguments from extents, the least work, and named shapes."""
+"""The problems of the grouped product: arguments from extents, least work, named shapes."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def work(problem: Problem) -> Work:
     specs = problem.specs
     x, weight, out = specs["x"], specs["weight"], specs["out"]
     M, N, K, groups = out.shape[0], problem["N"], problem["K"], problem["GROUPS"]
-    read = weight.nbytes * min(groups, M) // max(groups, 1)
+    weight_bytes = weight.nbytes * min(groups, M) // max(groups, 1)
     tiles = GemmTiles(
         -(-M // max(groups, 1)), N, K, dtype=x.dtype, out_dtype=out.dtype,
         tile_rows="BLOCK_M", tile_columns="BLOCK_N", tile_inner="BLOCK_K", group="GROUP_SIZE_M",
         a_along_inner=x.strides[1] == 1, b_along_inner=weight.strides[1] == 1, batch=groups,
     )  # fmt: skip
-    return Work(2.0 * M * N * K, float(x.nbytes + read + out.nbytes), tiles)
+    return Work(2.0 * M * N * K, float(x.nbytes + weight_bytes + out.nbytes), tiles)

@@ -1,4 +1,4 @@
-"""The config space of the grouped product, and the config that runs untuned.
+"""The config space of the grouped product: tunables, constraints, untuned configs.
 
 Shared memory is no constraint here: the compiler and the device tell which configs fit.
 """
@@ -8,12 +8,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels.grouped_matmul.problems import LARGEST_STEP
-from triton_ops.kernels.tiles import describable, fitting, padded
+from triton_ops.kernels.own_config import OwnConfigs
+from triton_ops.kernels.tiles import K_STEP_BYTES, describable, fitting, padded
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
-
-NEEDED = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-OPTIONAL = ("GROUP_SIZE_M", "DESCRIPTORS", "PROGRAMS")
 
 TUNABLES: dict[str, Tunable] = {
     "BLOCK_M": PowerOfTwo(16, 256),
@@ -25,12 +23,12 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": IntRange(2, 5),
 }
+OWN = OwnConfigs(TUNABLES, optional=("GROUP_SIZE_M", "DESCRIPTORS", "PROGRAMS"))
 _LEAST = (16, 32, 32)
 _MOST_SUMS = 128  # elements of the accumulator for each thread
 _GROUP_SIDE = 64  # rows of an instruction of a group of four warps
 _LEAST_SUMS = 64  # with eight warps
 _UNEVEN = 2  # a group may well have twice as many rows as the mean
-_K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
 
 
 def config_space(problem: Problem) -> ConfigSpace:
@@ -47,7 +45,7 @@ def config_space(problem: Problem) -> ConfigSpace:
         min(padded(N, 32), _GROUP_SIDE),
     )
     rules = (
-        *fitting(rows, N, K, least=_LEAST, described=takes_descriptors(specs["x"], specs["weight"])),
+        *fitting(rows, N, K, least=_LEAST, has_descriptors=takes_descriptors(specs["x"], specs["weight"])),
         Constraint(
             "narrow",
             lambda BLOCK_M, BLOCK_N: least_rows <= BLOCK_M and least_columns <= BLOCK_N,
@@ -73,7 +71,7 @@ def mean_rows(M: int, groups: int) -> int:
 
 
 def takes_descriptors(x: TensorSpec, weight: TensorSpec) -> bool:
-    """Whether descriptors can be made of x, and of the weights with their neighbours along the last axis."""
+    """Tell whether descriptors can be made of x, and of the weights with their neighbours along the last axis."""
     if weight.strides[1] == 1:
         (groups, K, N), (apart, along, across) = weight.shape, weight.strides
         weight = TensorSpec((groups, N, K), weight.dtype, (apart, across, along), aligned=weight.aligned)
@@ -85,7 +83,7 @@ def default_config(M: int, N: int, K: int, groups: int, dtype: str) -> Config:
     """The untuned config: tiles of 128 by 128, with as many rows as a mean group has, and steps of 128 bytes."""
     rows = min(padded(mean_rows(M, groups), 16), 128)
     columns = min(padded(N, 32), 128)
-    step = min(padded(K, 32), max(32, _K_STEP_BYTES // ITEM_BYTES[dtype]))
+    step = min(padded(K, 32), max(32, K_STEP_BYTES // ITEM_BYTES[dtype]))
     return Config(
         BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step, GROUP_SIZE_M=8, DESCRIPTORS=False, PROGRAMS=0,
         num_warps=8 if rows * columns >= 128 * 128 else 4, num_stages=2 if dtype == "float32" else 4,

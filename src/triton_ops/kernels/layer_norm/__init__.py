@@ -1,4 +1,4 @@
-"""Layer normalisation over the last axis, with its gradient: the public function, and the operation for tuners."""
+"""Layer normalisation over the last axis, with its gradient: the public function with the operation for tuners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from triton_ops.kernels.layer_norm.backward import gradient
 from triton_ops.kernels.layer_norm.kernel import grid, layer_norm_kernel
 from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.layer_norm.reference import layer_norm_reference
-from triton_ops.kernels.layer_norm.space import OPTIONAL, TUNABLES, config_space, default_config
+from triton_ops.kernels.layer_norm.space import OWN, config_space, default_config
 from triton_ops.kernels.validation import validate_eps
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ operation = Operation(
 )
 
 
-def _kept(given: Mapping[str, Any], _found: Any) -> tuple[list[Any], dict[str, Any]]:
-    """What the gradient needs, where torch traces."""
-    return [given[name] for name in ("x", "weight") if given[name] is not None], {"eps": given["eps"]}
+def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The values for the gradient, where torch traces: tensors, and others by name."""
+    return [inputs[name] for name in ("x", "weight") if inputs[name] is not None], {"eps": inputs["eps"]}
 
 
 @compilable(
     '(Tensor x, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, str config="", bool tune=False) -> Tensor',
-    gradient=Gradient(inputs=("x", "weight", "bias"), function=gradient, values="float eps", kept=_kept),
+    gradient=Gradient(inputs=("x", "weight", "bias"), function=gradient, values="float eps", kept=_saved_values),
 )
 def layer_norm(
     x: torch.Tensor,
@@ -90,10 +90,10 @@ def layer_norm(
     Source: Ba, Kiros, Hinton, arXiv:1607.06450; merged variances by Chan, Golub, LeVeque, 1979.
     """
     _check(x, weight, bias, eps)
-    kept = [x.detach()] if weight is None else [x.detach(), weight.detach()]
+    tensors = [x.detach()] if weight is None else [x.detach(), weight.detach()]
     return differentiable(  # type: ignore[no-any-return]
         (x, weight, bias),
-        lambda _kept: (_forward(x.detach(), _plain(weight), _plain(bias), float(eps), config, tune), kept),
+        lambda _saving: (_forward(x.detach(), _plain(weight), _plain(bias), float(eps), config, tune), tensors),
         partial(gradient, eps=float(eps)),
     )
 
@@ -131,7 +131,6 @@ def _forward(
         "x": flat, "weight": weight, "bias": bias, "out": flat_out, "rows": len(flat), "eps": DEFAULT_EPS,
         "COLUMNS": columns,
     }  # fmt: skip
-    names = (tuple(TUNABLES), tuple(OPTIONAL))
-    chosen = config_for(operation, values, lambda: default_config(columns), config=config, tunables=names, tune=tune)
-    call.launch(_KERNEL, chosen, {**values, "eps": eps}, x.device)
+    choice = config_for(operation, values, lambda: default_config(columns), config=config, own=OWN, tune=tune)
+    call.launch(_KERNEL, choice, {**values, "eps": eps}, x.device)
     return out

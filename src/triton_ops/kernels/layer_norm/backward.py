@@ -1,4 +1,4 @@
-"""The gradient of the layer norm: the operation `layer_norm_backward`, and the launch of autograd."""
+"""The gradient of the layer norm: the operation `layer_norm_backward`, which autograd launches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from triton_ops.kernels.layer_norm.kernel import (
 )
 from triton_ops.kernels.layer_norm.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.layer_norm.reference import layer_norm_backward_reference
-from triton_ops.kernels.layer_norm.space import GRADIENT_TUNABLES, gradient_default, gradient_space
+from triton_ops.kernels.layer_norm.space import GRADIENT_OWN, gradient_default, gradient_space
 
 _TILE_ROWS, _TILE_COLUMNS, _TILE_WARPS = 4, 512, 4  # by columns: 16 elements of each input for a thread, 1 KiB of a row
 
@@ -96,16 +96,16 @@ operation = Operation(
 )
 
 
-def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], eps: float) -> tuple[Any, Any, Any]:
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float) -> tuple[Any, Any, Any]:
     """The gradients of x, weight and bias, None for one that is not needed.
 
     Args:
-        kept: x, and weight if there is one.
+        tensors: x, and weight if there is one.
         grad: The gradient of the result.
-        needed: Which of x, weight and bias need theirs.
+        needs: Which of x, weight and bias need theirs.
         eps: As in the forward pass.
     """
-    x, weight = kept[0], kept[1] if len(kept) > 1 else None
+    x, weight = tensors[0], tensors[1] if len(tensors) > 1 else None
     columns, like = x.shape[-1], x if weight is None else weight
     dx, dweight, dbias = x.new_empty(x.shape), like.new_zeros(columns), like.new_zeros(columns)
     if call.launches(dx):
@@ -113,8 +113,7 @@ def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], eps: float)
             "x": x.view(-1, columns), "weight": weight, "grad": grad.contiguous().view(-1, columns),
             "dx": dx.view(-1, columns), "dweight": dweight, "dbias": dbias, "eps": DEFAULT_EPS, "COLUMNS": columns,
         }  # fmt: skip
-        names = (tuple(GRADIENT_TUNABLES), ())
-        config = config_for(operation, values, lambda: gradient_default(columns), tunables=names)
+        config = config_for(operation, values, lambda: gradient_default(columns), own=GRADIENT_OWN)
         with call.on_device(x.device):
             launch(**{**values, "eps": eps, **config})
-    return tuple(each if wanted else None for each, wanted in zip((dx, dweight, dbias), needed, strict=True))  # type: ignore[return-value]
+    return tuple(each if need else None for each, need in zip((dx, dweight, dbias), needs, strict=True))  # type: ignore[return-value]

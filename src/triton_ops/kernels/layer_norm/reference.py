@@ -1,4 +1,4 @@
-"""The references of the layer norm and of its gradient in plain PyTorch."""
+"""The references of the layer norm with its gradient in plain PyTorch."""
 
 from __future__ import annotations
 

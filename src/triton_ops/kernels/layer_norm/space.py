@@ -1,4 +1,4 @@
-"""The config spaces of the layer norm and of its gradient, and the configs that run untuned.
+"""The config spaces of the layer norm with its gradient: tunables, constraints, untuned configs.
 
 The documents have no space for a layer norm; these are those of all kernels over rows (`kernels/rows.py`), with what is
 kept in L2 and how short rows get their weights, and for the gradient with programs that walk over rows.
@@ -10,12 +10,18 @@ from functools import lru_cache
 
 from triton_ops.kernels import rows
 from triton_ops.kernels.column_sums import SUM_COLUMNS
+from triton_ops.kernels.own_config import OwnConfigs, whole_from
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import Problem
 
-OPTIONAL: dict[str, Tunable] = {"EVICT": Choice(["none", "loads", "all"]), "SPREAD": Flag()}
-"""The tunables that a config may leave out: it then evicts nothing, and does not spread the weights."""
-TUNABLES: dict[str, Tunable] = {**rows.TUNABLES, "ROWS": PowerOfTwo(1, 32)}
+TUNABLES: dict[str, Tunable] = {
+    **rows.TUNABLES,
+    "ROWS": PowerOfTwo(1, 32),
+    "EVICT": Choice(["none", "loads", "all"]),
+    "SPREAD": Flag(),
+}
+OWN = OwnConfigs(TUNABLES, optional=("EVICT", "SPREAD"))
+"""A config that leaves them out evicts nothing, and does not spread the weights."""
 GRADIENT_TUNABLES: dict[str, Tunable] = {
     "BLOCK_SIZE": PowerOfTwo(64, 8192),
     "ROWS": PowerOfTwo(1, 32),
@@ -24,6 +30,7 @@ GRADIENT_TUNABLES: dict[str, Tunable] = {
     "SUM_COLUMNS": SUM_COLUMNS,
     "num_warps": PowerOfTwo(1, 32),
 }
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, rules={"PROGRAMS": whole_from(1)})
 _MOST_PER_THREAD = 32  # elements for each thread of the gradient, which take 7 registers each
 _MOST = 8192  # elements of all threads, however many: a multiprocessor has 65,536 registers
 _LEAST_PER_THREAD = 4
@@ -45,7 +52,7 @@ def config_space(problem: Problem) -> ConfigSpace:
         "spread", lambda SPREAD, ROWS: not SPREAD or ROWS > 1, "a tile of {ROWS} row reads the weights once in any case"
     )
     rules = (*rows.config_space(columns).constraints, rows.long_chunks(columns), spread)
-    return ConfigSpace({**TUNABLES, **OPTIONAL}, rules, default_config(columns))
+    return ConfigSpace(TUNABLES, rules, default_config(columns))
 
 
 @lru_cache(maxsize=1024)

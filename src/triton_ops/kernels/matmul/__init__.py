@@ -1,4 +1,4 @@
-"""C = act(A @ B + bias) for 16-bit and 8-bit floats: the public function, and the operation for tuners."""
+"""C = act(A @ B + bias) for 16-bit and 8-bit floats: the public function with the operation for tuners."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from triton_ops.base import require
 from triton_ops.dispatch import compilable
 from triton_ops.kernels import call
 from triton_ops.kernels.choice import config_for
-from triton_ops.kernels.matmul.contract import check_config, validate_matmul_inputs
+from triton_ops.kernels.matmul.contract import check_loads_of, validate_matmul_inputs
 from triton_ops.kernels.matmul.kernel import (
     CHUNK,
     grid,
@@ -24,7 +24,7 @@ from triton_ops.kernels.matmul.kernel import (
 )
 from triton_ops.kernels.matmul.problems import OUTPUT_DTYPES, PROBLEMS, arguments, extents, work
 from triton_ops.kernels.matmul.reference import matmul_reference
-from triton_ops.kernels.matmul.space import NEEDED, OPTIONAL, config_space, default_config, plain_space
+from triton_ops.kernels.matmul.space import OWN, config_space, default_config, plain_space
 from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _matmul_out(
     tune: bool = False,
 ) -> None:
     """As `matmul`, into `out`."""
-    _multiplied((a, b, bias), out, activation, config, tune)
+    _multiply((a, b, bias), out, activation, config, tune)
 
 
 @compilable('(Tensor a, Tensor b, Tensor? bias=None, str activation="none", str config="", bool tune=False) -> Tensor')
@@ -85,7 +85,7 @@ def _matmul_new(
     tune: bool = False,
 ) -> torch.Tensor:
     """As `matmul`, into a new tensor."""
-    return _multiplied((a, b, bias), None, activation, config, tune)
+    return _multiply((a, b, bias), None, activation, config, tune)
 
 
 def matmul(
@@ -143,7 +143,7 @@ def matmul(
     return out
 
 
-def _multiplied(
+def _multiply(
     inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
     out: torch.Tensor | None,
     activation: str,
@@ -160,11 +160,11 @@ def _multiplied(
         "ACTIVATION": "none",
     }  # fmt: skip
     if call.launches(out):
-        if config is not None:
-            check_config(config, {"a": a, "b": b, "c": out}, K)
-        chosen = config_for(
+        choice = config_for(
             operation, values, lambda: default_config(M, N, K, dtype),
-            config=config, tunables=(NEEDED, OPTIONAL), tune=tune,
+            config=config, own=OWN, tune=tune,
         )  # fmt: skip
-        call.launch(_KERNEL, chosen, {**values, "bias": bias, "ACTIVATION": activation}, a.device)
+        if config is not None:
+            check_loads_of(choice, {"a": a, "b": b, "c": out}, K)
+        call.launch(_KERNEL, choice, {**values, "bias": bias, "ACTIVATION": activation}, a.device)
     return out

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from triton_ops.exceptions import ConfigValueError
 from triton_ops.kernels import call
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.matmul.problems import ACTIVATIONS, BIAS_DTYPES, OUTPUT_DTYPES
-from triton_ops.kernels.matmul.space import ALGORITHMS, takes_descriptors
+from triton_ops.kernels.matmul.space import takes_descriptors
 from triton_ops.kernels.tiles import check_loads
+from triton_ops.space import Config
 from triton_ops.values import TensorSpec, dtype_name
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def validate_matmul_inputs(
     Raises:
         KernelTypeError, DeviceError, UnsupportedDtypeError, ShapeMismatchError, SettingsError: As `matmul`.
     """
-    given = {"a": a, "b": b, "out": out, "bias": bias}
-    tensors = {name: value for name, value in given.items() if name in "ab" or value is not None}
+    arguments = {"a": a, "b": b, "out": out, "bias": bias}
+    tensors = {name: value for name, value in arguments.items() if name in "ab" or value is not None}
     call.check_placement(tensors, on_cpu=INTERPRETED)
     call.check_dtypes({"a": a}, tuple(OUTPUT_DTYPES))
     call.check_dtypes({"b": b}, (dtype_name(a.dtype),))
@@ -57,19 +57,14 @@ def validate_matmul_inputs(
     return M, N, K
 
 
-def check_config(config: Mapping[str, Any], tensors: Mapping[str, Any], K: int) -> None:
-    """Check that a config names an algorithm, and asks for tensor descriptors only where they can be made.
+def check_loads_of(config: Config, tensors: Mapping[str, Any], K: int) -> None:
+    """Check that a config asks for tensor descriptors only where they can be made of `a`, `b` and `c`.
 
     Raises:
         ConfigValueError: It does not.
     """
-    algorithm = config.get("ALGORITHM", ALGORITHMS[0])
-    if algorithm not in ALGORITHMS:
-        raise ConfigValueError(f"ALGORITHM is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}")
-
-    def possible() -> bool:
-        return takes_descriptors({name: TensorSpec.of(tensor) for name, tensor in tensors.items()}, K)
-
     check_loads(
-        config, possible, "neighbours along an axis, all else at multiples of 16 bytes, and 8-bit floats those along K"
+        config,
+        lambda: takes_descriptors({name: TensorSpec.of(tensor) for name, tensor in tensors.items()}, K),
+        "neighbours along an axis, all else at multiples of 16 bytes, and 8-bit floats those along K",
     )

@@ -59,7 +59,7 @@ def sum_grid(meta: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def shares_tiles(meta: Mapping[str, Any]) -> bool:
-    """Whether a config shares tiles among programs, whose parts a second launch adds up."""
+    """Tell whether a config shares tiles among programs, whose parts a second launch adds up."""
     return meta["ALGORITHM"] in ("split_k", "stream_k")
 
 

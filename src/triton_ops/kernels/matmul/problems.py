@@ -1,4 +1,4 @@
-"""The matmul's problems: its arguments from the three extents, the least work, and named shapes."""
+"""The matmul's problems: its arguments from the three extents, least work, named shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config space of the matmul, and the config that runs untuned.
+"""The config space of the matmul: tunables, constraints, untuned configs.
 
 Shared memory is no constraint here: the need of a config depends on the target and the compiler's version, so the
 compiler and the device tell which configs fit. `plain_space` is the part with one algorithm that runs everywhere.
@@ -11,7 +11,8 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from triton_ops.kernels.tiles import LOADS, describable, padded, suits, widest
+from triton_ops.kernels.own_config import OwnConfigs, whole_from
+from triton_ops.kernels.tiles import HALVED_SIDE, K_STEP_BYTES, LOADS, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec
 
@@ -39,12 +40,13 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(4, 8),
     "num_stages": Choice([2, 3, 4, 5, 7]),
 }
-NEEDED = ("BM", "BN", "BK", "num_warps", "num_stages")
-OPTIONAL = tuple(name for name in TUNABLES if name not in NEEDED)
+OWN = OwnConfigs(
+    TUNABLES,
+    optional=("ALGORITHM", "LOADS", "SWAPPED", "PROGRAMS", "SPLIT", "HALVES", "GROUP_M"),
+    rules={"PROGRAMS": whole_from(0)},
+)
 _FULL_TILE = 128 * 128  # elements of C: 128 accumulator registers per thread with four warps
 _MOST_SUMS = 256 * 128  # elements of the accumulator with eight warps: 128 registers of a thread
-_K_STEP_BYTES = 128  # one row of a shared-memory tile in wgmma's widest swizzle
-_HALVED_SIDE = 64  # of half a tile: columns fill a row of 128 bytes in shared memory, and few rows need little
 _SWAPPED_UP_TO = 64  # rows of C from which on tiles of C itself fill wgmma's rows
 _SHARED_UP_TO = 1024  # tiles and parts from which on a device is full without sharing
 _FEWEST_STEPS = 4  # of a part: with fewer, filling the pipeline takes longer than the sum
@@ -57,8 +59,8 @@ def config_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the specs `a`, `b` and `c`, and the extents M, N and K.
     """
     M, N, K, dtype = problem["M"], problem["N"], problem["K"], problem["a"].dtype
-    described = takes_descriptors(problem.specs, K)
-    rules = (*_tile_rules(M, N, K), *_descriptor_rules(described, ITEM_BYTES[dtype]), *_algorithm_rules(M, N, K))
+    has_descriptors = takes_descriptors(problem.specs, K)
+    rules = (*_tile_rules(M, N, K), *_descriptor_rules(has_descriptors, ITEM_BYTES[dtype]), *_algorithm_rules(M, N, K))
     return ConfigSpace(TUNABLES, rules, default_config(M, N, K, dtype))
 
 
@@ -80,7 +82,7 @@ def plain_space(problem: Problem) -> ConfigSpace:
 
 
 def takes_descriptors(tensors: Mapping[str, Any], K: int) -> bool:
-    """Whether the hardware can describe A, B and C as they lie in memory, and multiply tiles of that order.
+    """Tell whether the hardware can describe A, B and C as they lie in memory, and multiply tiles of that order.
 
     8-bit floats are multiplied along K only; another order costs a transposition in registers.
 
@@ -95,7 +97,7 @@ def takes_descriptors(tensors: Mapping[str, Any], K: int) -> bool:
 
 
 def along_k(strides: tuple[int, ...], axis: int) -> bool:
-    """Whether the neighbours in memory of an operand are those along K, its axis `axis`."""
+    """Tell whether the neighbours in memory of an operand are those along K, its axis `axis`."""
     return strides[axis] == 1
 
 
@@ -130,15 +132,15 @@ def _tile_rules(M: int, N: int, K: int) -> tuple[Constraint, ...]:
     )  # fmt: skip
 
 
-def _descriptor_rules(described: bool, item_bytes: int) -> tuple[Constraint, ...]:
+def _descriptor_rules(has_descriptors: bool, item_bytes: int) -> tuple[Constraint, ...]:
     return (
         Constraint(
-            "descriptors", lambda LOADS: described or LOADS == "pointers",
+            "descriptors", lambda LOADS: has_descriptors or LOADS == "pointers",
             "a tensor descriptor needs neighbours along an axis and all else at multiples of 16 bytes; 8-bit floats "
             "need them along K",
         ),
         Constraint(
-            "box", lambda LOADS, BK: LOADS == "pointers" or BK * item_bytes >= _K_STEP_BYTES,
+            "box", lambda LOADS, BK: LOADS == "pointers" or BK * item_bytes >= K_STEP_BYTES,
             "a step of {BK} fills no row of 128 bytes of shared memory",
         ),
         Constraint(
@@ -146,13 +148,14 @@ def _descriptor_rules(described: bool, item_bytes: int) -> tuple[Constraint, ...
             "a program of one tile would make its descriptors for that alone; the host makes them for all",
         ),
         Constraint(
-            "walk", lambda ALGORITHM, LOADS: ALGORITHM in ("tiles", "split_k") or described == (LOADS != "pointers"),
+            "walk",
+            lambda ALGORITHM, LOADS: ALGORITHM in ("tiles", "split_k") or has_descriptors == (LOADS != "pointers"),
             "programs that walk over tiles copy them by descriptors, where there can be any: pointers take registers",
         ),
         Constraint(
             "halves",
             lambda HALVES, ALGORITHM, LOADS, SWAPPED, BM, BN: not HALVES
-            or (ALGORITHM != "split_k" and LOADS != "pointers" and not SWAPPED and min(BM, BN // 2) >= _HALVED_SIDE),
+            or (ALGORITHM != "split_k" and LOADS != "pointers" and not SWAPPED and min(BM, BN // 2) >= HALVED_SIDE),
             "halves of a tile of C are stored by descriptors, one after the other, if each has 64 rows and columns",
         ),
     )  # fmt: skip
@@ -205,7 +208,7 @@ def default_config(M: int, N: int, K: int, dtype: str) -> Config:
     """
     rows = min(padded(M, 16), 128)
     columns = min(padded(N, 32), 64 if rows <= 32 else 128)
-    step = min(padded(K, 32), _K_STEP_BYTES // ITEM_BYTES[dtype])
+    step = min(padded(K, 32), K_STEP_BYTES // ITEM_BYTES[dtype])
     warps = 8 if rows * columns >= _FULL_TILE else 4
     return Config(
         ALGORITHM="tiles", LOADS="pointers", SWAPPED=False, PROGRAMS=1, SPLIT=1, BM=rows, BN=columns, BK=step,

@@ -1,4 +1,4 @@
-"""RMSNorm and rotary position embedding in one kernel: the public function, and the operation for tuners."""
+"""RMSNorm and rotary position embedding in one kernel: the public function with the operation for tuners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from triton_ops.kernels.rmsnorm_rope.contract import check_halves_equal, validat
 from triton_ops.kernels.rmsnorm_rope.kernel import grid, rmsnorm_rope_kernel
 from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_reference
-from triton_ops.kernels.rmsnorm_rope.space import TUNABLES, config_space, default_config
+from triton_ops.kernels.rmsnorm_rope.space import OWN, config_space, default_config
 from triton_ops.values import dtype_name
 
 if TYPE_CHECKING:
@@ -39,16 +39,18 @@ operation = Operation(
 )
 
 
-def _kept(given: Mapping[str, Any], _found: Any) -> tuple[list[Any], dict[str, Any]]:
-    """What the gradient needs, where torch traces."""
-    tensors = [given[name] for name in ("x", "weight", "cos", "sin")]
-    return tensors, {"eps": given["eps"], "head_dim": given["cos"].shape[-1]}
+def _saved_values(inputs: Mapping[str, Any], _results: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The values for the gradient, where torch traces: tensors, and others by name."""
+    tensors = [inputs[name] for name in ("x", "weight", "cos", "sin")]
+    return tensors, {"eps": inputs["eps"], "head_dim": inputs["cos"].shape[-1]}
 
 
 @compilable(
     "(Tensor x, Tensor weight, Tensor cos, Tensor sin, float eps=1e-06, SymInt? num_heads=None, "
     'str config="", bool check_halves=False, bool tune=False) -> Tensor',
-    gradient=Gradient(inputs=("x", "weight"), function=gradient, values="float eps, SymInt head_dim", kept=_kept),
+    gradient=Gradient(
+        inputs=("x", "weight"), function=gradient, values="float eps, SymInt head_dim", kept=_saved_values
+    ),
 )
 def fused_rmsnorm_rope(
     x: torch.Tensor,
@@ -102,10 +104,10 @@ def fused_rmsnorm_rope(
     *_, head_dim, _ = validate_rmsnorm_rope_inputs(x, weight, cos, sin, eps, num_heads)
     if check_halves and call.launches(x):
         check_halves_equal({"cos": cos, "sin": sin}, head_dim)
-    kept = [tensor.detach() for tensor in (x, weight, cos, sin)]
+    tensors = [tensor.detach() for tensor in (x, weight, cos, sin)]
     return differentiable(  # type: ignore[no-any-return]
         (x, weight),
-        lambda _kept: (_forward(kept, float(eps), head_dim, config, tune), kept),
+        lambda _saving: (_forward(tensors, float(eps), head_dim, config, tune), tensors),
         partial(gradient, eps=float(eps), head_dim=head_dim),
     )
 
@@ -121,9 +123,9 @@ def _forward(
             "x": x, "weight": weight, "cos": cos, "sin": sin, "out": out,
             "seq_len": seq_len, "eps": DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
         }  # fmt: skip
-        chosen = config_for(
+        choice = config_for(
             operation, values, lambda: default_config(hidden, dtype_name(x.dtype)),
-            config=config, tunables=(tuple(TUNABLES), ()), tune=tune,
+            config=config, own=OWN, tune=tune,
         )  # fmt: skip
-        call.launch(_KERNEL, chosen, {**values, "eps": eps}, x.device)
+        call.launch(_KERNEL, choice, {**values, "eps": eps}, x.device)
     return out

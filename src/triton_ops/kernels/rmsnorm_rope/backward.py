@@ -1,4 +1,4 @@
-"""The gradient of the fused RMSNorm and RoPE: the operation `rmsnorm_rope_backward`, and the launch of autograd."""
+"""The gradient of the fused RMSNorm and RoPE: the operation `rmsnorm_rope_backward`, which autograd launches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton_ops.kernels.column_sums import add_up
 from triton_ops.kernels.rmsnorm_rope.kernel import rmsnorm_rope_backward_kernel
 from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.rmsnorm_rope.reference import rmsnorm_rope_backward_reference
-from triton_ops.kernels.rmsnorm_rope.space import GRADIENT_TUNABLES, gradient_default, gradient_space
+from triton_ops.kernels.rmsnorm_rope.space import GRADIENT_OWN, gradient_default, gradient_space
 
 
 def launch(
@@ -78,17 +78,17 @@ operation = Operation(
 )
 
 
-def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], eps: float, head_dim: int) -> tuple[Any, Any]:
+def gradient(tensors: Sequence[Any], grad: Any, needs: Sequence[bool], eps: float, head_dim: int) -> tuple[Any, Any]:
     """The gradients of x and weight, None for one that is not needed.
 
     Args:
-        kept: x, weight, cos and sin.
+        tensors: x, weight, cos and sin.
         grad: The gradient of the result.
-        needed: Whether x and weight need theirs.
+        needs: Whether x and weight need theirs.
         eps: As in the forward pass.
         head_dim: Elements of a head.
     """
-    x, weight, cos, sin = kept
+    x, weight, cos, sin = tensors
     _, seq_len, hidden = x.shape
     dx, dweight = x.new_empty(x.shape), weight.new_zeros(weight.shape)
     if call.launches(dx):
@@ -96,8 +96,7 @@ def gradient(kept: Sequence[Any], grad: Any, needed: Sequence[bool], eps: float,
             "x": x, "weight": weight, "cos": cos, "sin": sin, "grad": grad.contiguous(), "dx": dx, "dweight": dweight,
             "seq_len": seq_len, "eps": DEFAULT_EPS, "HIDDEN": hidden, "HEAD_DIM": head_dim,
         }  # fmt: skip
-        names = (tuple(GRADIENT_TUNABLES), ())
-        config = config_for(operation, values, lambda: gradient_default(hidden), tunables=names)
+        config = config_for(operation, values, lambda: gradient_default(hidden), own=GRADIENT_OWN)
         with call.on_device(x.device):
             launch(**{**values, "eps": eps, **config})
-    return dx if needed[0] else None, dweight if needed[1] else None
+    return dx if needs[0] else None, dweight if needs[1] else None

@@ -68,9 +68,9 @@ def _check_angles(cos: torch.Tensor, sin: torch.Tensor, seq_len: int) -> int:
 def _check_heads(hidden: int, head_dim: int, num_heads: int | None) -> None:
     heads = hidden // head_dim if num_heads is None else num_heads
     if heads * head_dim != hidden:
-        said = f"heads of {head_dim}" if num_heads is None else f"{num_heads} heads of {head_dim}"
+        heads_text = f"heads of {head_dim}" if num_heads is None else f"{num_heads} heads of {head_dim}"
         raise ShapeMismatchError(
-            f"x has hidden size {hidden}, which is not made of {said}",
+            f"x has hidden size {hidden}, which is not made of {heads_text}",
             f"a multiple of {head_dim}" if num_heads is None else num_heads * head_dim,
             hidden,
             "x",

@@ -1,4 +1,4 @@
-"""The problems of the fused RMSNorm and RoPE: arguments from extents, the least work, and named shapes."""
+"""The problems of the fused RMSNorm and RoPE: arguments from extents, least work, named shapes."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def gradient_arguments(
     Raises:
         ShapeMismatchError: As `arguments`.
     """
-    given = arguments(batch, seq, hidden, heads, dtype)
+    inputs = arguments(batch, seq, hidden, heads, dtype)
     x = TensorSpec((batch, seq, hidden), dtype)
     return {
-        **{name: given[name] for name in ("x", "weight", "cos", "sin")},
-        "grad": x, "dx": given["out"], "dweight": TensorSpec((hidden,), dtype, fill="empty"),
-        **{name: given[name] for name in ("seq_len", "eps", "HIDDEN", "HEAD_DIM")},
+        **{name: inputs[name] for name in ("x", "weight", "cos", "sin")},
+        "grad": x, "dx": inputs["out"], "dweight": TensorSpec((hidden,), dtype, fill="empty"),
+        **{name: inputs[name] for name in ("seq_len", "eps", "HIDDEN", "HEAD_DIM")},
     }  # fmt: skip
 
 

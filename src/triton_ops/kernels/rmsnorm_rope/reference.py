@@ -1,4 +1,4 @@
-"""The references of the fused RMSNorm and RoPE and of its gradient in plain PyTorch."""
+"""The references of the fused RMSNorm and RoPE with its gradient in plain PyTorch."""
 
 from __future__ import annotations
 

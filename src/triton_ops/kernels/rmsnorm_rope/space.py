@@ -1,4 +1,4 @@
-"""The config spaces of the fused RMSNorm and RoPE and of its gradient, and the configs that run untuned.
+"""The config spaces of the fused RMSNorm and RoPE with its gradient: tunables, constraints, untuned configs.
 
 The documented space, `RMSNORM_ROPE_CONFIGS`, has chunks of up to 1,024 pairs. The operation's own space holds all of
 it, at every row length, since a block wider than the row is masked. It goes on to more warps and to whole rows.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from triton_ops.kernels import rows
 from triton_ops.kernels.column_sums import SUM_COLUMNS
+from triton_ops.kernels.own_config import OwnConfigs, whole_from
 from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem
 
@@ -18,6 +20,7 @@ TUNABLES: dict[str, Tunable] = {
     "num_warps": PowerOfTwo(2, 16),
     "num_stages": IntRange(1, 3),
 }
+OWN = OwnConfigs(TUNABLES)
 GRADIENT_TUNABLES: dict[str, Tunable] = {
     "BLOCK_SIZE": PowerOfTwo(64, 8192),
     "PROGRAMS": PowerOfTwo(1, 16),
@@ -25,6 +28,7 @@ GRADIENT_TUNABLES: dict[str, Tunable] = {
     "SUM_COLUMNS": SUM_COLUMNS,
     "num_warps": PowerOfTwo(1, 16),
 }
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES, rules={"PROGRAMS": whole_from(1), "STAGES": whole_from(1)})
 _MOST_PER_THREAD = 32  # pairs of a chunk: 64 registers hold them
 _WHOLE_MOST = 16  # pairs of a whole row, whose weights and angles are in registers too; as many of the gradient's
 _WHOLE = _WHOLE_MOST * 32 * 16  # pairs of the longest row that stays in registers
@@ -43,7 +47,7 @@ def config_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the spec `x` and the extent HIDDEN.
     """
     hidden = problem["HIDDEN"]
-    widest = _padded_pairs(hidden)
+    widest = rows.padded(hidden // 2)
     at_once = math.gcd(problem["HEAD_DIM"] // 2, _LOAD_BYTES // ITEM_BYTES[problem["x"].dtype])  # pairs, with one mask
     rules = (
         Constraint(
@@ -74,7 +78,7 @@ def config_space(problem: Problem) -> ConfigSpace:
 
 
 def _documented(block: int, warps: int) -> bool:
-    """Whether the documented space has such a block, which is then allowed at every row length."""
+    """Tell whether the documented space has such a block, which is then allowed at every row length."""
     return block <= _CHUNK and warps <= _DOCUMENTED_WARPS
 
 
@@ -87,7 +91,7 @@ def default_config(hidden: int, dtype: str) -> Config:
 
     Source: 0.97 of the time of chunks of 1,024 pairs at 8x4096x4096 (bfloat16, H200, Triton 3.6.0).
     """
-    widest = _padded_pairs(hidden)
+    widest = rows.padded(hidden // 2)
     if _CHUNK < widest <= _WHOLE:
         warps = min(widest * ITEM_BYTES[dtype] // (2 * _WARP_BYTES), 16)
         return Config(BLOCK_SIZE=widest, num_warps=warps, num_stages=1)
@@ -103,7 +107,7 @@ def gradient_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the extent HIDDEN.
     """
     hidden = problem["HIDDEN"]
-    widest = _padded_pairs(hidden)
+    widest = rows.padded(hidden // 2)
     whole = widest <= _WHOLE
     rules = (
         Constraint("row", lambda BLOCK_SIZE: widest >= BLOCK_SIZE, f"{{BLOCK_SIZE}} is over a row of {widest} pairs"),
@@ -136,12 +140,7 @@ def gradient_default(hidden: int) -> Config:
 
     Sixteen warps for each multiprocessor and sums by the kernel, as they win in the gradient of the layer norm.
     """
-    widest = _padded_pairs(hidden)
+    widest = rows.padded(hidden // 2)
     block = widest if widest <= _WHOLE else _CHUNK
     warps = min(16, max(1, block // 256))
     return Config(BLOCK_SIZE=block, PROGRAMS=16 // warps, STAGES=1, SUM_COLUMNS=64, num_warps=warps)
-
-
-def _padded_pairs(hidden: int) -> int:
-    """The smallest block that holds a whole row."""
-    return max(64, 1 << max(hidden // 2 - 1, 0).bit_length())

@@ -1,4 +1,4 @@
-"""Softmax over the last axis, with its gradient: the public function, and the operation for tuners."""
+"""Softmax over the last axis, with its gradient: the public function with the operation for tuners."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from triton_ops.backend import Operation, TritonKernel
 from triton_ops.dispatch import Gradient, compilable
 from triton_ops.exceptions import ShapeMismatchError
-from triton_ops.kernels import call
+from triton_ops.kernels import call, rows
 from triton_ops.kernels.choice import config_for
 from triton_ops.kernels.gradient import differentiable
 from triton_ops.kernels.jit import INTERPRETED
@@ -16,7 +16,7 @@ from triton_ops.kernels.softmax.backward import gradient
 from triton_ops.kernels.softmax.kernel import grid, softmax_kernel
 from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, arguments, work
 from triton_ops.kernels.softmax.reference import softmax_reference
-from triton_ops.kernels.softmax.space import TUNABLES, config_space, default_config
+from triton_ops.kernels.softmax.space import config_space
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ operation = Operation(
 
 @compilable(
     '(Tensor x, str config="", bool tune=False) -> Tensor',
-    gradient=Gradient(inputs=("x",), function=gradient, kept=lambda _given, found: ([found[0]], {})),
+    gradient=Gradient(inputs=("x",), function=gradient, kept=lambda _arguments, results: ([results[0]], {})),
 )
 def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: bool = False) -> torch.Tensor:
     """The softmax over the last axis of `x`: exp(x - max) / sum(exp(x - max)) in every row.
@@ -73,7 +73,7 @@ def softmax(x: torch.Tensor, *, config: Mapping[str, Any] | None = None, tune: b
     if x.ndim == 0:
         raise ShapeMismatchError("x has no axis to take the softmax over", "[..., columns]", (), "x")
     return differentiable(  # type: ignore[no-any-return]
-        (x,), lambda _kept: _forward(x.detach(), config, tune), gradient
+        (x,), lambda _saving: _forward(x.detach(), config, tune), gradient
     )
 
 
@@ -82,8 +82,8 @@ def _forward(x: torch.Tensor, config: Mapping[str, Any] | None, tune: bool) -> t
     if call.launches(out):
         flat, flat_out = x.view(-1, columns), out.view(-1, columns)
         values = {"x": flat, "out": flat_out, "rows": len(flat), "COLUMNS": columns}
-        chosen = config_for(
-            operation, values, lambda: default_config(columns), config=config, tunables=(tuple(TUNABLES), ()), tune=tune
+        choice = config_for(
+            operation, values, lambda: rows.default_config(columns), config=config, own=rows.OWN, tune=tune
         )
-        call.launch(_KERNEL, chosen, values, x.device)
+        call.launch(_KERNEL, choice, values, x.device)
     return out, [out]

@@ -1,4 +1,4 @@
-"""The gradient of the softmax: an operation of its own, `softmax_backward`, and the launch that autograd makes."""
+"""The gradient of the softmax: the operation `softmax_backward`, which autograd launches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from triton_ops.kernels.softmax.kernel import (
 )
 from triton_ops.kernels.softmax.problems import DTYPES, PROBLEMS, gradient_arguments, gradient_work
 from triton_ops.kernels.softmax.reference import softmax_backward_reference
-from triton_ops.kernels.softmax.space import GRADIENT_TUNABLES, gradient_default, gradient_space
+from triton_ops.kernels.softmax.space import GRADIENT_OWN, gradient_default, gradient_space
 
 _KERNEL = StagedKernel(
     TritonKernel(softmax_backward_kernel, gradient_grid, outputs=("dx",)),
@@ -39,9 +39,9 @@ operation = Operation(
 )
 
 
-def gradient(kept: Sequence[Any], grad: Any, _needed: Sequence[bool]) -> tuple[Any]:
+def gradient(tensors: Sequence[Any], grad: Any, _needs: Sequence[bool]) -> tuple[Any]:
     """The gradient of the softmax's input, from its result and the gradient of that."""
-    (out,) = kept
+    (out,) = tensors
     columns = out.shape[-1]
     dx = out.new_empty(out.shape)
     if not call.launches(dx):
@@ -51,7 +51,6 @@ def gradient(kept: Sequence[Any], grad: Any, _needed: Sequence[bool]) -> tuple[A
         "out": flat, "grad": grad.contiguous().view(-1, columns), "dx": dx.view(-1, columns),
         "rows": len(flat), "COLUMNS": columns,
     }  # fmt: skip
-    names = (tuple(GRADIENT_TUNABLES), ())
-    config = config_for(operation, values, lambda: gradient_default(len(flat), columns), tunables=names)
+    config = config_for(operation, values, lambda: gradient_default(len(flat), columns), own=GRADIENT_OWN)
     call.launch(_KERNEL, config, values, out.device)
     return (dx,)

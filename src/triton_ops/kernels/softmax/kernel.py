@@ -29,7 +29,7 @@ def gradient_grid(meta):
 
 
 def is_split(meta):
-    """Whether several programs share a row, so that a second launch has to write dx."""
+    """Tell whether several programs share a row, so that a second launch has to write dx."""
     return meta["SPLIT"] > 1
 
 

@@ -1,4 +1,4 @@
-"""The problems of the softmax: arguments from extents, the least work, and named shapes."""
+"""The problems of the softmax: arguments from extents, least work, named shapes."""
 
 from __future__ import annotations
 

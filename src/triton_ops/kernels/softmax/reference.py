@@ -1,4 +1,4 @@
-"""The references of the softmax and of its gradient in plain PyTorch."""
+"""The references of the softmax with its gradient in plain PyTorch."""
 
 from __future__ import annotations
 

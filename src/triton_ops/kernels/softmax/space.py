@@ -1,4 +1,4 @@
-"""The config space of the softmax and of its gradient, and the configs that run untuned.
+"""The config space of the softmax with its gradient: tunables, constraints, untuned configs.
 
 The documents have no space for a softmax; this one is that of all kernels over rows (`kernels/rows.py`).
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels import rows
+from triton_ops.kernels.own_config import OwnConfigs
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
 from triton_ops.values import Problem
 
-TUNABLES = rows.TUNABLES
 GRADIENT_TUNABLES: dict[str, Tunable] = {
     **rows.TUNABLES,
     "num_warps": PowerOfTwo(1, 32),  # of rows in chunks, 32 warps have the most bytes on their way
     "SPLIT": Choice([1, 4, 8, 16, 32]),  # programs that share a row: for few rows
     "EVICT": Choice(["none", "loads", "all"]),  # which part of rows in chunks leaves L2 first
 }
+GRADIENT_OWN = OwnConfigs(GRADIENT_TUNABLES)
 _TENSORS = 2  # blocks of a row that a program of the gradient holds
 _FEW_ROWS = 128  # below, programs for whole rows leave multiprocessors of large GPUs without work
 _SPLIT, _PART = 8, 4096  # the default's programs for each of few rows, and their blocks
@@ -32,11 +33,6 @@ def config_space(problem: Problem) -> ConfigSpace:
         problem: A problem with the extent COLUMNS.
     """
     return rows.config_space(problem["COLUMNS"])
-
-
-def default_config(columns: int) -> Config:
-    """The untuned config for rows of so many columns."""
-    return rows.default_config(columns)
 
 
 def gradient_space(problem: Problem) -> ConfigSpace:
