@@ -44,7 +44,7 @@ from triton_ops.many.run import Follows
 from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
 from triton_ops.request import effort_of, request
 from triton_ops.space import Config
-from triton_ops.tuner import stations
+from triton_ops.tuner import tuning
 from triton_ops.values import Compiled, Measurement, Resources, Status, Trial
 
 
@@ -179,8 +179,8 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         cpus: How many configs compile at a time.
         clocks: The GPUs, by torch's names.
     """
-    before = [(request, "probe"), (request, "gpu_missing"), (session, "usable_cpus"), (stations, "begin_station"),
-              (stations, "process_started_early"), (CompilePool, "_compiled"), (CompilePool, "_build_launcher"),
+    before = [(request, "probe"), (request, "gpu_missing"), (session, "usable_cpus"), (tuning, "begin_station"),
+              (tuning, "process_started_early"), (CompilePool, "_compiled"), (CompilePool, "_build_launcher"),
               (CompilePool, "_read")]  # fmt: skip
     kept = [(place, name, getattr(place, name)) for place, name in before]
     server_ready_s = time.monotonic() + _SERVER_S

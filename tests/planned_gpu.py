@@ -7,7 +7,7 @@ from dataclasses import replace
 from triton_ops.device import spec_named
 from triton_ops.evaluation import StationFacts, fastest_screening
 from triton_ops.request import request
-from triton_ops.tuner import stations
+from triton_ops.tuner import tuning
 from triton_ops.values import Measurement, Status, Trial
 
 
@@ -32,4 +32,4 @@ def planned_gpu():
     """Make this process believe in the GPU, until it ends."""
     request.probe = lambda _: spec_named("NVIDIA H200")
     request.gpu_missing = lambda: ""
-    stations.begin_station = lambda *_, **__: Planned
+    tuning.begin_station = lambda *_, **__: Planned

@@ -64,8 +64,7 @@ def test_without_a_gpu_the_choice_is_refused_before_any_work(cli, monkeypatch):
         tune_many([object()], gpus="all")
     for words, said in (
         (("--all", "softmax", "--gpus", "all"), "no GPU can be used"), (("--all", "--gpus", "0,0"), "GPU 0 twice"),
-        (("softmax", "--gpus", "0"), "no GPU can be used"),
-        (("softmax", "--gpus", "0", "--device", "cpu"), "gpus and the device 'cpu' do not go together"),
+        (("softmax", "--gpus", "0"), "--gpus is for --problems, --all and --from-misses"),
     ):  # fmt: skip
         ran = cli("tune", *words)
         assert (ran.code != 0, ran.out, len(ran.err.splitlines())) == (True, "", 1)

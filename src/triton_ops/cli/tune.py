@@ -245,6 +245,7 @@ def _tune_many_row(outcome: ProblemOutcome) -> list[str]:
 _LISTS = "--problems, --all and --from-misses"
 _LISTS_OF = {
     "--most": "--from-misses", "--kernels": "--problems and --from-misses", "--each-s": _LISTS, "--engine": _LISTS,
+    "--gpus": _LISTS,
 }  # fmt: skip
 _SHOWN = 10
 _SHOWN_FAILED = 5
@@ -316,7 +317,7 @@ def tune_command(
     ] = None,
     most: Annotated[int | None, typer.Option("--most", metavar="N", help="With --from-misses, at most N.")] = None,
     gpus: Annotated[
-        str | None, typer.Option("--gpus", metavar="LIST", help="The GPUs that measure: all, or 0,2.")
+        str | None, typer.Option("--gpus", metavar="LIST", help="For a list, the GPUs that measure: all, or 0,2.")
     ] = None,
     engine: Annotated[
         str | None,
@@ -361,7 +362,8 @@ def tune_command(
         )
         return tune_listed(wanted, options, checked_budget(budget_s), only_for_one, as_json=as_json)
     target = _one_target(
-        targets, {"--most": most, "--kernels": kernels or None, "--each-s": each_s, "--engine": engine}
+        targets,
+        {"--most": most, "--kernels": kernels or None, "--each-s": each_s, "--engine": engine, "--gpus": gpus},
     )
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
@@ -373,7 +375,7 @@ def tune_command(
                 operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
                 search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
                 cold=not warm, isolate=isolate, wait=not no_wait, transfer=not no_transfer, tolerance=tolerance,
-                check=None if check is None else load_check(check), listener=listener, gpus=gpus,
+                check=None if check is None else load_check(check), listener=listener,
             )  # fmt: skip
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")

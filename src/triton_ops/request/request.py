@@ -21,7 +21,7 @@ from triton_ops.backend import (
 )
 from triton_ops.base import canonical_json
 from triton_ops.device import DeviceSpec, current_gpu, device_named, gpu_missing, probe
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
+from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
 from triton_ops.request.task import CopiedArguments, GeneratedArguments, NamedProblem, Task
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import (
@@ -97,24 +97,6 @@ class TuneRequest:
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
         return names_of_addresses(self.arguments.given) if isinstance(self.arguments, CopiedArguments) else []
-
-    def on(self, device: str) -> TuneRequest:
-        """This request on another device of the same kind.
-
-        Args:
-            device: Torch's name of the device.
-
-        Raises:
-            SettingsError: The arguments are the caller's own, and stay where they are.
-            DeviceError: There is no such device.
-        """
-        if not isinstance(self.arguments, GeneratedArguments):
-            raise SettingsError(
-                f"several GPUs measure problems by their shape, and these arguments are on {self.device_name}",
-                hint="give an Operation with a shape, or leave gpus out",
-            )
-        made = replace(self.arguments, device=device)
-        return replace(self, device=probe(device), device_name=device, arguments=made)
 
     def task(self, space: ConfigSpace) -> Task:
         """The task of this request in a config space.

@@ -2,18 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import closing, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import SimpleQueue
+from typing import TypeAlias
 
-from triton_ops.evaluation import KeepsEach, TriesAtOnce, TriesConfigs, at_once
+from triton_ops.evaluation import TriesConfigs
+from triton_ops.processes import start_thread
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
-from triton_ops.request import RunningBudget
+from triton_ops.request import GRACE_S, RunningBudget
 from triton_ops.search import Searcher, expected_gain, new_configs
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.doubts import Doubts
 from triton_ops.tuner.progress import Listener, RunProgress
 from triton_ops.tuner.proposals import Feed, Ready
 from triton_ops.values import Status, Trial
+
+_log = logging.getLogger("triton_ops")
+
+_Attempt: TypeAlias = Callable[[], Trial]
+
+
+class _TrialThread:
+    """A thread that makes attempts one after the other, in the context of the thread that has made it.
+
+    A worker that is started there after a death finds what the caller has set, such as Triton's allocator.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[_Attempt, Future[Trial]] | None] = SimpleQueue()
+        self._closed = False
+        name = f"{threading.current_thread().name}, trials"  # a run of many problems has a thread for each
+        self._thread = threading.Thread(target=partial(copy_context().run, self._serve), name=name, daemon=True)
+        start_thread(self._thread)
+
+    def begin(self, attempt: _Attempt) -> _Attempt:
+        """Make an attempt after those before it; what this returns waits for its trial."""
+        future: Future[Trial] = Future()
+        self._queue.put((attempt, future))
+        return future.result
+
+    def close(self) -> None:
+        """Wait for the attempt under way, and make no other; one that does not end in half a minute is left behind."""
+        self._closed = True
+        self._queue.put(None)
+        self._thread.join(GRACE_S)
+        if self._thread.is_alive():
+            _log.warning("a trial does not end: it is left behind")
+
+    def _serve(self) -> None:
+        while (entry := self._queue.get()) is not None and not self._closed:
+            attempt, future = entry
+            try:
+                future.set_result(attempt())
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the trial raises it
+                future.set_exception(error)
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """A proposal that is being tried.
+
+    Attributes:
+        ready: The proposal.
+        begun_s: The seconds of the budget at which it began.
+        trial: Waits for its trial, or makes it.
+    """
+
+    ready: Ready
+    begun_s: float
+    trial: _Attempt
 
 
 @dataclass(kw_only=True)
@@ -49,8 +114,8 @@ class TuningLoop:
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     _proposed: dict[Config, TrialOrigin] = field(default_factory=dict)
-    _under_way: dict[Config, tuple[Ready, float]] = field(default_factory=dict)  # with the seconds when each began
-    _written: dict[Config, Trial] = field(default_factory=dict)  # under way, and in the log by another thread
+    _under_way: deque[_UnderWay] = field(default_factory=deque)
+    _begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: attempt  # made when its trial is asked for
     _settled: bool = False
     _best: Trial | None = None
     _began: bool = False  # whether this run has begun a trial of its own
@@ -81,23 +146,24 @@ class TuningLoop:
         self._propose(nearby, TrialOrigin.NEARBY)
         self._fill()
 
-    def run(self, station: TriesConfigs) -> None:
+    def run(self, station: TriesConfigs, *, overlaps: bool = False) -> None:
         """Search until nothing is left or the budget is spent; Ctrl-C ends the search and keeps all trials.
 
         Args:
-            station: The station that tries configs, several at a time if it can.
+            station: The station that tries configs.
+            overlaps: Whether a thread begins with the next config before the searcher and the listener know of the
+                trial before, which is on disk. Ctrl-C then waits for the trial under way.
         """
-        tries = at_once(station)
-        if isinstance(station, KeepsEach):
-            station.keep_with(self._write)
-        try:
-            while (begun := self._begin(tries)) or self._under_way:
-                if not begun:
-                    self._finish_all(tries.take(self._could_begin), station)
-            while self._try_again(tries.again(self.trials.values()), station):
-                pass  # others may be finalists now
-        except KeyboardInterrupt:
-            self.stopped = "interrupted"
+        with closing(_TrialThread()) if overlaps else nullcontext() as thread:
+            if thread is not None:
+                self._begin_attempt = thread.begin
+            most = 1 if thread is None else 2  # one that is tried, and one to follow it
+            try:
+                while (begun := len(self._under_way) < most and self._begin(station)) or self._under_way:
+                    if not begun:
+                        self._finish(self._under_way.popleft(), station)
+            except KeyboardInterrupt:
+                self.stopped = "interrupted"
 
     @property
     def best(self) -> Trial | None:
@@ -110,22 +176,18 @@ class TuningLoop:
         measured = default if default is not None and default.ok else None
         return RunProgress(len(self.trials), self.best, measured, self.budget.elapsed_s, self._failed)
 
-    def _begin(self, tries: TriesAtOnce) -> bool:
+    def _begin(self, station: TriesConfigs) -> bool:
         """Begin to try the next proposal, or end one that is not to be run; False if nothing can be begun now."""
-        if self.stopped != "complete" or tries.room < 1 or (ready := self._next()) is None:
+        if self.stopped != "complete" or (ready := self._next()) is None:
             return False
         if ready.dropped is not None:
             self.budget.note(0.0)
             self._end(ready.dropped, self._origin(ready))
             return True
         self._began = True
-        self._under_way[ready.config] = ready, self.budget.elapsed_s
-        tries.begin(ready.config, self.best, None if ready.compiled is None else ready.compiled.launch)
+        attempt = partial(self._attempt, ready, self.best, station)
+        self._under_way.append(_UnderWay(ready, self.budget.elapsed_s, self._begin_attempt(attempt)))
         return True
-
-    def _could_begin(self) -> bool:
-        """Whether a proposal is ready to be begun beside what is under way."""
-        return self.stopped == "complete" and self.feed.held > 0 and self.feed.ready
 
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end, or wait for what is under way."""
@@ -133,7 +195,8 @@ class TuningLoop:
         reason = self.budget.spent(begun)
         if reason == "seconds" and not self._began:
             reason = None  # one trial is made in any case: a tune that goes on with others comes to its end
-        if reason is not None and self.default not in self.trials and self.default not in self._under_way:
+        default_began = any(each.ready.config == self.default for each in self._under_way)
+        if reason is not None and self.default not in self.trials and not default_began:
             return self._default_at_last(reason)
         self._fill(least=0 if reason is None else 1)
         if self._under_way and not (self.feed.held and self.feed.ready):
@@ -185,49 +248,41 @@ class TuningLoop:
             else:
                 self._end(refused, origin)
 
-    def _finish_all(self, found: Sequence[Trial], station: TriesConfigs) -> None:
-        """Keep trials that have finished at one time: they reach the disk together, since each wait takes its time."""
-        for left, trial in zip(range(len(found) - 1, -1, -1), found, strict=True):
-            self._finish(trial, station, durable=not left)
+    def _attempt(self, ready: Ready, best: Trial | None, station: TriesConfigs) -> Trial:
+        """Try a proposal, and write its trial, with what its compilation has shown, before the next one begins."""
+        trial = station.attempt(ready.config, best)
+        if (compiled := ready.compiled) is not None:
+            trial = replace(trial, compile_s=compiled.compile_s, resources=compiled.resources or trial.resources)
+        self._write(trial, self._origin(ready))
+        return trial
 
-    def _finish(self, found: Trial, station: TriesConfigs, durable: bool) -> None:
-        """Keep the trial of a proposal that was under way."""
-        written = self._written.pop(found.config, None)
-        trial = written or self._whole(found)
-        ready, begun_s = self._under_way.pop(found.config)
-        self.budget.note(self.budget.elapsed_s - begun_s, (ready.compiled and ready.compiled.compile_s) or 0.0)
-        self._end(trial, self._origin(ready), durable if written is None else None)
-        if found.measurement is not None:
-            self._repeat_others(found.measurement.mode, station)
+    def _finish(self, tried: _UnderWay, station: TriesConfigs) -> None:
+        """Wait for a trial, and let the searcher and the listener know of it."""
+        trial, compiled = tried.trial(), tried.ready.compiled
+        self.budget.note(self.budget.elapsed_s - tried.begun_s, (compiled and compiled.compile_s) or 0.0)
+        self._take(trial)
+        if trial.measurement is not None:
+            self._repeat_others(trial.measurement.mode, station)
         if station.facts.lost is not None:
             self.stopped = "device lost"
-
-    def _whole(self, found: Trial) -> Trial:
-        """The trial of a proposal that is under way, with what its compilation has shown."""
-        compiled = self._under_way[found.config][0].compiled
-        if compiled is None:
-            return found
-        return replace(found, compile_s=compiled.compile_s, resources=compiled.resources or found.resources)
-
-    def _write(self, found: Trial) -> None:
-        """Write the trial of a proposal that is under way, in a thread that is about to begin with the next one."""
-        if found.config in self._under_way:
-            whole = self._whole(found)
-            self.log.trial(whole, self._origin(self._under_way[found.config][0]))
-            self._written[found.config] = whole
 
     def _origin(self, ready: Ready) -> TrialOrigin:
         origin = self._proposed.get(ready.config, TrialOrigin.SEARCHER)
         deferred = ready.compiled is not None and ready.compiled.deferred
         return TrialOrigin.DEFERRED if deferred and origin is TrialOrigin.SEARCHER else origin
 
-    def _end(self, trial: Trial, origin: TrialOrigin, durable: bool | None = False) -> None:
-        """Keep a finished trial, and tell the searcher and the listener.
+    def _end(self, trial: Trial, origin: TrialOrigin) -> None:
+        """Keep the trial of a config that is not run, which reaches the disk with the next one that was."""
+        self._write(trial, origin, durable=False)
+        self._take(trial)
 
-        One of a config that was not run reaches the disk with the next that was. With None it is in the log already.
-        """
+    def _write(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
         self.quarantine.add(trial)
-        self._keep(trial, origin, durable)
+        self.log.trial(trial, origin, durable)
+
+    def _take(self, trial: Trial) -> None:
+        """Count a trial that is written, and tell the searcher and the listener."""
+        self._keep(trial)
         self.searcher.tell([trial])
         self.listener.tried(trial, self.progress())
 
@@ -237,9 +292,7 @@ class TuningLoop:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
 
-    def _keep(self, trial: Trial, origin: TrialOrigin, durable: bool | None = True) -> None:
-        if durable is not None:
-            self.log.trial(trial, origin, durable)
+    def _keep(self, trial: Trial) -> None:
         self.doubts.tried(trial)
         again = trial.config in self.trials
         self._count(trial)
@@ -265,18 +318,8 @@ class TuningLoop:
             return
         others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
         for config in others:
-            self._repeat(config, None, station)
+            trial = self._begin_attempt(partial(station.attempt, config, None))()
+            self.log.trial(trial, TrialOrigin.REPEATED)
+            self._keep(trial)
+            self.searcher.tell([trial])
         self._modes = {t.measurement.mode for t in self.trials.values() if t.measurement is not None}
-
-    def _try_again(self, configs: Sequence[Config], station: TriesConfigs) -> bool:
-        """Try configs once more, where the last trial counts; False if there are none, or the time is over."""
-        for config in configs:
-            if self.stopped == "device lost" or self.budget.spent(0) is not None:
-                return False
-            self._repeat(config, self.best, station)
-        return bool(configs)
-
-    def _repeat(self, config: Config, best: Trial | None, station: TriesConfigs) -> None:
-        trial = station.attempt(config, best)
-        self._keep(trial, TrialOrigin.REPEATED)
-        self.searcher.tell([trial])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,9 +22,9 @@ from triton_ops import settings
 from triton_ops.backend import Arguments, Kernel, Operation, is_kept, is_tensor, not_for_another_process, source_of
 from triton_ops.base import cpu_threads, ensure_folder, folder_within, locked, writable
 from triton_ops.compilation import SharedCpus, drop_idle_servers
-from triton_ops.device import Turns, chosen_gpus, current_index
+from triton_ops.device import Turns, current_index
 from triton_ops.evaluation import drop_idle_workers, wants_isolation
-from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.exceptions import CacheError
 from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import (
     RECORDS,
@@ -247,7 +247,6 @@ def tune(
     transfer: bool = True,
     wait: bool = True,
     keep: bool = True,
-    gpus: str | Iterable[int] | None = None,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -293,8 +292,6 @@ def tune(
             does when the tune begins to measure. Later measurements take turns in any case.
         keep: Whether the cache folder is used. False recalls nothing, learns from no record, and writes no file, so
             that an interrupted tune cannot be resumed; of the folder only a device's calibration is read.
-        gpus: The GPUs of this machine that screen the space side by side: `all`, or indices. They must be of one model,
-            and the problem be given by its shape. The finalists race on the first of them. None takes `device`.
         listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:
@@ -317,7 +314,6 @@ def tune(
         what starts its compilers stay for 15 s, for the next tune; `release_processes` ends them.
     """
     start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
-    device, others = _devices(device, gpus, isolate)
     asked = {
         "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
         "check": check, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
@@ -335,12 +331,9 @@ def tune(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
         check=check, seed=seed,
     )  # fmt: skip
-    if gpus is not None:
-        request = request.on(request.device_name)  # refuses the caller's own arguments
     found = tune_request(
         request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
         transfer=transfer, wait=wait, keep=keep, listener=listener, start=start, reuse=True,
-        beside=[request.on(each) for each in others],
     )  # fmt: skip
     if call is not None and found.from_cache:
         path = cache_path(key_of(request, cold=cold), cache_dir)
@@ -359,22 +352,6 @@ def uninterrupted(result: TuningResult) -> TuningResult:
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     return result
-
-
-def _devices(device: str | None, gpus: Any, isolate: bool | None) -> tuple[str | None, tuple[str, ...]]:
-    """The device of the last comparison, and further GPUs that screen.
-
-    Raises:
-        SettingsError, DeviceError: As `chosen_gpus`; or something else was asked for that several GPUs cannot have.
-    """
-    if gpus is None:
-        return device, ()
-    if device is not None:
-        raise SettingsError(f"gpus and the device {device!r} do not go together", hint="leave one of them out")
-    found = chosen_gpus(gpus)
-    if len(found) > 1 and isolate is False:
-        raise SettingsError("several GPUs need processes of their own", hint="leave isolate=False (--inline) out")
-    return found[0], found[1:]
 
 
 def tune_request(
@@ -397,7 +374,6 @@ def tune_request(
     call: NotedCall | str | None = None,
     gate: Gate | None = None,
     shared_cpus: SharedCpus | None = None,
-    beside: Sequence[TuneRequest] = (),
 ) -> TuningResult:
     """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
 
@@ -420,7 +396,6 @@ def tune_request(
         call: The call of a decorated kernel, which the record keeps, or why it cannot be made again.
         gate: What lets this tune have its device, and may end it; None has the device at once.
         shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
-        beside: The same request on further devices of the same model, which screen the space as well.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
@@ -437,13 +412,12 @@ def tune_request(
         key=key,
         seed=seed,
         cold=cold,
-        isolate=True if beside else isolate,
+        isolate=isolate,
         transfer=transfer and keep,
         folder=ensure_folder(folder) if keep else Path(folder),
         reuse=reuse,
         call=call,
         shared_cpus=shared_cpus,
-        beside=tuple(each.task(space) for each in beside),
         anew=force,
     )
     with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):

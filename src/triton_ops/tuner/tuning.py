@@ -13,8 +13,21 @@ from functools import partial
 from pathlib import Path
 
 from triton_ops.compilation import CompilePool, Compiles, SharedCpus
-from triton_ops.device import CpuLoad, Turns, load_calibration, machine_of
-from triton_ops.evaluation import FinalRequest, Outcome, StationFacts, wants_isolation
+from triton_ops.device import CpuLoad, DeviceSpec, Turns, load_calibration, machine_of
+from triton_ops.evaluation import (
+    Assignment,
+    FinalRequest,
+    Outcome,
+    Station,
+    StationFacts,
+    TakesTurns,
+    assignment_of,
+    begin_station,
+    confirm_in_fresh_processes,
+    fastest_screening,
+    process_started_early,
+    wants_isolation,
+)
 from triton_ops.exceptions import DeviceError
 from triton_ops.processes import WorkerProcess
 from triton_ops.records import (
@@ -39,14 +52,13 @@ from triton_ops.request import Effort, RunningBudget, Task
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config
 from triton_ops.tuner.earlier_runs import Before, left_before
-from triton_ops.tuner.gate import Gate, Prepared, nothing_yet, wait_for_one
+from triton_ops.tuner.gate import Gate, Leave, Prepared, Stoppable, nothing_yet, wait_for_one
 from triton_ops.tuner.late_priors import readiness, searcher_over
 from triton_ops.tuner.loop import TuningLoop
 from triton_ops.tuner.priors import coming_priors
 from triton_ops.tuner.progress import Listener, RunPlan
 from triton_ops.tuner.proposals import Feed, FirstConfigs, feed_over, open_pool, until_one_is_done
 from triton_ops.tuner.result import failed, record_of, result_of, versions
-from triton_ops.tuner.stations import Stations, processes_started_early
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
 
@@ -190,7 +202,6 @@ class RunRequest:
         reuse: Whether a worker that the tune before has left may serve, and is left to the next one.
         call: The call of a decorated kernel, for the record, or why it cannot be made again.
         shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
-        beside: The same problem on further devices of the same model, which screen the space as well.
         anew: Whether an undecided tune before is not gone on with.
     """
 
@@ -206,8 +217,28 @@ class RunRequest:
     reuse: bool = False
     call: NotedCall | str | None = None
     shared_cpus: SharedCpus | None = None
-    beside: tuple[Task, ...] = ()
     anew: bool = False
+
+
+def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
+    """Whether the next trial may begin while the search thinks.
+
+    Where a CPU is measured, or this process measures, the work beside a trial would be in its times.
+    """
+    return leave.overlaps and facts.apart and device.kind != "cpu"
+
+
+_CUT_OFF = ("interrupted", "device lost")  # ends of a search after which nothing more is measured
+
+
+def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
+    """The last comparison, or the fastest screening if the run was interrupted."""
+    if loop.stopped not in _CUT_OFF and any(trial.ok for trial in final.trials):
+        try:
+            return station.finals(final)
+        except KeyboardInterrupt:
+            loop.stopped = "interrupted"
+    return fastest_screening(final.trials)
 
 
 @dataclass(frozen=True)
@@ -252,7 +283,7 @@ class Tuning:
     keep: bool = True
     gate: Gate | None = None
     _model: Future[list[Prior]] | None = None
-    _overlaps: bool = False  # as of `Leave`
+    _leave: Leave = field(default_factory=Leave)
 
     def run(self) -> TuningResult:
         """Search, compare the finalists, and keep the winner.
@@ -262,9 +293,10 @@ class Tuning:
         """
         task = self.request.task
         begin_imports(self.request.effort.search, task.space)
-        with self._prepared() as pool, processes_started_early(
-            [task, *self.request.beside], self.request.isolate, self.request.reuse
-        ) as processes:  # fmt: skip
+        early = process_started_early(
+            task.kernel, task.device, task.device_name, self.request.isolate, reuse=self.request.reuse
+        )
+        with self._prepared() as pool, early as process:
             before = self._before()
             known = before.trials
             self._tell_of_a_sudden_end(before.unfinished)
@@ -277,7 +309,7 @@ class Tuning:
                 log.trial(trial, TrialOrigin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
-                found = self._searched(log, before, processes, pool)
+                found = self._searched(log, before, process, pool)
                 record = self._record(found, log, before)
                 result = result_of(
                     record, request.task, record.elapsed_s, found.outcome.trials, request.task.space.members,
@@ -308,9 +340,8 @@ class Tuning:
                 feed_over(first, machine_of(request.task.device), request.effort, searcher)
                 first.complete(searcher)
                 prepared = Prepared(first.enough, first.whole)
-            leave = self.gate.wait(prepared)
+            leave = self._leave = self.gate.wait(prepared)
             self.start = max(self.start, leave.since_s)
-            self._overlaps = leave.overlaps
             if pool is not None:
                 pool.go_first()
             self.request = replace(request, effort=request.effort.within(leave.limit_s))
@@ -339,7 +370,7 @@ class Tuning:
         self,
         log: RunLog,
         before: Before,
-        processes: Sequence[WorkerProcess | None],
+        process: WorkerProcess | None,
         prepared: CompilePool | None,
     ) -> _Findings:
         """Run the search and the last comparison; nothing of this problem is compiled while the finalists race.
@@ -348,24 +379,21 @@ class Tuning:
         """
         known = before.trials
         request, incumbents, nearby = self.request, self._incumbents(), self._nearby(known)
-        stations = Stations(
-            tasks=[request.task, *request.beside], effort=request.effort, cold=request.cold, isolate=request.isolate,
-            reuse=request.reuse, turns=self.turns, gate=self.gate, known=known, overlaps=self._overlaps,
-        )  # fmt: skip
+        assignment = self._assignment(known)
         with ExitStack() as opened:
             if (pool := opened.enter_context(self._pool(prepared))) is not None:
                 self._compile_first(pool, nearby)
-            begun = stations.begin(processes, log.begun)
-            searcher = self._searcher(pool, readiness(processes[0]))
+            begun = begin_station(assignment, request.isolate, process, log.begun, reuse=request.reuse)
+            searcher = self._searcher(pool, readiness(process))
             waits = until_one_is_done if self.gate is None else partial(wait_for_one, self.gate)
             machine = machine_of(request.task.device)
             feed = feed_over(pool, machine, request.effort, searcher, log.preview, waits)
             loop = self._loop(log, searcher, feed)
             loop.prepare(incumbents, known, nearby)
-            station = opened.enter_context(closing(begun()))
-            loop.run(station)
+            station = opened.enter_context(closing(self._in_turns(begun())))
+            loop.run(station, overlaps=may_overlap(self._leave, station.facts, request.task.device))
             if pool is not None:
-                pool.close() if processes[0] is None else pool.end()  # inline, the wait would run beside the race
+                pool.close() if process is None else pool.end()  # inline, the wait would run beside the race
             final = FinalRequest(
                 trials=tuple(loop.trials.values()),
                 default=request.default,
@@ -374,14 +402,40 @@ class Tuning:
                 seconds=loop.budget.comparison_s,
                 anyway=before.tunes > 0,
             )
-            outcome = stations.compared(loop, station, final)
+            outcome = _compared(loop, station, final)
             told, busy = station.facts, self.load.notes(request.task.device)
             seen = pitfall_notes(final.trials, request.task.work)
             compiled = () if pool is None else pool.notes
             notes = (*told.notes, *loop.doubts.notes, *cut_note(loop, final), *busy, *seen, *compiled)
             facts = replace(told, waited_s=feed.waited_s, notes=notes)
-        outcome = stations.confirmed(loop, outcome, final, facts.mode)  # after the station has freed its memory
+        # The station has freed its memory.
+        outcome = self._confirmed(loop, outcome, assignment, final, facts.mode)
         return _Findings(loop, outcome, facts)
+
+    def _assignment(self, known: Sequence[Trial]) -> Assignment:
+        """The assignment of the station; its baseline is a config that worked in the interrupted run."""
+        request, worked = self.request, [trial.config for trial in known if trial.ok]
+        baseline = request.default if request.default in worked else next(iter(worked), None)
+        return assignment_of(request.task, request.effort, request.cold, baseline)
+
+    def _in_turns(self, station: Station) -> Station:
+        """A station that takes turns on its device, and measures nothing more once the gate is shut."""
+        in_turns = TakesTurns(station, self.turns)
+        return in_turns if self.gate is None else Stoppable(in_turns, self.gate)
+
+    def _confirmed(
+        self, loop: TuningLoop, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
+    ) -> Outcome:
+        """The outcome after ties were confirmed in fresh processes."""
+        if loop.stopped in _CUT_OFF:
+            return outcome
+        try:
+            return confirm_in_fresh_processes(
+                outcome, assignment, final, mode, turns=self.turns, left_s=loop.budget.left_s
+            )
+        except KeyboardInterrupt:
+            loop.stopped = "interrupted"
+        return outcome
 
     def _compile_first(self, pool: Compiles, nearby: Sequence[Config] = ()) -> None:
         """Have the configs compiled that are tried first, in spare time until they are proposed."""
@@ -503,7 +557,7 @@ class Tuning:
             size=task.space.size,
             search=effort.search_name + ("; Triton's interpreter is timed" if self.request.key.interpreted else ""),
             budget=effort.budget,
-            device=f"{task.device.name} ({', '.join(each.device_name for each in (task, *self.request.beside))})",
+            device=f"{task.device.name} ({task.device_name})",
             resumed=resumed,
             isolated=wants_isolation(task.kernel, task.device, self.request.isolate),
             log=log,
