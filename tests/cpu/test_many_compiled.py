@@ -11,10 +11,9 @@ pytest.importorskip("triton")
 
 from benchmarks.planted import product
 
-from tests.beside import Beside
 from tests.planted_station import Planned
 from triton_ops import TuneProblem, release_processes, tune_many
-from triton_ops.compilation import OtherHosts, SharedCpus, pool
+from triton_ops.compilation import pool
 from triton_ops.compilation.fork_server import ForkServer
 from triton_ops.device import spec_named
 from triton_ops.many import Options, jobs_of, run_jobs
@@ -102,20 +101,3 @@ def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, 
     )  # fmt: skip
     assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
     assert {each.device for each in found.outcomes} == {"cuda:0", "cuda:1"}
-
-
-def test_what_other_hosts_have_compiled_is_tried_as_what_is_compiled_here_and_counted(gpu, tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    beside = Beside()
-    beside.goes_first(monkeypatch)
-
-    options = Options(plan=effort_of("quick"), cache_dir=tmp_path / "records", isolate=False)
-    cpus = SharedCpus(1, elsewhere=OtherHosts([beside.handle]))
-    found = run_jobs(
-        jobs_of([TuneProblem(target=product, shape=(64,))], options), options, told=lambda _: None,
-        executors_of=lambda _, view: {"cuda:0": LocalExecutor(cpus, "cuda:0", view.listener)},
-    )  # fmt: skip
-    beside.end()
-    (outcome,) = found.outcomes
-    assert len([trial for trial in outcome.result.trials if trial.ok]) == 4, outcome.error
-    assert any("compiled by other hosts" in note for note in outcome.result.notes), outcome.result.notes

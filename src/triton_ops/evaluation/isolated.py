@@ -25,7 +25,7 @@ from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, Sta
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
 from triton_ops.evaluation.worker import Answer, Attempt, Setup, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess, being_filled
+from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.space import Config
 from triton_ops.values import Status, Trial
 
@@ -291,14 +291,13 @@ def process_started_early(
     if not wants_isolation(kernel, device, isolate):
         yield None
         return
-    with being_filled():
-        needs = needs_of(kernel, device, device_name)
-        process = (idle_worker.take(needs) if reuse else None) or WorkerProcess(*needs)
-        try:
-            yield process
-        finally:
-            if not idle_worker.holds(process):
-                process.kill()
+    needs = needs_of(kernel, device, device_name)
+    process = (idle_worker.take(needs) if reuse else None) or WorkerProcess(*needs)
+    try:
+        yield process
+    finally:
+        if not idle_worker.holds(process):
+            process.kill()
 
 
 def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) -> bool:

@@ -8,6 +8,8 @@ Run logs only grow, so that their new lines are a piece; any other file is a pie
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import re
 import socket
 import threading
@@ -29,7 +31,7 @@ from triton_ops.base import (
     skip_syncs,
     usable_cpus,
 )
-from triton_ops.compilation import OtherHost, OtherHosts, SharedCpus, versions_here
+from triton_ops.compilation import SharedCpus
 from triton_ops.device import gpus_here
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many.executor import Place
@@ -153,10 +155,13 @@ def facts_here(model: str | None = None) -> HostFacts:
     Raises:
         DeviceError: There is no GPU.
     """
-    versions = versions_here()
+    try:
+        triton = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        triton = ""
     return HostFacts(
         host=socket.gethostname(), model=gpus_here()[0].name if model is None else model,
-        python=versions["Python"], triton=versions["Triton"],
+        python=platform.python_version(), triton=triton,
     )  # fmt: skip
 
 
@@ -204,7 +209,6 @@ class Keeper:
         self._heard: dict[int, float] = {}
         self._guard = threading.Lock()
         self._writing: dict[str, threading.Lock] = {}
-        self._told: dict[str, bool] = {}  # each line, and whether it was asked for
 
     def begin(self, name: str, turn: int) -> None:
         """A problem is about to be sent again; what an earlier measurer of it still sends is refused."""
@@ -230,18 +234,6 @@ class Keeper:
         now = time.monotonic()
         return [now - self._heard.setdefault(turn, now) for turn in turns]
 
-    def tell(self, line: str) -> None:
-        """Keep what a person should know until it is asked for; what several measurers tell is kept once."""
-        with self._guard:
-            self._told.setdefault(line, False)
-
-    def news(self) -> list[str]:
-        """What was told since the last call."""
-        with self._guard:
-            new = [line for line, known in self._told.items() if not known]
-            self._told.update(dict.fromkeys(new, True))
-        return new
-
     def _of(self, name: str) -> threading.Lock:
         """What one thread at a time holds while a problem's turn or files change."""
         with self._guard:
@@ -265,7 +257,6 @@ class Measurer:
         skip_syncs()  # the keeper has what is to last
         self._folder = own_temporary_folder()
         self._watched = Watched(self._folder)
-        self._elsewhere: OtherHosts | None = None
 
     def facts(self) -> HostFacts:
         """Where this is, and what is installed there.
@@ -278,15 +269,6 @@ class Measurer:
     def usable_cpus(self) -> int:
         """CPUs of this host that this process may use."""
         return usable_cpus()
-
-    def use(self, hosts: Sequence[OtherHost], tell: Callable[[str], object]) -> None:
-        """From now on have other hosts compile as well.
-
-        Args:
-            hosts: The hosts.
-            tell: Is told of each that is used no more.
-        """
-        self._elsewhere = OtherHosts(hosts, tell)
 
     def loads(self, tune: bytes) -> str:
         """Why a packed tune cannot be loaded here; empty if it can."""
@@ -302,7 +284,7 @@ class Measurer:
         self._watched.changes()  # these are known there
         gate = _Open(work.limit_s)
         place = Place(
-            device=None, gate=gate, shared_cpus=SharedCpus(work.cpus, elsewhere=self._elsewhere),
+            device=None, gate=gate, shared_cpus=SharedCpus(work.cpus),
             listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
         )  # fmt: skip
         try:

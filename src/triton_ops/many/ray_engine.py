@@ -1,10 +1,8 @@
 """Ray as the engine of a run: connecting, checking that all hosts are alike, and the actors that measure.
 
 Facts of Ray that this relies on (2.60): the call of an actor that dies raises, and so do those queued behind it, hence
-one call in flight; a method that runs cannot be cancelled, hence `kill`; an actor dies with its driver.
-
-Facts of Ray that this relies on (2.60): an actor that needs more CPUs than are free waits for them, and its calls with
-it; the methods of an actor with `max_concurrency` run in threads; an actor dies with its driver.
+one call in flight; a method that runs cannot be cancelled, hence `kill`; the methods of an actor with
+`max_concurrency` run in threads; an actor dies with its driver.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import socket
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +25,6 @@ from typing import Any
 from triton_ops import settings
 from triton_ops.backend import NEEDS, is_installed, is_listed, pack
 from triton_ops.base import ensure_folder, require
-from triton_ops.compilation import CompileHost, OtherHost
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
 from triton_ops.many.problem import Options
@@ -101,14 +98,6 @@ class Ledger:
                 del self._guides[next(iter(self._guides))]
             self._guides[name] = files_of_problem(self.folder, name)
         return self._guides[name]
-
-    def tell_news(self) -> None:
-        """Log what measurers have told the keeper."""
-        try:
-            for line in self.ray.get(self.keeper.news.remote(), timeout=_LOOK_S):
-                _log.warning("%s", line)
-        except self.ray.exceptions.RayError:
-            pass  # a busy keeper; that it is gone is said where something is to be kept
 
     def ended(self, job: Job) -> None:
         """A problem has a record, which guides the others of its kernel."""
@@ -200,7 +189,6 @@ class ActorExecutor:
 def watch_for_hangs(executors: Callable[[], list[ActorExecutor]], ledger: Ledger, over: threading.Event) -> None:
     """End actors of which nothing was heard for too long, until the run is over."""
     while not over.wait(_LOOK_S):
-        ledger.tell_news()
         turns = {turn: executor for executor in executors() if (turn := executor.hung()) is not None}
         try:
             silences = ledger.ray.get(ledger.keeper.silent_s.remote(list(turns)), timeout=_LOOK_S)
@@ -215,98 +203,6 @@ def watch_for_hangs(executors: Callable[[], list[ActorExecutor]], ledger: Ledger
 def _line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
-
-
-_MOST_FOR_ONE = 16  # a config is measured in a tenth of the time in which it is compiled
-_QUICK_CALLS = 4  # that wait for no compiler, such as for what was made
-
-
-@dataclass(frozen=True, eq=False)
-class Helper:
-    """The actor of a host that compiles.
-
-    Attributes:
-        name: The host's name.
-        cpus: How many of its CPUs compile.
-        actor: The handle.
-    """
-
-    name: str
-    cpus: int
-    actor: Any
-
-
-@dataclass(frozen=True)
-class _Ask:
-    """Calls a method of an actor, and returns at once."""
-
-    actor: Any
-
-    def __call__(self, what: str, *given: Any) -> Future[Any]:
-        asked: Future[Any] = Future()
-        getattr(self.actor, what).remote(*given).future().add_done_callback(lambda done: _pass_on(done, asked))
-        return asked
-
-
-def _pass_on(done: Future[Any], asked: Future[Any]) -> None:
-    """Take over an answer; what the method has raised is raised as it was, and anything else says that it is gone."""
-    error = done.exception()
-    if error is None:
-        asked.set_result(done.result())
-        return
-    cause = getattr(error, "cause", None)
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    asked.set_exception(cause if isinstance(cause, Exception) else ConnectionError(f"it is gone: {lines[0]}"))
-
-
-def helpers_of(ray: Any, taken: Collection[str], measurers: int) -> list[Helper]:
-    """An actor on each host that has CPUs and measures nothing; none of them is waited for.
-
-    Args:
-        ray: The module.
-        taken: The nodes on which something is measured, by Ray's ids.
-        measurers: How many measure.
-    """
-    here, found = ray.get_runtime_context().get_node_id(), []
-    place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    for node_id, name, cpus in idle_nodes(ray.nodes(), here, taken):
-        made = ray.remote(CompileHost).options(
-            num_cpus=cpus, max_concurrency=cpus + _QUICK_CALLS, max_restarts=0, max_task_retries=0,
-            scheduling_strategy=place(node_id, False),
-        )  # fmt: skip
-        found.append(Helper(name, cpus, made.remote(2 * measurers)))
-    return found
-
-
-def idle_nodes(nodes: Iterable[Mapping[str, Any]], here: str, taken: Collection[str]) -> list[tuple[str, str, int]]:
-    """Id, host and CPUs of each node that lives and measures nothing; one CPU less where the run was started.
-
-    Args:
-        nodes: As `ray.nodes` describes them.
-        here: The node of the driver, which needs a CPU with the keeper.
-        taken: The nodes on which something is measured.
-    """
-    return [
-        (node["NodeID"], node["NodeManagerHostname"], cpus)
-        for node in nodes
-        if node["Alive"] and node["NodeID"] not in taken
-        and (cpus := int(node["Resources"].get("CPU", 0)) - (node["NodeID"] == here)) > 0
-    ]  # fmt: skip
-
-
-def shared_out(helpers: Sequence[Helper], measurers: int) -> list[list[OtherHost]]:
-    """For each measurer the hosts that compile for it: each CPU is for one measurer, and each gets equally many."""
-    places = [helper for helper in helpers for _ in range(helper.cpus)]
-    found = []
-    for at in range(measurers):
-        own = places[at::measurers][:_MOST_FOR_ONE]
-        found.append(
-            [
-                OtherHost(name=helper.name, cpus=own.count(helper), ask=_Ask(helper.actor))
-                for helper in dict.fromkeys(own)
-            ]
-        )
-    return found
 
 
 _ANSWERS_S = 5.0  # for a host to take a connection
@@ -355,11 +251,9 @@ class RayEngine:
             found = _alike(ray, actors, self.simulated)
             _check_loading(ray, actors, found, packed)
             executors = _named(ray, actors, found, ledger)
-            _have_others_compile(ray, actors, ledger.keeper)
             watched = lambda: list(executors.values())  # noqa: E731 - one line
             threading.Thread(target=watch_for_hangs, args=(watched, ledger, over), daemon=True).start()
             yield dict(executors)
-            ledger.tell_news()
         finally:
             over.set()
             ray.shutdown()
@@ -486,30 +380,6 @@ class _Keep:
     def __call__(self, name: str, turn: int, pieces: Any) -> bool:
         ray = require("ray", "an actor of a run")
         return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
-
-
-@dataclass(frozen=True)
-class _Tell:
-    """The keeper for what a person should know."""
-
-    keeper: Any
-
-    def __call__(self, line: str) -> None:
-        self.keeper.tell.remote(line)
-
-
-def _have_others_compile(ray: Any, actors: Sequence[Any], keeper: Any) -> None:
-    """Have the hosts on which no actor measures compile for the others, once they are ready."""
-    taken = ray.get([actor.__ray_call__.remote(_node_of) for actor in actors])
-    helpers = helpers_of(ray, set(taken), len(actors))
-    for actor, hosts in zip(actors, shared_out(helpers, len(actors)), strict=True):
-        if hosts:
-            actor.use.remote(hosts, _Tell(keeper))
-
-
-def _node_of(_: Any) -> str:
-    """Ray's id of the node on which an actor is."""
-    return str(require("ray", "an actor of a run").get_runtime_context().get_node_id())
 
 
 def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:

@@ -24,7 +24,7 @@ from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positiv
 from triton_ops.many.ray_engine import RayEngine, engine_named
 from triton_ops.many.run import Ended, Follows, ManyRun
 from triton_ops.many.schedule import Estimate, Planned, Schedule, estimates_of
-from triton_ops.processes import being_filled, cleaned_up_on_sigterm
+from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, checked_seed, chosen_effort
 from triton_ops.search import AnySearch
@@ -363,7 +363,7 @@ def run_jobs(
         for each in ended.values():
             view.ended(each)
         if left:
-            with cleaned_up_on_sigterm(), being_filled() if any(job.worker for job in left) else nullcontext():
+            with cleaned_up_on_sigterm():
                 count = max(1, len(options.devices))
                 shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
                 left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))

@@ -405,8 +405,7 @@ class Tuning:
             outcome = _compared(loop, station, final)
             told, busy = station.facts, self.load.notes(request.task.device)
             seen = pitfall_notes(final.trials, request.task.work)
-            compiled = () if pool is None else pool.notes
-            notes = (*told.notes, *loop.doubts.notes, *cut_note(loop, final), *busy, *seen, *compiled)
+            notes = (*told.notes, *loop.doubts.notes, *cut_note(loop, final), *busy, *seen)
             facts = replace(told, waited_s=feed.waited_s, notes=notes)
         # The station has freed its memory.
         outcome = self._confirmed(loop, outcome, assignment, final, facts.mode)
