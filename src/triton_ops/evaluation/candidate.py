@@ -52,7 +52,7 @@ class Evaluator:
         executables: The compiled configs, kept for later launches.
         tell: Called with each step that begins: a compilation, a launch, or work on the baseline.
         members: Members of an `Enum` that the kernel is given in place of their names.
-        begun: Called with the config that is going to run, before each trial, check and visit of a race.
+        note_config: Called with the config that is going to run, before each trial, check and visit of a race.
     """
 
     kernel: Kernel
@@ -63,7 +63,7 @@ class Evaluator:
     baseline: Config | None = None
     executables: dict[Config, Executable] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda _: None
-    begun: Callable[[Config], None] = lambda _: None
+    note_config: Callable[[Config], None] = lambda _: None
     members: Members = field(default_factory=dict)
     _baseline_sampler: Sampler | None = None
     _measured: dict[str, Trial] = field(default_factory=dict)  # by program
@@ -81,7 +81,7 @@ class Evaluator:
             CacheError: The compiler cannot write its cache, so that no config can be compiled.
         """
         executable: Executable | None = None
-        self.begun(config)
+        self.note_config(config)
         try:
             executable = self._compiled(config)
             return self._same_program(executable) or self._remembered(
@@ -100,16 +100,16 @@ class Evaluator:
     def sampler(self, config: Config) -> Sampler:
         """A sampler of a config that has worked; the config is compiled again if its executable is not held here.
 
-        `begun` is called before each visit.
+        `note_config` is called before each visit.
 
         Raises:
             CandidateError: The config cannot be compiled or loaded.
         """
-        self.begun(config)
+        self.note_config(config)
         plain = self._plain_sampler(config)
 
         def queue(samples: int) -> Pending:
-            self.begun(config)
+            self.note_config(config)
             return plain.queue(samples)
 
         return replace(plain, queue=queue)
@@ -151,15 +151,15 @@ class Evaluator:
         """
         if self.verifier is None:
             return None
-        self.begun(config)
+        self.note_config(config)
         executable = self._compiled(config)
         sets = 1 + len(self.subject.further(executable)) if executable.outputs else 1
         end = time.monotonic() + seconds
         for turn in range(max(math.ceil(launches / sets), _PATTERNS)):
             self.tell(LAUNCH)
-            found = self._wrong_once(self.verifier, executable, sampler, turn % _PATTERNS)
-            if found is not None:
-                return suspected(found, executable)
+            difference = self._wrong_once(self.verifier, executable, sampler, turn % _PATTERNS)
+            if difference is not None:
+                return suspected(difference, executable)
             if time.monotonic() > end:
                 break
         return None
@@ -170,12 +170,14 @@ class Evaluator:
 
     def _same_program(self, executable: Executable) -> Trial | None:
         """The trial of an equal program that was measured as another config; None if there is none."""
-        known = None if executable.key is None else self._measured.get(executable.key)
-        if known is None or known.config == executable.config:
+        earlier = None if executable.key is None else self._measured.get(executable.key)
+        if earlier is None or earlier.config == executable.config:
             return None
         config = executable.config.plain
-        found = replace(known, config=config, compile_s=executable.compile_s, same_code_as=known.config)
-        return replace(found, error=f"as ({known.config}), the same code: {known.error}") if known.error else found
+        trial = replace(earlier, config=config, compile_s=executable.compile_s, same_code_as=earlier.config)
+        if not earlier.error:
+            return trial
+        return replace(trial, error=f"as ({earlier.config}), the same code: {earlier.error}")
 
     def _remembered(self, executable: Executable, trial: Trial) -> Trial:
         if executable.key is not None and trial.same_code_as is None:
@@ -196,7 +198,8 @@ class Evaluator:
             return verifier.wrong(executable)
         further = self.subject.further(executable)
         sets = [self.subject.arguments, *further]
-        for tensor in Arguments(tuple(given.result(name) for given in sets for name in executable.outputs)).tensors():
+        written = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
+        for tensor in Arguments(written).tensors():
             poison(tensor, pattern)
         # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
         sampler.queue(math.ceil(len(sets) / sampler.launches))()
@@ -221,8 +224,8 @@ class Evaluator:
     def _compiled(self, config: Config) -> Executable:
         if config not in self.executables:
             self.announce(COMPILE)
-            given = config.with_members(self.members)
-            self.executables[config] = self.kernel.compile(given, self.subject.arguments)
+            typed_config = config.with_members(self.members)
+            self.executables[config] = self.kernel.compile(typed_config, self.subject.arguments)
         return self.executables[config]
 
     def _verified_and_timed(self, executable: Executable, best: Trial | None) -> Trial:
@@ -242,9 +245,9 @@ class Evaluator:
                 launch.reset()
         if difference is not None:
             return wrong_trial(config, suspected(difference, executable), executable.resources, executable.compile_s)
-        found = Measurement(tuple(samples), self._timer(launch).mode)
+        measurement = Measurement(tuple(samples), self._timer(launch).mode)
         resources, compile_s = executable.resources, executable.compile_s
-        return Trial(config, Status.OK, found, resources=resources, compile_s=compile_s, relative=relative)
+        return Trial(config, Status.OK, measurement, resources=resources, compile_s=compile_s, relative=relative)
 
     def _screened(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
         """Samples of a launch, and its time divided by that of the baseline, which is measured in turn with it."""
@@ -302,18 +305,18 @@ def _told_apart(queue: Callable[[int], Pending]) -> Callable[[int], Pending]:
     return queued
 
 
-def suspected(found: Difference, executable: Executable) -> Difference:
+def suspected(difference: Difference, executable: Executable) -> Difference:
     """A difference with the compiler's fault that it may come from."""
     fault = executable.suspect()
-    return replace(found, text=f"{found.text}; {fault}") if fault else found
+    return replace(difference, text=f"{difference.text}; {fault}") if fault else difference
 
 
 def wrong_trial(
-    config: Config, found: Difference, resources: Resources | None = None, compile_s: float | None = None
+    config: Config, difference: Difference, resources: Resources | None = None, compile_s: float | None = None
 ) -> Trial:
     """The trial of a config whose results are wrong."""
-    excess = found.excess if math.isfinite(found.excess) else None
-    return Trial(config, Status.WRONG, error=found.text, resources=resources, compile_s=compile_s, excess=excess)
+    excess = difference.excess if math.isfinite(difference.excess) else None
+    return Trial(config, Status.WRONG, error=difference.text, resources=resources, compile_s=compile_s, excess=excess)
 
 
 def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:

@@ -37,12 +37,12 @@ class Dissent:
         self._agree.add(config)
         self._ran.add(config)
 
-    def differs(self, config: Config, results: Sequence[Any], found: Difference) -> None:
+    def differs(self, config: Config, results: Sequence[Any], error: Difference) -> None:
         """A config's results are wrong."""
         self._ran.add(config)
-        if found.excess > self._most:
+        if error.excess > self._most:
             return
-        self._excess = max(self._excess, found.excess)
+        self._excess = max(self._excess, error.excess)
         if self._other is None:
             self._other = expected([kept(each) for each in results], None, None, self._manner)
             self._against.add(config)

@@ -27,19 +27,19 @@ def as_list(result: Any) -> list[Any]:
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
-def kept(found: Any) -> Any:
+def kept(result: Any) -> Any:
     """A copy of a result, without its gradient graph, which later launches and the caller's code cannot change."""
-    return rebuilt(found, lambda part: value_copy(Arguments((part,)).map(lambda tensor: tensor.detach()).positional[0]))
+    return rebuilt(result, lambda part: value_copy(Arguments((part,)).map(lambda t: t.detach()).positional[0]))
 
 
-def rebuilt(found: Any, change: Callable[[Any], Any]) -> Any:
+def rebuilt(result: Any, change: Callable[[Any], Any]) -> Any:
     """A result after a change; an instance of a dataclass is made anew around its fields after the change."""
-    if (parts := fields_of(found)) is None:
-        return change(found)
-    made = copy.copy(found)
+    if (parts := fields_of(result)) is None:
+        return change(result)
+    copied = copy.copy(result)
     for name, value in parts.items():
-        object.__setattr__(made, name, rebuilt(value, change))  # a frozen instance takes it in no other way
-    return made
+        object.__setattr__(copied, name, rebuilt(value, change))  # a frozen instance takes it in no other way
+    return copied
 
 
 def has_fields(value: Any) -> bool:
@@ -72,7 +72,7 @@ class Manner:
 
 
 class _Judge(Protocol):
-    def difference(self, found: Any) -> Difference | None:
+    def difference(self, tensor: Any) -> Difference | None:
         """How a tensor of the right shape is wrong."""
 
 
@@ -98,17 +98,17 @@ class ExpectedTensor:
     own: Any
     judge: _Judge
 
-    def difference(self, found: Any) -> Difference | None:
+    def difference(self, tensor: Any) -> Difference | None:
         """How a tensor differs; None if it is as expected."""
-        if tuple(found.shape) != self.shape:
-            return Difference(f"shape {tuple(found.shape)} instead of {self.shape}")
-        if found.dtype != self.dtype:
-            return Difference(f"dtype {_name(found.dtype)} instead of {_name(self.dtype)}")
-        if found.device != self.device:
-            return Difference(f"on {found.device} instead of {self.device}")
-        if kind_of(found) != self.kind:
-            return Difference(f"{kind_of(found)} instead of {self.kind}")
-        return None if same_bits_of(found, self.own) else self.judge.difference(dense(found))
+        if tuple(tensor.shape) != self.shape:
+            return Difference(f"shape {tuple(tensor.shape)} instead of {self.shape}")
+        if tensor.dtype != self.dtype:
+            return Difference(f"dtype {_name(tensor.dtype)} instead of {_name(self.dtype)}")
+        if tensor.device != self.device:
+            return Difference(f"on {tensor.device} instead of {self.device}")
+        if kind_of(tensor) != self.kind:
+            return Difference(f"{kind_of(tensor)} instead of {self.kind}")
+        return None if same_bits_of(tensor, self.own) else self.judge.difference(dense(tensor))
 
 
 @dataclass(frozen=True)
@@ -145,26 +145,23 @@ def expected(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[
     return low
 
 
-def difference(found: Any, wanted: Any) -> Difference | None:
+def difference(result: Any, expectation: Any) -> Difference | None:
     """How a result differs from an expectation that `expected` made; None if it does not."""
-    if isinstance(wanted, ExpectedTensor):
-        return wanted.difference(found) if is_tensor(found) else _other_type(found, "tensor")
-    if isinstance(wanted, _Array):
-        return _between_arrays(found, wanted)
-    if isinstance(wanted, _Number):
-        return wanted.difference(found)
-    if isinstance(wanted, dict):
-        return _between_mappings(found, wanted)
-    if isinstance(wanted, _Fields):
-        same_type = type(found) is wanted.type
-        return difference(fields_of(found), wanted.content) if same_type else _other_type(found, wanted.type.__name__)
-    if isinstance(wanted, list):
-        if not isinstance(found, (tuple, list)):
-            return _other_type(found, "sequence")
-        if len(found) != len(wanted):
-            return Difference(f"{len(found)} items instead of {len(wanted)}")
-        return next((d for a, b in zip(found, wanted, strict=True) if (d := difference(a, b))), None)
-    return _between_objects(found, wanted)
+    if isinstance(expectation, ExpectedTensor):
+        return expectation.difference(result) if is_tensor(result) else _other_type(result, "tensor")
+    if isinstance(expectation, _Array):
+        return _between_arrays(result, expectation)
+    if isinstance(expectation, (_Number, _Fields)):
+        return expectation.difference(result)
+    if isinstance(expectation, dict):
+        return _between_mappings(result, expectation)
+    if isinstance(expectation, list):
+        if not isinstance(result, (tuple, list)):
+            return _other_type(result, "sequence")
+        if len(result) != len(expectation):
+            return Difference(f"{len(result)} items instead of {len(expectation)}")
+        return next((d for a, b in zip(result, expectation, strict=True) if (d := difference(a, b))), None)
+    return _between_objects(result, expectation)
 
 
 def is_exact(low: Any, golden: Any) -> bool:
@@ -205,21 +202,21 @@ def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
         yield low, golden
 
 
-def same_bits(found: Any, other: Any) -> bool:
+def same_bits(result: Any, other: Any) -> bool:
     """Whether two results are equal: tensors and arrays bit for bit, other values as they say themselves.
 
     Values whose type defines no equality are not compared.
     """
-    pairs = list(leaf_pairs(found, other))
+    pairs = list(leaf_pairs(result, other))
     return len(pairs) == sum(1 for _ in leaf_pairs(other, None)) and all(_same_leaf(a, b) for a, b in pairs)
 
 
-def _same_leaf(found: Any, other: Any) -> bool:
-    if is_tensor(found):
-        return is_tensor(other) and same_bits_of(found, other)
-    if _is_array(found):  # of a dtype that torch lacks, or there is no torch
-        return _between_arrays(found, _Array(None, other)) is None
-    return _between_objects(found, other) is None
+def _same_leaf(leaf: Any, other: Any) -> bool:
+    if is_tensor(leaf):
+        return is_tensor(other) and same_bits_of(leaf, other)
+    if _is_array(leaf):  # of a dtype that torch lacks, or there is no torch
+        return _between_arrays(leaf, _Array(None, other)) is None
+    return _between_objects(leaf, other) is None
 
 
 def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
@@ -253,6 +250,11 @@ class _Fields:
 
     type: Any
     content: Any
+
+    def difference(self, result: Any) -> Difference | None:
+        if type(result) is not self.type:
+            return _other_type(result, self.type.__name__)
+        return difference(fields_of(result), self.content)
 
 
 def _expected_tensor(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[Any]) -> ExpectedTensor:
@@ -295,21 +297,21 @@ def _as_tensor(array: Any) -> Any:
         return None
 
 
-def _between_arrays(found: Any, wanted: _Array) -> Difference | None:
-    if type(found) is not type(wanted.plain):
-        return _other_type(found, type(wanted.plain).__name__)
-    if found.dtype != wanted.plain.dtype:
-        return Difference(f"dtype {found.dtype} instead of {wanted.plain.dtype}")
-    if wanted.tensor is not None:
-        return wanted.tensor.difference(_as_tensor(found))
-    return None if _same_elements(found, wanted.plain) else Difference("an array whose elements differ")
+def _between_arrays(array: Any, expectation: _Array) -> Difference | None:
+    if type(array) is not type(expectation.plain):
+        return _other_type(array, type(expectation.plain).__name__)
+    if array.dtype != expectation.plain.dtype:
+        return Difference(f"dtype {array.dtype} instead of {expectation.plain.dtype}")
+    if expectation.tensor is not None:
+        return expectation.tensor.difference(_as_tensor(array))
+    return None if _same_elements(array, expectation.plain) else Difference("an array whose elements differ")
 
 
-def _same_elements(found: Any, wanted: Any) -> bool:
+def _same_elements(array: Any, right: Any) -> bool:
     """Whether arrays are equal; an element that differs from itself, such as NaN or a missing date, equals its like."""
-    if found.shape != wanted.shape:
+    if array.shape != right.shape:
         return False
-    same = (found == wanted) | ((found != found) & (wanted != wanted))
+    same = (array == right) | ((array != array) & (right != right))
     return bool(require("numpy", "comparing arrays").all(same))  # of a text on its own there is a plain bool
 
 
@@ -320,14 +322,14 @@ class _Number:
     value: Any
     margin: float
 
-    def difference(self, found: Any) -> Difference | None:
-        if type(found) is not type(self.value):
-            return _other_type(found, type(self.value).__name__)
-        same = found == self.value or (found != found and self.value != self.value)
-        if same or abs(found - self.value) <= self.margin:
+    def difference(self, number: Any) -> Difference | None:
+        if type(number) is not type(self.value):
+            return _other_type(number, type(self.value).__name__)
+        same = number == self.value or (number != number and self.value != self.value)
+        if same or abs(number - self.value) <= self.margin:
             return None
-        excess = abs(found - self.value) / self.margin if self.margin else math.inf
-        return Difference(f"{found:.6g} instead of {self.value:.6g}", excess if excess == excess else math.inf)
+        excess = abs(number - self.value) / self.margin if self.margin else math.inf
+        return Difference(f"{number:.6g} instead of {self.value:.6g}", excess if excess == excess else math.inf)
 
 
 def _expected_number(low: Any, golden: Any, manner: Manner) -> _Number:
@@ -340,28 +342,28 @@ def _expected_number(low: Any, golden: Any, manner: Manner) -> _Number:
     return _Number(type(low)(value), tolerance.times * margin if math.isfinite(margin) else 0.0)
 
 
-def _between_mappings(found: Any, wanted: Mapping[Any, Any]) -> Difference | None:
-    if not isinstance(found, Mapping):
-        return _other_type(found, "mapping")
-    if set(found) != set(wanted):
-        return Difference(f"the keys {', '.join(map(str, found))} instead of {', '.join(map(str, wanted))}")
-    return next((d for name in wanted if (d := difference(found[name], wanted[name]))), None)
+def _between_mappings(mapping: Any, expectation: Mapping[Any, Any]) -> Difference | None:
+    if not isinstance(mapping, Mapping):
+        return _other_type(mapping, "mapping")
+    if set(mapping) != set(expectation):
+        return Difference(f"the keys {', '.join(map(str, mapping))} instead of {', '.join(map(str, expectation))}")
+    return next((d for name in expectation if (d := difference(mapping[name], expectation[name]))), None)
 
 
-def _between_objects(found: Any, wanted: Any) -> Difference | None:
-    if type(found) is not type(wanted):
-        return _other_type(found, type(wanted).__name__)
-    if not _comparable(wanted):
+def _between_objects(value: Any, right: Any) -> Difference | None:
+    if type(value) is not type(right):
+        return _other_type(value, type(right).__name__)
+    if not _comparable(right):
         return None
     try:
-        same = bool(found == wanted) or bool(found != found and wanted != wanted)
+        same = bool(value == right) or bool(value != value and right != right)
     except Exception:  # noqa: BLE001 - equality that gives no answer for this value
         same = False
-    return None if same else Difference(f"{_shown(found)} instead of {_shown(wanted)}")
+    return None if same else Difference(f"{_shown(value)} instead of {_shown(right)}")
 
 
-def _other_type(found: Any, wanted: str) -> Difference:
-    return Difference(f"a {type(found).__name__} instead of a {wanted}")
+def _other_type(value: Any, kind: str) -> Difference:
+    return Difference(f"a {type(value).__name__} instead of a {kind}")
 
 
 def _shown(value: Any) -> str:

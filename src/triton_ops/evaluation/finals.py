@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import candidate_error, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
-from triton_ops.evaluation.doubt import ArmFailedError, Pair, Resolved, resolve
+from triton_ops.evaluation.doubt import ArmFailedError, Resolution, resolve
 from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, fastest_screening, outcome_of, unraced
 from triton_ops.request import Effort
@@ -121,7 +121,7 @@ class _LastComparison:
     doubt_s: float
     rng: random.Random
     wrong: dict[Config, Difference] = field(default_factory=dict)
-    resolved: dict[Config, Resolved] = field(default_factory=dict)
+    resolutions: dict[Config, Resolution] = field(default_factory=dict)
     gone: set[Config] = field(default_factory=set)
 
     def race(self) -> None:
@@ -138,8 +138,8 @@ class _LastComparison:
             if arm.dropped_at is not None:
                 continue
             seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
-            if said := self._wrong_again(config, _CHECKED, seconds):
-                self.wrong[config] = said
+            if difference := self._wrong_again(config, _CHECKED, seconds):
+                self.wrong[config] = difference
         self._race_again()
 
     def _race_again(self) -> None:
@@ -162,18 +162,18 @@ class _LastComparison:
     def outcome(self) -> Outcome:
         """The outcome among the configs whose results are right, after doubts and the winner's results were checked."""
         while True:
-            found = self._found()
-            winner = found.winner.config if found.winner is not None else None
+            outcome = self._outcome()
+            winner = outcome.winner.config if outcome.winner is not None else None
             if winner not in self.arms or winner is None:
-                return found
-            said = self._wrong_again(winner, _WINNER_CHECKED, min(_WINNER_CHECKED_S, self._left_s))
-            if said:
-                self.wrong[winner] = said
+                return outcome
+            difference = self._wrong_again(winner, _WINNER_CHECKED, min(_WINNER_CHECKED_S, self._left_s))
+            if difference is not None:
+                self.wrong[winner] = difference
                 self._race_again()
             elif self.arms[winner].error is None:
-                return found
+                return outcome
 
-    def _found(self) -> Outcome:
+    def _outcome(self) -> Outcome:
         """The outcome by what is known so far."""
         updated = {**self.trials, **{config: self._updated(config, arm) for config, arm in self.arms.items()}}
         alive = [updated[config] for config, arm in self.arms.items() if updated[config].ok and arm.visits]
@@ -183,15 +183,15 @@ class _LastComparison:
             trials=alive, arms=self.arms, twins=self.twins, default=self.final.default, incumbents=self.final.incumbents
         )
         decision = standing.decision()
-        doubted = self._doubted(standing, decision)
-        if doubted is None:
+        challenger = self._doubted(standing, decision)
+        if challenger is None:
             return outcome_of(standing, tuple(updated.values()), decision)
-        if doubted not in self.resolved and self._too_late(standing, doubted):
-            own, rival = standing.default_ms, self.arms[doubted].values_ms
-            self.resolved[doubted] = Resolved(faster=False, over=gain(own, rival))
-        if doubted not in self.resolved and not self._resolve(doubted):
-            return self._found()  # one of the two failed, and stands no more
-        return outcome_of(standing, tuple(updated.values()), decision, (doubted, self.resolved[doubted]))
+        if challenger not in self.resolutions and self._too_late(standing, challenger):
+            own, rival = standing.default_ms, self.arms[challenger].values_ms
+            self.resolutions[challenger] = Resolution(faster=False, over=gain(own, rival))
+        if challenger not in self.resolutions and not self._resolve(challenger):
+            return self._outcome()  # one of the two failed, and stands no more
+        return outcome_of(standing, tuple(updated.values()), decision, (challenger, self.resolutions[challenger]))
 
     def _doubted(self, standing: Field, decision: Decision) -> Config | None:
         """The config of which the race cannot say whether it beats the default; None if there is none."""
@@ -209,14 +209,11 @@ class _LastComparison:
         """Resolve a doubt; False if a launch failed, whose arm then has an error."""
         default, timer = self.final.default, self.evaluator.shared_timer.timer
         assert timer is not None  # there are rounds, so there is a timer
-        pair = Pair(
-            challenger=challenger,
-            default=default,
-            visit_samples=max(self.arms[it].visit_samples for it in (challenger, default)),
-        )
+        samples = max(self.arms[config].visit_samples for config in (challenger, default))
+        seconds = min(max(self.policy.seconds, self.doubt_s), self._left_s)
         try:
-            self.resolved[challenger] = resolve(
-                self.evaluator, timer, pair, seconds=min(max(self.policy.seconds, self.doubt_s), self._left_s),
+            self.resolutions[challenger] = resolve(
+                self.evaluator, timer, challenger, default, visit_samples=samples, seconds=seconds,
                 rng=self.rng, keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         except ArmFailedError as error:
@@ -237,8 +234,8 @@ class _LastComparison:
 
     def _updated(self, config: Config, arm: Arm) -> Trial:
         trial, timer = self.trials[config], self.evaluator.shared_timer.timer
-        if (said := self.wrong.get(config)) is not None:
-            return wrong_trial(config, said, trial.resources, trial.compile_s)
+        if (difference := self.wrong.get(config)) is not None:
+            return wrong_trial(config, difference, trial.resources, trial.compile_s)
         if arm.error is not None:
             return Trial(config, Status.RUNTIME, error=one_line(arm.error), resources=trial.resources)
         if not arm.visits or timer is None:
@@ -267,12 +264,12 @@ def _fitting(
     `least` of them are taken in any case. The configs in `always` come first, then the fastest. The race's own limit
     leaves nobody out, since two rounds are always run.
     """
-    taken: list[Trial] = []
+    fitting: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
-        if len(taken) < least or _visits_ms([*taken, trial], policy) <= _room_ms(seconds):
-            taken.append(trial)
+        if len(fitting) < least or _visits_ms([*fitting, trial], policy) <= _room_ms(seconds):
+            fitting.append(trial)
     rivals = len(racing) > 1
-    return [] if rivals and len(taken) < 2 else [trial for trial in racing if trial in taken]
+    return [] if rivals and len(fitting) < 2 else [trial for trial in racing if trial in fitting]
 
 
 def _visits_ms(trials: Sequence[Trial], policy: RacePolicy) -> float:

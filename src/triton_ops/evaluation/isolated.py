@@ -125,12 +125,12 @@ class Isolated:
         whole_s = self._effort.race.seconds + self._patience.trial_s + self._patience.launch_s * len(trials)
         for _ in range(2):
             try:
-                found: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s, RACE).value
+                outcome: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s, RACE).value
             except (WorkerHungError, WorkerDiedError) as error:  # noqa: PERF203 - twice at most
                 _log.warning("the last comparison starts again: %s", error)
                 trials.update((trial.config, trial) for trial in self._failing(final, trials))
             else:
-                return found
+                return outcome
         return replace(fastest_screening(tuple(trials.values())), confidence=_UNFINISHED)
 
     def close(self) -> None:
@@ -182,12 +182,12 @@ class Isolated:
         """The trial of a finalist after a last comparison in which it was the only one."""
         try:
             question = replace(final, trials=(trial,), incumbents=())
-            found: Outcome = self._ask(question, self._patience.trial_s, RACE).value
+            outcome: Outcome = self._ask(question, self._patience.trial_s, RACE).value
         except WorkerHungError as error:
             return Trial(trial.config, Status.TIMEOUT, error=str(error))
         except WorkerDiedError as error:
             return Trial(trial.config, Status.CRASH, error=str(error))
-        return found.trials[0]
+        return outcome.trials[0]
 
     def _ask(self, question: Any, whole_s: float, step: str) -> Answer:
         worker = self._ready()
@@ -309,7 +309,7 @@ def begin_station(
     assignment: Assignment,
     isolate: bool | None,
     process: WorkerProcess | None = None,
-    begun: Callable[[Config | None], None] = lambda _: None,
+    note_config: Callable[[Config | None], None] = lambda _: None,
     *,
     reuse: bool = False,
 ) -> Callable[[], Station]:
@@ -322,7 +322,7 @@ def begin_station(
         assignment: The work of the station.
         isolate: Whether candidates run in a worker; None isolates kernels that may crash, such as Triton's on a GPU.
         process: A process from `process_started_early`, if there is one already.
-        begun: As of `Inline`; it is not called for a worker, which a config ends alone.
+        note_config: As of `Inline`; it is not called for a worker, which a config ends alone.
         reuse: Whether the worker is left to the next tune.
 
     Returns:
@@ -330,7 +330,7 @@ def begin_station(
         the task exists in this process only, and `TritonKernelError` if the arguments or the reference fail, as with
         `Inline`. Until it is called, the given process is the caller's to kill.
     """
-    inline = partial(Inline, assignment, begun=begun)
+    inline = partial(Inline, assignment, note_config=note_config)
     if isolate is False:
         return partial(inline, place="inline, as asked")
     if not wants_isolation(assignment.kernel, assignment.device, isolate):

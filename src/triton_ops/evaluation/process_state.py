@@ -207,7 +207,7 @@ def _subnormal(least: float, one: float) -> bool:
 
 def callables_of(modules: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The functions and classes of modules that are imported, by name, as they are now."""
-    return {name: _callables(found) for name in modules if (found := sys.modules.get(name)) is not None}
+    return {name: _callables(module) for name in modules if (module := sys.modules.get(name)) is not None}
 
 
 def replaced(before: dict[str, dict[str, Any]]) -> str:
@@ -215,10 +215,10 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
 
     It is empty if there is none. Libraries replace functions of Python's when they are imported, as torch does.
     """
-    for module, held in before.items():
+    for module, callables in before.items():
         now = vars(sys.modules[module]) if module in sys.modules else {}
-        for name, value in held.items():
-            if (found := now.get(name)) is not value and not _of_a_library(found):
+        for name, value in callables.items():
+            if (current := now.get(name)) is not value and not _of_a_library(current):
                 return f"{module}.{name}"
     return ""
 
@@ -313,11 +313,11 @@ class ProcessState:
         return self._changed_in_torch() or _changed_in_numpy()
 
     def _changed_in_torch(self) -> str:
-        found = _torch()
-        expected = self.torch or (_fresh() if found else {})
-        if found:
+        current = _torch()
+        expected = self.torch or (_fresh() if current else {})
+        if current:
             sys.modules["torch"].manual_seed(_TORCH_SEED)
-        return next((f"torch's {name}" for name, value in expected.items() if found.get(name) != value), "")
+        return next((f"torch's {name}" for name, value in expected.items() if current.get(name) != value), "")
 
 
 def _torch() -> dict[str, str]:
@@ -334,8 +334,8 @@ def _asked(ask: Callable[[Any], object], torch: Any) -> str:
 
 def _fresh() -> dict[str, str]:
     """What torch has when it is imported here."""
-    given = settings.openmp_text() or ""
-    return {**_FRESH, "threads": given if given.isdigit() else str(usable_cpus())}
+    text = settings.openmp_text() or ""
+    return {**_FRESH, "threads": text if text.isdigit() else str(usable_cpus())}
 
 
 def _changed_in_numpy() -> str:

@@ -29,23 +29,23 @@ class RightResults:
     """The last results of one case that were judged and are right. Only results that are all tensors are kept."""
 
     def __init__(self) -> None:
-        self._kept: deque[list[Any]] = deque(maxlen=_MOST)
+        self._copies: deque[list[Any]] = deque(maxlen=_MOST)
 
     def hold(self, results: Sequence[Any]) -> bool:
         """Whether some results have the bits of kept ones."""
         if not all(is_tensor(each) for each in results):
             return False
-        for place, right in enumerate(self._kept):
+        for place, right in enumerate(self._copies):
             if len(right) == len(results) and all(map(same_bits_of, results, right)):
-                del self._kept[place]
-                self._kept.appendleft(right)
+                del self._copies[place]
+                self._copies.appendleft(right)
                 return True
         return False
 
     def keep(self, results: Sequence[Any]) -> None:
         """Keep a copy of results that are right, in place of those that were met least lately."""
         if all(is_tensor(each) and each.device.type in _KINDS for each in results) and _fit(results):
-            self._kept.appendleft([kept(each) for each in results])
+            self._copies.appendleft([kept(each) for each in results])
 
 
 def _fit(results: Sequence[Any]) -> bool:
@@ -164,10 +164,10 @@ class ExpectedResults:
         if self._right[cuts].hold(results):
             return None
         pairs = zip(results, self._by_tf32[cuts], strict=True)
-        found = next((d for a, b in pairs if (d := difference(a, b)) is not None), None)
-        if found is None:
+        first = next((d for a, b in pairs if (d := difference(a, b)) is not None), None)
+        if first is None:
             self._right[cuts].keep(results)
-        return found
+        return first
 
 
 def own_answers(results: Sequence[Any], precision: Precision) -> Answers:

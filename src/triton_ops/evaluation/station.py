@@ -150,7 +150,7 @@ class Inline:
         assignment: The work of the station.
         tell: Called with each step that begins, as `Evaluator.tell` is.
         place: Why candidates run inline, in words.
-        begun: Called with a config that is going to run, which may end this process, and with None when one that
+        note_config: Called with a config that is going to run, which may end this process, and with None when one that
             leaves no trial has ended without that: in the last comparison, or after Ctrl-C.
 
     Raises:
@@ -165,14 +165,14 @@ class Inline:
         assignment: Assignment,
         tell: Callable[[str], None] = lambda _: None,
         place: str = "inline",
-        begun: Callable[[Config | None], None] = lambda _: None,
+        note_config: Callable[[Config | None], None] = lambda _: None,
     ) -> None:
         self._assignment = assignment
         self._tell = tell
-        self._place, self._begun = place, begun
+        self._place, self._note_config = place, note_config
         self._lost: str | None = None
         with self._on_device():
-            self._evaluator = _evaluator(assignment, tell, begun)
+            self._evaluator = _evaluator(assignment, tell, note_config)
             self._turn_key = turn_key(assignment.device, assignment.device_name)
         self._started = assignment.baseline is None
         self._since_s = time.time()
@@ -198,7 +198,7 @@ class Inline:
                 self._start(config)
                 trial = self._evaluator.attempt(config, best)
             except BaseException:
-                self._begun(None)  # Ctrl-C or an error of this package
+                self._note_config(None)  # Ctrl-C or an error of this package
                 raise
             if trial.status in (Status.RUNTIME, Status.RESOURCES):
                 self._lost = device_lost(self._assignment.device, self._assignment.device_name)
@@ -217,10 +217,10 @@ class Inline:
         try:
             with self._on_device():
                 self._start(None)
-                found = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
+                outcome = compare_finalists(self._evaluator, final, self._assignment.effort, keep_round)
         finally:
-            self._begun(None)
-        return replace(found, guard=guard.summary())
+            self._note_config(None)
+        return replace(outcome, guard=guard.summary())
 
     def close(self) -> None:
         """Do nothing: this process goes on, and frees memory as its owner drops the station."""
@@ -231,54 +231,59 @@ class Inline:
     def _start(self, config: Config | None) -> None:
         baseline = self._assignment.baseline
         if not self._started and baseline is not None and config != baseline:
-            self._begun(baseline)
+            self._note_config(baseline)
             self._evaluator.take_baseline(baseline)
         self._started = True
 
 
-def _evaluator(given: Assignment, tell: Callable[[str], None], begun: Callable[[Config | None], None]) -> Evaluator:
-    shared = SharedTimer(given.device, given.device_name, cold=given.cold, mode=given.mode)
-    subject = Subject(ArgumentSet(_made(given, given.arguments), given.kernel.outputs), shared.sets)
-    verifier = _verifier(given, subject, tell)
+def _evaluator(
+    assignment: Assignment, tell: Callable[[str], None], note_config: Callable[[Config | None], None]
+) -> Evaluator:
+    shared = SharedTimer(assignment.device, assignment.device_name, cold=assignment.cold, mode=assignment.mode)
+    subject = Subject(
+        ArgumentSet(_own_arguments(assignment, assignment.arguments), assignment.kernel.outputs), shared.sets
+    )
+    verifier = _verifier(assignment, subject, tell)
     evaluator = Evaluator(
-        kernel=given.kernel,
+        kernel=assignment.kernel,
         subject=subject,
         shared_timer=shared,
-        policy=given.effort.screen,
+        policy=assignment.effort.screen,
         verifier=verifier,
         tell=tell,
-        begun=begun,
-        members=given.members,
+        note_config=note_config,
+        members=assignment.members,
     )
     verifier.tell = evaluator.announce
     return evaluator
 
 
-def _verifier(given: Assignment, subject: Subject, tell: Callable[[str], None]) -> Verifier:
-    reduction = reduction_length(given.problem, given.kernel.outputs, given.work)
+def _verifier(assignment: Assignment, subject: Subject, tell: Callable[[str], None]) -> Verifier:
+    reduction = reduction_length(assignment.problem, assignment.kernel.outputs, assignment.work)
     precision = Precision(inputs=tuple(subject.first.input_dtypes), reduction=reduction)
     try:
         return Verifier(
-            kernel=given.kernel, subject=subject, reference=given.reference, tell=tell,
-            trusted=None if given.trusted is None else given.trusted.with_members(given.members),
-            others=further_cases(subject.first, given.arguments, given.device, given.device_name),
-            ragged=odd_case(given.arguments, given.shape, given.dtype) if given.odd else None,
-            standard=Standard(precision=precision, tolerance=given.tolerance, check=given.check),
+            kernel=assignment.kernel, subject=subject, reference=assignment.reference, tell=tell,
+            trusted=None if assignment.trusted is None else assignment.trusted.with_members(assignment.members),
+            others=further_cases(subject.first, assignment.arguments, assignment.device, assignment.device_name),
+            ragged=odd_case(assignment.arguments, assignment.shape, assignment.dtype) if assignment.odd else None,
+            standard=Standard(precision=precision, tolerance=assignment.tolerance, check=assignment.check),
         )  # fmt: skip
     except TritonKernelError:
         raise
     except (Exception, SystemExit) as error:
         raise TargetError(
-            f"the reference of {given.problem} raised {one_line(error)}", hint="call it with the same arguments to try"
+            f"the reference of {assignment.problem} raised {one_line(error)}",
+            hint="call it with the same arguments to try",
         ) from error
 
 
-def _made(given: Assignment, arguments: Callable[[], Arguments]) -> Arguments:
+def _own_arguments(assignment: Assignment, arguments: Callable[[], Arguments]) -> Arguments:
     try:
         return arguments()
     except (MemoryError, RuntimeError) as error:
         raise ShapeMismatchError(
-            f"the arguments of {given.problem} cannot be made on {given.device_name}: {one_line(error)}",
+            f"the arguments of {assignment.problem} cannot be made on {assignment.device_name}: {one_line(error)}",
             hint="take a smaller problem",
         ) from error
 
@@ -297,8 +302,8 @@ class TakesTurns:
     @property
     def facts(self) -> StationFacts:
         """The facts of the station that measures; a note says how long others were waited for."""
-        found = self._station.facts
-        return replace(found, notes=(*found.notes, *self._turns.notes))
+        facts = self._station.facts
+        return replace(facts, notes=(*facts.notes, *self._turns.notes))
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config` in a turn."""

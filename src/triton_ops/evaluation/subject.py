@@ -61,8 +61,8 @@ class ArgumentSet:
     @property
     def input_dtypes(self) -> list[str]:
         """The dtypes of the inputs, by their long names such as `float32`."""
-        given = [value for value in self._inputs.values() if hasattr(value, "dtype")]
-        return [str(value.dtype).removeprefix("torch.") for value in given]
+        inputs = [value for value in self._inputs.values() if hasattr(value, "dtype")]
+        return [str(value.dtype).removeprefix("torch.") for value in inputs]
 
     def written_by(self, executable: Executable) -> list[Any]:
         """The values of the arguments that an executable writes; empty for an executable that returns its result."""
@@ -82,8 +82,8 @@ class ArgumentSet:
 
         Contents are not looked at where inputs are not protected.
         """
-        found = self._before.differing()
-        inputs = {name: value for name, value in self._inputs.items() if id(value) in found}
+        differing = self._before.differing()
+        inputs = {name: value for name, value in self._inputs.items() if id(value) in differing}
         return inputs | {name: form.tensor for name, form in self._forms.items() if form.changed()}
 
     def inputs(self, names: Sequence[str]) -> dict[str, Any]:
@@ -253,8 +253,8 @@ def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str
 
     Tensors and arrays inside a container are numbered: `name[0]`. Containers stand for their own items only.
     """
-    given = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
-    for name, value in given:
+    values = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
+    for name, value in values:
         tensors = [tensor for tensor in Arguments((value,)).tensors() if place_of(tensor) not in written]
         others = [] if name in outputs else list(host_values((value,)))
         for number, part in enumerate([*tensors, *others]):

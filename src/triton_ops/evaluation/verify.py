@@ -125,9 +125,9 @@ class Verifier:
             self._take_base(executable)
         for case in self.cases:
             self.tell(LAUNCH)
-            if case.holds(executable.config) and (found := self._wrong_at(case, executable)) is not None:
+            if case.holds(executable.config) and (difference := self._wrong_at(case, executable)) is not None:
                 remark = self._remark() if executable.config == self.base else ""
-                return replace(found, text=f"{case.label}{found.text}{remark}")
+                return replace(difference, text=f"{case.label}{difference.text}{remark}")
         self._dissent.agrees(executable.config)
         return None
 
@@ -142,20 +142,20 @@ class Verifier:
             last: Whether the last launch on every set was this executable's, and not that of what it was measured
                 beside. If not, it is launched once more, where its results must have equal bits.
         """
-        first, given = self.cases[0], self.subject.first
-        if (stray := given.stray_writes()) is not None:
+        first, argument_set = self.cases[0], self.subject.first
+        if (stray := argument_set.stray_writes()) is not None:
             return Difference(stray)
-        for arguments in [given.arguments, *sets] if executable.outputs else []:
+        for arguments in [argument_set.arguments, *sets] if executable.outputs else []:
             written = [arguments.result(name) for name in executable.outputs]
             if self._is_last(first, executable, written):
                 continue
-            found = self._judged(first, executable, written) or (
+            difference = self._judged(first, executable, written) or (
                 self._other_bits(executable, written) if last else None
             )
-            if found is not None:
-                return replace(found, text=f"after timing, {found.text}{self._remark()}")
-        if not self.subject.restores and (changed := given.changed()):
-            given.restore()
+            if difference is not None:
+                return replace(difference, text=f"after timing, {difference.text}{self._remark()}")
+        if not self.subject.restores and (changed := argument_set.changed()):
+            argument_set.restore()
             return Difference(f"after timing, {_and(changed)} is changed, which the first config does not do")
         return None if last or not self._bitwise(executable) else self._wrong_at(first, executable)
 
@@ -177,9 +177,9 @@ class Verifier:
     @property
     def suspicion(self) -> str:
         """Why the reference rather than every config is wrong; empty without a reference, or if nothing says so."""
-        if self._referee is None or not self.standard.by_rule or not (said := self._dissent.of_reference()):
+        if self._referee is None or not self.standard.by_rule or not (words := self._dissent.of_reference()):
             return ""
-        return f"{said}, since {self._referee.why_own}" if self._referee.unstable else said
+        return f"{words}, since {self._referee.why_own}" if self._referee.unstable else words
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -188,12 +188,13 @@ class Verifier:
         own = f"the reference is its own judge, with twice the rounding allowed: {why}" if why else ""
         rounded = "" if self._referee is None or not self.standard.by_rule else self._referee.rounded
         default = self._dissent.of_default(self.base) if self._referee is None else ""
-        held = self.cases[0].expected
+        expectation = self.cases[0].expected
         opaque = (
             ""
-            if held is None or not held.opaque
+            if expectation is None or not expectation.opaque
             else (
-                f"values of type {_and(held.opaque)} are not compared, since the type defines no equality: give a check"
+                f"values of type {_and(expectation.opaque)} are not compared, since the type defines no equality: "
+                "give a check"
             )
         )
         return tuple(filter(None, (self.suspicion, own, rounded, opaque, self._varies, default)))
@@ -207,16 +208,16 @@ class Verifier:
             if strange := [name for name in changed if name not in case.effects]:
                 return Difference(f"changes {_and(strange)}, which the first config does not do")
             same = self._is_last(case, executable, results)
-            found = None if same else self._judged(case, executable, results)
+            error = None if same else self._judged(case, executable, results)
             for name, tensor in case.argument_set.inputs(list(case.effects)).items():
-                if found is None and not self.not_compared and self.reference is None and self.standard.check is None:
+                if error is None and not self.not_compared and self.reference is None and self.standard.check is None:
                     other = difference(tensor, case.effects[name])
-                    found = replace(other, text=f"in {name}, {other.text}") if other else None
-            if found is None and case is self.cases[0]:
-                found = None if same else self._other_bits(executable, results)
-            elif found is not None and case is self.cases[0]:
-                self._dissent.differs(executable.config, results, found)
-            return found
+                    error = replace(other, text=f"in {name}, {other.text}") if other else None
+            if error is None and case is self.cases[0]:
+                error = None if same else self._other_bits(executable, results)
+            elif error is not None and case is self.cases[0]:
+                self._dissent.differs(executable.config, results, error)
+            return error
 
     def _judged(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
         """How results differ from the expected ones; None if they do not, or are not compared."""
@@ -250,34 +251,34 @@ class Verifier:
 
     def _bitwise(self, executable: Executable) -> bool:
         """Whether equal launches must give equal bits."""
-        asked = self.standard.tolerance.bitwise
-        return asked or (asked is None and executable.atomics is False)
+        demand = self.standard.tolerance.bitwise
+        return demand or (demand is None and executable.atomics is False)
 
     @contextmanager
     def _ran(self, case: Case, executable: Executable) -> Iterator[tuple[list[Any], dict[str, Any]]]:
         """The results and the changed inputs of one launch; the inputs are restored at the end."""
-        given = case.argument_set
+        argument_set = case.argument_set
         if self.subject.restores:
-            given.restore()  # earlier timed launches have left the inputs changed
-        given.poison(case.pattern)
+            argument_set.restore()  # earlier timed launches have left the inputs changed
+        argument_set.poison(case.pattern)
         try:
-            result = executable.launch(given.arguments)
-            synchronize(given.arguments)
-            changed = given.changed()
+            result = executable.launch(argument_set.arguments)
+            synchronize(argument_set.arguments)
+            changed = argument_set.changed()
         except BaseException:
-            given.restore()
+            argument_set.restore()
             raise
         try:
             yield self._results(case, executable, result, changed), changed
         finally:
             if changed:
-                given.restore()
+                argument_set.restore()
 
     def _results(self, case: Case, executable: Executable, result: Any, changed: dict[str, Any]) -> list[Any]:
         if written := case.argument_set.written_by(executable):
             return written
-        wanted = 0 if self.reference is None or case.expected is None else case.expected.count
-        if result is None and wanted == len(changed):
+        count = 0 if self.reference is None or case.expected is None else case.expected.count
+        if result is None and count == len(changed):
             return list(changed.values())  # an undeclared output is the result
         return as_list(result)
 
@@ -309,14 +310,14 @@ class Verifier:
 
     def _remark(self) -> str:
         """A likely reason of wrong results: the kernel reads an output, which holds poison, or writes it in part."""
-        case, held = self.cases[0], []
+        case, leftovers = self.cases[0], []
         if self._first is None or not case.argument_set.outputs:
             return ""
         for pattern in (0, 1):
             with self._ran(replace(case, pattern=pattern), self._first) as (results, _):
-                held.append([kept(found) for found in results])
+                leftovers.append([kept(each) for each in results])
         manner = Manner(precision=replace(self.standard.precision, blur=2.0))
-        if difference(held[1], expected(held[0], None, None, manner)) is None:
+        if difference(leftovers[1], expected(leftovers[0], None, None, manner)) is None:
             return ""
         names = " and ".join(self.kernel.outputs)
         return f"; what the first config leaves in {names} depends on what was there: a part is read, or not written"
@@ -378,22 +379,25 @@ class Verifier:
         return other.machine_code == executable.machine_code
 
     def _ask(self, referee: Referee, case: Case) -> None:
-        given, check = case.argument_set, self.standard.check
-        if case is not self.cases[0] and given is self.cases[0].argument_set:
+        argument_set, check = case.argument_set, self.standard.check
+        if case is not self.cases[0] and argument_set is self.cases[0].argument_set:
             case.expected = self.cases[0].expected
             return
         precision = self.standard.precision
-        answers = referee.answers_for(check, given, precision) if check else referee.answers(given, precision)
-        outputs = [given.arguments.keyword.get(name) for name in self.kernel.outputs]
+        if check is None:
+            answers = referee.answers(argument_set, precision)
+        else:
+            answers = referee.answers_for(check, argument_set, precision)
+        outputs = [argument_set.arguments.keyword.get(name) for name in self.kernel.outputs]
         case.expected = ExpectedResults(
-            self.standard, answers, outputs, cut=lambda: referee.cut_to_tf32(given), whole=case.whole
+            self.standard, answers, outputs, cut=lambda: referee.cut_to_tf32(argument_set), whole=case.whole
         )
         if case.whole and not case.expected.exact:
             self.cases.remove(case)
 
 
-def _varying(found: Difference) -> str:
-    return f"the first config's results differ from run to run ({found.text})"
+def _varying(difference: Difference) -> str:
+    return f"the first config's results differ from run to run ({difference.text})"
 
 
 def _and(names: Any) -> str:
@@ -410,11 +414,11 @@ def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None
     kinds = _kinds(operation, shape, dtype)
     if kinds is None:
         return None
-    found = shape
+    ragged = shape
     for axis, extent in enumerate(shape):
-        tried = ((*found[:axis], odd, *found[axis + 1 :]) for odd in _odd(extent) if odd != extent)
-        found = next((wanted for wanted in tried if _kinds(operation, wanted, dtype) == kinds), found)
-    return None if found == shape else found
+        tried = ((*ragged[:axis], odd, *ragged[axis + 1 :]) for odd in _odd(extent) if odd != extent)
+        ragged = next((candidate for candidate in tried if _kinds(operation, candidate, dtype) == kinds), ragged)
+    return None if ragged == shape else ragged
 
 
 def _odd(extent: int) -> tuple[int, ...]:
@@ -469,8 +473,8 @@ def further_cases(first: ArgumentSet, source: object, device: DeviceSpec, device
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
     whole = _of_whole_numbers(source.problem)
     if whole is not None and needed <= _MEMORY_SHARE * free_bytes(device, device_name):
-        made = replace(source, problem=whole, seed=source.seed + 2)()
-        cases.append(Case(ArgumentSet(made, outputs), 0, "on whole numbers, ", whole=True))
+        arguments = replace(source, problem=whole, seed=source.seed + 2)()
+        cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
     return cases
 
 
@@ -483,21 +487,21 @@ def _of_whole_numbers(problem: Problem) -> Problem | None:
 
     Sums of their products are whole, and so small that tensor cores of every precision add them without rounding.
     """
-    changed = [(name, _whole(given)) for name, given in problem.arguments]
+    changed = [(name, _whole(argument)) for name, argument in problem.arguments]
     if all(new is old for (_, new), (_, old) in zip(changed, problem.arguments, strict=True)):
         return None
     return replace(problem, arguments=tuple(changed))
 
 
-def _even(given: TensorSpec | Scalar) -> TensorSpec | Scalar:
-    outliers = isinstance(given, TensorSpec) and given.fill == "outliers"
-    return replace(given, fill="uniform") if isinstance(given, TensorSpec) and outliers else given
+def _even(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
+    outliers = isinstance(argument, TensorSpec) and argument.fill == "outliers"
+    return replace(argument, fill="uniform") if isinstance(argument, TensorSpec) and outliers else argument
 
 
-def _whole(given: TensorSpec | Scalar) -> TensorSpec | Scalar:
-    if isinstance(given, TensorSpec) and given.fill in ("uniform", "outliers") and "float" in given.dtype:
-        return replace(given, fill="whole")
-    return given
+def _whole(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
+    if isinstance(argument, TensorSpec) and argument.fill in ("uniform", "outliers") and "float" in argument.dtype:
+        return replace(argument, fill="whole")
+    return argument
 
 
 def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
@@ -519,8 +523,8 @@ def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -
     try:
         problem = operation.problem(odd, dtype)
         space = operation.space_for(problem)
-        made = ArgumentSet(replace(source, problem=problem)(), operation.kernel.outputs)
+        argument_set = ArgumentSet(replace(source, problem=problem)(), operation.kernel.outputs)
     except Exception:  # noqa: BLE001 - the operation refuses the shape only when it makes its space or arguments
         return None
     label = f"at {'x'.join(map(str, odd))}, "
-    return Case(made, 0, label, holds=lambda config: space.why_not(config) is None)
+    return Case(argument_set, 0, label, holds=lambda config: space.why_not(config) is None)

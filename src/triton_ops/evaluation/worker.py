@@ -122,7 +122,7 @@ def _import(packages: Sequence[str], device: str) -> None:
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError; `device` is the GPU of this process."""
     station: Inline | None = None
-    known, begun, context = frozenset(sys.modules), ProcessState.here(), copy_context()
+    own_modules, state, context = frozenset(sys.modules), ProcessState.here(), copy_context()
     while True:
         try:
             question = receive()
@@ -130,8 +130,8 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
             return
         if isinstance(question, Rest):
             station = None
-            _give_up(known)
-            answer = Answer(value=begun.changed() or ("a process" if strays() else ""))
+            _give_up(own_modules)
+            answer = Answer(value=state.changed() or ("a process" if strays() else ""))
         elif isinstance(question, Setup):
             stay_on(device)  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it
@@ -141,9 +141,9 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
         send(answer)
 
 
-def _give_up(known: Collection[str]) -> None:
+def _give_up(own_modules: Collection[str]) -> None:
     """Free the GPU's memory, and forget the user's modules, so that the next task imports them as they are then."""
-    for name in [name for name in sys.modules if name not in known and not is_installed(name)]:
+    for name in [name for name in sys.modules if name not in own_modules and not is_installed(name)]:
         del sys.modules[name]
     linecache.clearcache()
     gc.collect()
