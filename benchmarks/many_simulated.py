@@ -36,7 +36,7 @@ from triton_ops import Operation, TuneProblem
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.cost_model import Model
 from triton_ops.device import machine_of, spec_named
-from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, fastest_screening
+from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.many import ManyResult, Options, jobs_of, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
@@ -157,7 +157,7 @@ class Simulated:
     def finals(self, final: FinalRequest) -> Outcome:
         """The fastest trial, after the seconds of the comparison."""
         self._clock.works(self._cost.final_s, "between")
-        return fastest_screening(final.trials)
+        return Outcome.of_screenings(final.trials)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_ops.device import spec_named
-from triton_ops.evaluation import StationFacts, fastest_screening
+from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.request import request
 from triton_ops.tuner import tuning
 from triton_ops.values import Measurement, Status, Trial
@@ -22,7 +22,7 @@ class Planned:
 
     def finals(self, final):
         """The fastest trial."""
-        return replace(fastest_screening(final.trials), confidence="ok")  # as if they had raced
+        return replace(Outcome.of_screenings(final.trials), confidence="ok")  # as if they had raced
 
     def close(self):
         """Nothing is open."""

@@ -17,8 +17,8 @@ triton = pytest.importorskip("triton")
 from triton_ops import TuneProblem, tune_many  # noqa: E402
 from triton_ops.backend import packed_allocator, take_allocator  # noqa: E402
 from triton_ops.evaluation import (  # noqa: E402
+    Assignment,
     StationFacts,
-    assignment_of,
     idle_worker,
     process_started_early,
 )
@@ -101,7 +101,7 @@ def test_a_worker_has_the_allocator_of_its_task_and_of_no_task_before(tmp_path):
     idle_worker.drop_idle_workers()
     file = tmp_path / "noted"
     task = make_task(notes, kwargs={"file": str(file)}, space={"step": [1, 2]}, device="cpu")
-    work = assignment_of(task, chosen_effort("quick"), True, None)
+    work = Assignment.of(task, chosen_effort("quick"), True, None)
 
     def tried():
         file.write_text("")

@@ -27,7 +27,7 @@ from benchmarks.workers import workers_of
 
 from triton_ops import release_processes, tune
 from triton_ops.base import proc as _proc
-from triton_ops.evaluation import assignment_of, idle_worker, needs_of, process_started_early
+from triton_ops.evaluation import Assignment, idle_worker, needs_of, process_started_early
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.request import chosen_effort, make_task
 from triton_ops.space import Config
@@ -54,7 +54,7 @@ def soon_without_workers():
 
 def assignment(function=nap, **more):
     task = make_task(function, space=more.pop("space", sums_space(["segmentation fault"])), device="cpu", **more)
-    return assignment_of(task, chosen_effort("quick"), True, None)
+    return Assignment.of(task, chosen_effort("quick"), True, None)
 
 
 def tried(work, config=GOOD, reuse=True):

@@ -147,7 +147,7 @@ def test_the_failures_that_a_listener_is_told_of_are_those_of_the_trials_so_far(
         space=SPACE, searcher=Recorder(), budget=RunningBudget(Budget()), log=None, listener=told, default=DEFAULT,
         feed=DirectFeed(),
     )  # fmt: skip
-    again.prepare([], known=search.trials.values())
+    again.prepare([], earlier=search.trials.values())
     assert again.progress().failed == 2
 
 

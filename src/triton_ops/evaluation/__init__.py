@@ -21,20 +21,15 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.judges import Difference as Difference
     from triton_ops.evaluation.judges import Precision as Precision
     from triton_ops.evaluation.outcome import Outcome as Outcome
-    from triton_ops.evaluation.outcome import fastest_screening as fastest_screening
     from triton_ops.evaluation.poisoned import poison as poison
     from triton_ops.evaluation.standard import ExpectedResults as ExpectedResults
     from triton_ops.evaluation.standard import Standard as Standard
     from triton_ops.evaluation.station import Assignment as Assignment
     from triton_ops.evaluation.station import Station as Station
     from triton_ops.evaluation.station import StationFacts as StationFacts
-    from triton_ops.evaluation.station import TakesTurns as TakesTurns
-    from triton_ops.evaluation.station import TriesConfigs as TriesConfigs
-    from triton_ops.evaluation.station import assignment_of as assignment_of
     from triton_ops.evaluation.subject import ArgumentSet as ArgumentSet
     from triton_ops.evaluation.subject import Choose as Choose
     from triton_ops.evaluation.subject import SharedTimer as SharedTimer
     from triton_ops.evaluation.subject import Subject as Subject
-    from triton_ops.evaluation.worker import Attempt as Attempt
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

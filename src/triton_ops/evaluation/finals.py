@@ -12,7 +12,7 @@ from triton_ops.backend import candidate_error, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
 from triton_ops.evaluation.doubt import ArmFailedError, Resolution, resolve
 from triton_ops.evaluation.judges import Difference
-from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, fastest_screening, outcome_of, unraced
+from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, outcome_of, unraced
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import LEAST_ROUNDS, Arm, Decision, RacePolicy, Sampler, doubtful, gain, race
@@ -178,7 +178,7 @@ class _LastComparison:
         updated = {**self.trials, **{config: self._updated(config, arm) for config, arm in self.arms.items()}}
         alive = [updated[config] for config, arm in self.arms.items() if updated[config].ok and arm.visits]
         if not alive:
-            return fastest_screening(tuple(updated.values()))
+            return Outcome.of_screenings(tuple(updated.values()))
         standing = Field(
             trials=alive, arms=self.arms, twins=self.twins, default=self.final.default, incumbents=self.final.incumbents
         )

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import CompilesAhead, Kernel, MayCrash, pack, packed_allocator
-from triton_ops.device import DeviceSpec
+from triton_ops.device import DeviceSpec, Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.candidate import COMPILE
 from triton_ops.evaluation.finals import FinalRequest, finalists
-from triton_ops.evaluation.outcome import Outcome, fastest_screening
-from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts
+from triton_ops.evaluation.outcome import Outcome
+from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts, TakesTurns
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
 from triton_ops.evaluation.worker import Answer, Attempt, Setup, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
@@ -131,7 +131,7 @@ class Isolated:
                 trials.update((trial.config, trial) for trial in self._failing(final, trials))
             else:
                 return outcome
-        return replace(fastest_screening(tuple(trials.values())), confidence=_UNFINISHED)
+        return replace(Outcome.of_screenings(tuple(trials.values())), confidence=_UNFINISHED)
 
     def close(self) -> None:
         """Kill the processes, or leave the worker to the next tune; everything that they found has been handed over."""
@@ -311,6 +311,7 @@ def begin_station(
     process: WorkerProcess | None = None,
     note_config: Callable[[Config | None], None] = lambda _: None,
     *,
+    turns: Turns | None = None,
     reuse: bool = False,
 ) -> Callable[[], Station]:
     """Begin to open the station for an assignment: in a worker, or in this process.
@@ -323,6 +324,7 @@ def begin_station(
         isolate: Whether candidates run in a worker; None isolates kernels that may crash, such as Triton's on a GPU.
         process: A process from `process_started_early`, if there is one already.
         note_config: As of `Inline`; it is not called for a worker, which a config ends alone.
+        turns: The turns that the station takes on its device; None takes turns of its own.
         reuse: Whether the worker is left to the next tune.
 
     Returns:
@@ -330,11 +332,15 @@ def begin_station(
         the task exists in this process only, and `TritonKernelError` if the arguments or the reference fail, as with
         `Inline`. Until it is called, the given process is the caller's to kill.
     """
-    inline = partial(Inline, assignment, note_config=note_config)
+    own_turns = turns or Turns(assignment.device_name)
+
+    def inline(place: str) -> Station:
+        return TakesTurns(Inline(assignment, note_config=note_config, place=place), own_turns)
+
     if isolate is False:
-        return partial(inline, place="inline, as asked")
+        return partial(inline, "inline, as asked")
     if not wants_isolation(assignment.kernel, assignment.device, isolate):
-        return partial(inline, place="inline, as callables are unless isolation is asked for")
+        return partial(inline, "inline, as callables are unless isolation is asked for")
 
     def not_portable(error: NotPortableError) -> Station:
         if isolate:
@@ -343,7 +349,7 @@ def begin_station(
                 hint="define it in a module that can be imported, or leave the isolation out",
             ) from error
         _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
-        return inline(place=f"inline: {error}")
+        return inline(f"inline: {error}")
 
     try:
         station = Isolated(assignment, process, reuse=reuse, wait=False)
@@ -355,6 +361,6 @@ def begin_station(
             station.open()
         except NotPortableError as error:
             return not_portable(error)
-        return station
+        return TakesTurns(station, own_turns)
 
     return opened

@@ -81,6 +81,21 @@ class Outcome:
         """Whether several configs were compared side by side."""
         return len(self.raced.dropped_at) > 1
 
+    @classmethod
+    def of_screenings(cls, trials: Sequence[Trial]) -> Outcome:
+        """The outcome without a race: the winner is the config with the fastest screening."""
+        running = [trial for trial in trials if trial.ok]
+        best = min(running, key=lambda trial: trial.rank, default=None)
+        programs = [trial for trial in running if trial.same_code_as is None]
+        return cls(
+            winner=best,
+            ties=() if best is None else (best.config,),
+            noise=0.0,
+            gain=None,
+            confidence=ALONE if len(programs) == 1 else "nothing was raced",
+            trials=tuple(trials),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
@@ -158,24 +173,9 @@ def outcome_of(
     )
 
 
-def fastest_screening(trials: Sequence[Trial]) -> Outcome:
-    """The outcome without a race: the winner is the config with the fastest screening."""
-    running = [trial for trial in trials if trial.ok]
-    best = min(running, key=lambda trial: trial.rank, default=None)
-    programs = [trial for trial in running if trial.same_code_as is None]
-    return Outcome(
-        winner=best,
-        ties=() if best is None else (best.config,),
-        noise=0.0,
-        gain=None,
-        confidence=ALONE if len(programs) == 1 else "nothing was raced",
-        trials=tuple(trials),
-    )
-
-
 def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
     """The outcome where there was no time for a race: the default, or the fastest screening if the default failed."""
-    outcome = fastest_screening(trials)
+    outcome = Outcome.of_screenings(trials)
     own = next((trial for trial in trials if trial.config == default and trial.ok), outcome.winner)
     if own is None or outcome.confidence == ALONE:
         return outcome
@@ -199,7 +199,7 @@ def with_further_processes(
     trials = tuple(failed.get(trial.config, trial) for trial in outcome.trials)
     tied = [config for config in outcome.ties if config not in failed]
     if not tied:
-        return fastest_screening(trials)
+        return Outcome.of_screenings(trials)
     processes = [_by_config(process.trials) for process in (outcome, *elsewhere)]
     levels = [relative_levels([_row(process[config]) for config in tied]) for process in processes]
     rows = [[math.exp(level) for level in column] for column in zip(*levels, strict=True)]

@@ -75,19 +75,18 @@ class Assignment:
     check: Callable[[Any, Any], Any] | None = None
     trusted: Config | None = None
 
-
-def assignment_of(task: Task, effort: Effort, cold: bool, baseline: Config | None) -> Assignment:
-    """The assignment of a station for a task."""
-    shape = dtype = None
-    if task.named is not None:
-        shape, dtype = task.named.shape, task.named.dtype
-        shape = task.named.operation.full_shape(shape)
-    return Assignment(
-        kernel=task.kernel, problem=task.problem, device=task.device, device_name=task.device_name,
-        arguments=task.arguments, reference=task.reference, work=task.work, shape=shape, dtype=dtype,
-        effort=replace(effort, search=effort.search_name), cold=cold, baseline=baseline,
-        tolerance=task.tolerance, check=task.check, trusted=task.space.default_config, members=task.space.members,
-    )  # fmt: skip
+    @classmethod
+    def of(cls, task: Task, effort: Effort, cold: bool, baseline: Config | None) -> Assignment:
+        """The assignment of a station for a task."""
+        shape = dtype = None
+        if task.named is not None:
+            shape, dtype = task.named.operation.full_shape(task.named.shape), task.named.dtype
+        return cls(
+            kernel=task.kernel, problem=task.problem, device=task.device, device_name=task.device_name,
+            arguments=task.arguments, reference=task.reference, work=task.work, shape=shape, dtype=dtype,
+            effort=replace(effort, search=effort.search_name), cold=cold, baseline=baseline,
+            tolerance=task.tolerance, check=task.check, trusted=task.space.default_config, members=task.space.members,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +118,8 @@ class StationFacts:
     apart: bool = False
 
 
-class TriesConfigs(Protocol):
-    """Tries configs, one after another."""
+class Station(Protocol):
+    """Tries configs of one task, one after another, and compares the best at the end."""
 
     @property
     def facts(self) -> StationFacts:
@@ -128,10 +127,6 @@ class TriesConfigs(Protocol):
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
-
-
-class Station(TriesConfigs, Protocol):
-    """Tries configs of one task, and compares the best at the end."""
 
     def finals(self, final: FinalRequest) -> Outcome:
         """Run the last comparison, and decide."""

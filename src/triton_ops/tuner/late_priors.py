@@ -109,12 +109,12 @@ class LatePriors:
             return []
         return searcher.wanted_previews(count)
 
-    def take_previews(self, found: Sequence[Compiled]) -> None:
+    def take_previews(self, results: Sequence[Compiled]) -> None:
         """Take the compiler's results."""
         searcher = self._current()
-        self._compiled += found
+        self._compiled += results
         if searcher is not None and isinstance(searcher, UsesPreviews):
-            searcher.take_previews(found)
+            searcher.take_previews(results)
 
     def _awaited(self) -> Searcher | None:
         """The searcher, which is waited for once, after the first trial; None before, unless the priors have come."""

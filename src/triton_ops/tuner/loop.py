@@ -12,9 +12,9 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from triton_ops.evaluation import TriesConfigs
+from triton_ops.evaluation import StationFacts
 from triton_ops.processes import start_thread
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
 from triton_ops.request import GRACE_S, RunningBudget
@@ -28,6 +28,17 @@ from triton_ops.values import Status, Trial
 _log = logging.getLogger("triton_ops")
 
 _Attempt: TypeAlias = Callable[[], Trial]
+
+
+class TriesConfigs(Protocol):
+    """The part of a station that a search needs."""
+
+    @property
+    def facts(self) -> StationFacts:
+        """What was found out so far."""
+
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
+        """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
 
 
 class _TrialThread:
@@ -125,15 +136,17 @@ class TuningLoop:
     def __post_init__(self) -> None:
         self.doubts = Doubts(self.default)
 
-    def prepare(self, incumbents: Sequence[Config], known: Iterable[Trial] = (), nearby: Sequence[Config] = ()) -> None:
+    def prepare(
+        self, incumbents: Sequence[Config], earlier: Iterable[Trial] = (), nearby: Sequence[Config] = ()
+    ) -> None:
         """Take over earlier trials and add the first proposals, so that the feed begins to compile them.
 
         Args:
             incumbents: Winners of earlier runs; they are tried after the default, before the searcher is asked.
-            known: Finished trials of an interrupted run; they are not repeated.
+            earlier: Finished trials of an interrupted run; they are not repeated.
             nearby: Winners for problems nearby; they are tried next.
         """
-        for trial in known:
+        for trial in earlier:
             self._count(trial)
             self.doubts.tried(trial)
         self._best = self._fastest()
@@ -159,8 +172,8 @@ class TuningLoop:
                 self._begin_attempt = thread.begin
             most = 1 if thread is None else 2  # one that is tried, and one to follow it
             try:
-                while (begun := len(self._under_way) < most and self._begin(station)) or self._under_way:
-                    if not begun:
+                while (progressing := len(self._under_way) < most and self._begin(station)) or self._under_way:
+                    if not progressing:
                         self._finish(self._under_way.popleft(), station)
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
@@ -191,8 +204,8 @@ class TuningLoop:
 
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end, or wait for what is under way."""
-        begun = len(self.trials) + len(self._under_way)
-        reason = self.budget.spent(begun)
+        count = len(self.trials) + len(self._under_way)
+        reason = self.budget.spent(count)
         if reason == "seconds" and not self._began:
             reason = None  # one trial is made in any case: a tune that goes on with others comes to its end
         default_began = any(each.ready.config == self.default for each in self._under_way)
@@ -226,17 +239,17 @@ class TuningLoop:
         while True:
             room = self.feed.room()
             if limit is not None:
-                begun = len(self.trials) + len(self._under_way) + self.feed.held
-                room = min(room, max(limit - begun, 0 if self.feed.held else least))
+                count = len(self.trials) + len(self._under_way) + self.feed.held
+                room = min(room, max(limit - count, 0 if self.feed.held else least))
             if room < 1 or self._settled:
                 return
             gain = expected_gain(self.searcher)
-            if not (asked := new_configs(self.searcher, room, self._proposed)):
+            if not (configs := new_configs(self.searcher, room, self._proposed)):
                 return
             if gain < self.worthwhile:
                 self._settled = True  # the proposals that are compiled are still tried
                 return
-            self._propose(asked, TrialOrigin.SEARCHER)
+            self._propose(configs, TrialOrigin.SEARCHER)
 
     def _propose(self, configs: Iterable[Config], origin: TrialOrigin, anyway: bool = False) -> None:
         new = [config for config in dict.fromkeys(configs) if config not in self._proposed]

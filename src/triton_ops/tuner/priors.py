@@ -57,8 +57,8 @@ class SurveyLimits:
 
 def considered(space: ConfigSpace, seed: int = 0) -> list[Config]:
     """The configs that a survey considers: all of a small space, some of a large one in random order."""
-    if found := all_configs(space, WHOLE):
-        return found
+    if configs := all_configs(space, WHOLE):
+        return configs
     rng = random.Random(seed)
     return list(dict.fromkeys(space.sample(rng) for _ in range(_DRAWN)))
 
@@ -89,10 +89,10 @@ def survey(
     spread = random.Random(0).sample(todo, limits.texts) if capped else todo
     reader.read(readings, spread, _SPREAD_SHARE if capped and limits.promising else 1.0)
     if capped and expected is not None and not readings.silent:
-        left = [config for config in todo if readings.key(config) not in readings.works]
-        times = expected(readings)(left)
-        best = sorted(range(len(left)), key=lambda at: times[at])[: limits.promising]
-        reader.read(readings, [left[at] for at in best])
+        rest = [config for config in todo if readings.key(config) not in readings.works]
+        times = expected(readings)(rest)
+        best = sorted(range(len(rest)), key=lambda at: times[at])[: limits.promising]
+        reader.read(readings, [rest[at] for at in best])
     return replace(readings, capped=len(todo) > len(readings.works))
 
 
@@ -113,14 +113,14 @@ class _Reader:
         """Readings of a first config, which know on which tunables TTIR depends; without works if that is in vain."""
         names = tuple(name for name in configs[0] if name not in LAUNCH_OPTIONS)
         probes = [probe for config in _apart(configs) for probe in _with_other_options(config, configs)]
-        asked = list(dict.fromkeys([configs[0], *(config for probe in probes for config in probe[1:])]))
-        found = self._first_answers(asked)
-        if any(map(_depends_on_data, found.values())) and (known := contents()):
-            self._contents = known
-            found = self._first_answers(asked)
-        if (first := found.get(configs[0])) is None:
+        probed = list(dict.fromkeys([configs[0], *(config for probe in probes for config in probe[1:])]))
+        works = self._first_answers(probed)
+        if any(map(_depends_on_data, works.values())) and (small_tensors := contents()):
+            self._contents = small_tensors
+            works = self._first_answers(probed)
+        if (first := works.get(configs[0])) is None:
             return Readings(names)
-        options = dict.fromkeys(name for name, one, other in probes if found.get(one) != found.get(other))
+        options = dict.fromkeys(name for name, one, other in probes if works.get(one) != works.get(other))
         readings = Readings((*names, *options))
         readings.works[readings.key(configs[0])] = first
         return readings
@@ -160,13 +160,13 @@ def _apart(configs: Sequence[Config]) -> list[Config]:
 
 def _with_other_options(config: Config, configs: Sequence[Config]) -> list[tuple[str, Config, Config]]:
     """For each launch option that varies: its name, a config, and the config with another value of it."""
-    found: list[tuple[str, Config, Config]] = []
+    variants: list[tuple[str, Config, Config]] = []
     for name in config:
         if name in LAUNCH_OPTIONS:
             other: Any = next((one[name] for one in configs if one[name] != config[name]), config[name])
             if other != config[name]:
-                found.append((name, config, Config({**config, name: other})))
-    return found
+                variants.append((name, config, Config({**config, name: other})))
+    return variants
 
 
 def _depends_on_data(work: KernelWork) -> bool:
@@ -191,26 +191,26 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
         folder: The cache folder, which may hold the device's calibration.
         pool: The compile processes; None if there are none.
     """
-    found: Future[list[Prior]] = Future()
+    priors: Future[list[Prior]] = Future()
     if (task.work is not None and task.work.tiles is not None) or pool is None:
-        found.set_result(model_of(task, folder))
-        return found
+        priors.set_result(model_of(task, folder))
+        return priors
     machine = machine_of(task.device, load_calibration(folder, task.device.name))
     configs = considered(task.space) if machine is not None else []
     if machine is None or len(configs) <= SMALL:
-        found.set_result([])
-        return found
+        priors.set_result([])
+        return priors
 
     contents = small_contents(task)  # a copy from the GPU in the thread would end a graph that is captured meanwhile
 
     def read() -> None:
         try:
-            found.set_result(_read(contents, configs, machine, pool))
+            priors.set_result(_read(contents, configs, machine, pool))
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
-            found.set_exception(error)
+            priors.set_exception(error)
 
     threading.Thread(target=read, name="triton-ops reading", daemon=True).start()
-    return found
+    return priors
 
 
 def _read(contents: Contents, configs: Sequence[Config], machine: Machine, pool: CompilePool) -> list[Prior]:
@@ -248,8 +248,9 @@ def small_contents(task: Task) -> Contents:
     """The elements of the caller's small tensors of whole numbers, by their parameters' names."""
     if not isinstance(task.arguments, CopiedArguments):
         return {}
-    given = by_name(task.kernel, task.arguments.given).keyword
-    return {name: value.flatten().tolist() for name, value in given.items() if is_tensor(value) and _is_small(value)}
+    arguments = by_name(task.kernel, task.arguments.given).keyword
+    small = {name: value for name, value in arguments.items() if is_tensor(value) and _is_small(value)}
+    return {name: value.flatten().tolist() for name, value in small.items()}
 
 
 def _is_small(tensor: Any) -> bool:

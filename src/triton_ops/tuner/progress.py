@@ -97,8 +97,8 @@ def checked_listener(listener: Any) -> Listener | None:
             f"listener is {listener!r}; it must be an object with the methods {', '.join(methods)}",
             hint="leave it out for a progress bar; triton_ops.tuner.progress.Silent() shows nothing",
         )
-    found: Listener | None = listener
-    return found
+    checked: Listener | None = listener
+    return checked
 
 
 class Silent:
@@ -155,8 +155,8 @@ class ProgressBar:
             self._compare(progress.trials, best)
         else:
             failed = f", {progress.failed} failed" if progress.failed else ""
-            done = f"{progress.trials}/{_most(self._plan)} trials{failed}"
-            self._progress.update(self._task, completed=progress.trials, done=done, best=best)
+            count_text = f"{progress.trials}/{_most(self._plan)} trials{failed}"
+            self._progress.update(self._task, completed=progress.trials, done=count_text, best=best)
 
     def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
         """Remove the bar from the terminal."""
@@ -171,9 +171,9 @@ class ProgressBar:
         """Show that the finalists are compared; since that takes seconds without news, the bar moves by itself."""
         self._task = self._added(f"{trials} trials, comparing the best", best, None)
 
-    def _added(self, done: str, best: str, total: int | None, completed: int = 0) -> TaskID:
+    def _added(self, count_text: str, best: str, total: int | None, completed: int = 0) -> TaskID:
         assert self._progress is not None
-        return self._progress.add_task("", total=total, completed=completed, done=done, best=best)
+        return self._progress.add_task("", total=total, completed=completed, done=count_text, best=best)
 
 
 class _Left(TimeRemainingColumn):

@@ -127,8 +127,8 @@ class Previews:
         log: Takes every preview, for the run log.
 
     Attributes:
-        told: The number of configs of which the searcher was told, proposals included.
-        begun: Whether the searcher has wanted any.
+        told_count: The number of configs of which the searcher was told, proposals included.
+        has_begun: Whether the searcher has wanted any.
     """
 
     def __init__(
@@ -139,11 +139,11 @@ class Previews:
         machine: Machine | None,
         log: Callable[[Compiled], None] = lambda _: None,
     ) -> None:
-        self._searcher, self._pool, self._left, self._machine = searcher, pool, most, machine
+        self._searcher, self._pool, self._budget, self._machine = searcher, pool, most, machine
         self._ahead, self._log = _PREVIEWS_AHEAD * pool.workers, log
         self._waiting: dict[Config, Future[Compiled]] = {}
-        self.told = 0
-        self.begun = False
+        self.told_count = 0
+        self.has_begun = False
 
     @property
     def under_way(self) -> bool:
@@ -153,30 +153,30 @@ class Previews:
     def update(self) -> None:
         """Tell the searcher of newly compiled previews, and submit those that it wants next."""
         self._tell([self._waiting.pop(config) for config in [c for c, f in self._waiting.items() if f.done()]])
-        room = min(self._ahead - len(self._waiting), self._left)
+        room = min(self._ahead - len(self._waiting), self._budget)
         if room > 0:
-            wanted = self._searcher.wanted_previews(room)
-            self._left -= len(wanted)
-            self.begun |= bool(wanted)
-            self._waiting.update((config, self._pool.submit(config, spare=True)) for config in wanted)
+            configs = self._searcher.wanted_previews(room)
+            self._budget -= len(configs)
+            self.has_begun |= bool(configs)
+            self._waiting.update((config, self._pool.submit(config, spare=True)) for config in configs)
 
-    def tell(self, found: Compiled) -> None:
+    def tell(self, compiled: Compiled) -> None:
         """Tell the searcher the compiler's result for a proposal."""
-        self._waiting.pop(found.config, None)
-        self._take([found])
+        self._waiting.pop(compiled.config, None)
+        self._take([compiled])
 
-    def _tell(self, done: list[Future[Compiled]]) -> None:
-        if any(future.exception() is not None for future in done):  # no process can load the kernel: the feed warns
-            self._left = 0
-        found = [future.result() for future in done if future.exception() is None]
-        for one in found:
+    def _tell(self, futures: list[Future[Compiled]]) -> None:
+        if any(future.exception() is not None for future in futures):  # no process can load the kernel: the feed warns
+            self._budget = 0
+        results = [future.result() for future in futures if future.exception() is None]
+        for one in results:
             self._log(one)
-        self._take(found)
+        self._take(results)
 
-    def _take(self, found: list[Compiled]) -> None:
-        self.told += len(found)
-        if found:
-            self._searcher.take_previews([with_residents(one, self._machine) for one in found])
+    def _take(self, results: list[Compiled]) -> None:
+        self.told_count += len(results)
+        if results:
+            self._searcher.take_previews([with_residents(one, self._machine) for one in results])
 
 
 _WORKERS = 8  # for which there are previews: 64, more than a tune of little effort tries
@@ -307,10 +307,11 @@ class CompiledFeed:
         """
         if self._previews is not None:
             self._previews.update()
-            if self._previews.under_way and not self._previews.told:
+            if self._previews.under_way and not self._previews.told_count:
                 return 0
-        begun = self._previews is not None and self._previews.begun  # small spaces are tried whole, without previews
-        ahead = min(self._ahead, _AHEAD_WITH_PREVIEWS) if begun else self._ahead
+        # Small spaces are tried whole, without previews.
+        previewing = self._previews is not None and self._previews.has_begun
+        ahead = min(self._ahead, _AHEAD_WITH_PREVIEWS) if previewing else self._ahead
         free = ahead - len(self._waiting)
         idle = not self._last and not any(future.done() for _, future in self._waiting)
         return max(free, 0) if free >= ahead // _PARTS or idle else 0
@@ -336,7 +337,7 @@ class CompiledFeed:
             elif run_deferred:
                 self._run_deferred()
             else:
-                self._last.extend(_dropped(found, f"others worked: {found.reason}") for found in self._deferred)
+                self._last.extend(_dropped(each, f"others worked: {each.reason}") for each in self._deferred)
                 self._deferred = []
         return None
 
@@ -349,42 +350,42 @@ class CompiledFeed:
         self._wait([future for _, future in self._waiting])
         self.waited_s += time.monotonic() - start
         place = next(place for place, (_, future) in enumerate(self._waiting) if future.done())
-        found = self._waiting[place]
+        entry = self._waiting[place]
         del self._waiting[place]
-        return found
+        return entry
 
     def _taken(self, config: Config, future: Future[Compiled]) -> Ready | None:
         """A compiled proposal as the feed gives it; None if it is deferred."""
         try:
-            found = future.result()
+            compiled = future.result()
         except TargetError as error:
             if not self._warned:
                 _log.warning("nothing is compiled ahead: %s", error.message)
             self._warned = True
             return Ready(config)
         if self._previews is not None:
-            self._previews.tell(found)
-        if found.deferred and config not in self._to_run:
-            self._deferred.append(found)
+            self._previews.tell(compiled)
+        if compiled.deferred and config not in self._to_run:
+            self._deferred.append(compiled)
             return None
-        return Ready(config, found) if found.launchable else _dropped(found, found.reason)
+        return Ready(config, compiled) if compiled.launchable else _dropped(compiled, compiled.reason)
 
     def _run_deferred(self) -> None:
-        for found in self._deferred:
-            if found.resources is None:  # a rule deferred the config before it was compiled
-                self.add([found.config], anyway=True)
+        for compiled in self._deferred:
+            if compiled.resources is None:  # a rule deferred the config before it was compiled
+                self.add([compiled.config], anyway=True)
             else:
-                self._last.append(Ready(found.config, found))
+                self._last.append(Ready(compiled.config, compiled))
         self._deferred = []
 
 
-def _dropped(found: Compiled, reason: str) -> Ready:
+def _dropped(compiled: Compiled, reason: str) -> Ready:
     """A proposal that is not run, with its finished trial."""
     trial = Trial(
-        found.config, found.status, error=reason, resources=found.resources, compile_s=found.compile_s,
-        trace=found.trace,
+        compiled.config, compiled.status, error=reason, resources=compiled.resources, compile_s=compiled.compile_s,
+        trace=compiled.trace,
     )  # fmt: skip
-    return Ready(found.config, found, dropped=trial)
+    return Ready(compiled.config, compiled, dropped=trial)
 
 
 @contextmanager

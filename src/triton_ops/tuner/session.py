@@ -54,11 +54,10 @@ from triton_ops.request import (
 )
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace
-from triton_ops.tuner import session as warm
 from triton_ops.tuner.gate import Gate
 from triton_ops.tuner.progress import Listener, ProgressBar, checked_listener
 from triton_ops.tuner.result import result_of
-from triton_ops.tuner.tuning import RunRequest, Tuning
+from triton_ops.tuner.tuning import Tuning
 from triton_ops.values import ALIGNMENT_BYTES, Key, Problem, Tolerance, TuningResult, check_memory, is_fake
 
 _MOST = 1_024
@@ -92,9 +91,9 @@ _refused: set[Any] = set()
 def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[str, Any]) -> Any:
     """What names a call in this process; None if it cannot be told in a moment."""
     try:
-        given = tuple(map(_told, args)), tuple([(name, _told(value)) for name, value in (kwargs or {}).items()])
+        arguments = tuple(map(_told, args)), tuple([(name, _told(value)) for name, value in (kwargs or {}).items()])
         where = (*settings.named_folder_and_effort(), current_index())
-        call = (id(target), given, _space(space), *options.values(), where)
+        call = (id(target), arguments, _space(space), *options.values(), where)
         hash(call)
     except (_OtherwiseError, TypeError, AttributeError, RuntimeError):  # such as a tensor without an address
         return None
@@ -103,22 +102,22 @@ def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[st
 
 def hit(call: Any, start: float) -> TuningResult | None:
     """The result of an equal call before; None if there is none that holds."""
-    found = _hits.get(call)
-    if found is None:
+    entry = _hits.get(call)
+    if entry is None:
         return None
     if (
-        _stamp(found.path) != found.stamp
-        or found.kernel.identity != found.identity
-        or any(source_of(check).fingerprint != known for check, known in found.checks)
-        or cpu_threads() != found.threads
-        or _another_problem(found.by_shape)
+        _stamp(entry.path) != entry.stamp
+        or entry.kernel.identity != entry.identity
+        or any(source_of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
+        or cpu_threads() != entry.threads
+        or _another_problem(entry.by_shape)
     ):
         del _hits[call]
         return None
     result = object.__new__(TuningResult)
-    result.__dict__.update(found.result.__dict__)
+    result.__dict__.update(entry.result.__dict__)
     for name in _COPIED:
-        result.__dict__[name] = found.result.__dict__[name].copy()
+        result.__dict__[name] = entry.result.__dict__[name].copy()
     result.__dict__["elapsed_s"] = time.monotonic() - start
     return result
 
@@ -159,9 +158,9 @@ def remember(
             _refused.clear()
         _refused.add(call)
         return
-    known = tuple((check, source.fingerprint) for check, source in sources)
+    fingerprints = tuple((check, source.fingerprint) for check, source in sources)
     _hits[call] = _Hit(
-        (target, space), kernel, dict(kernel.identity), known, path, stamp, cpu_threads(), result, by_shape
+        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, cpu_threads(), result, by_shape
     )
 
 
@@ -194,10 +193,10 @@ def _space(space: Any) -> Any:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - a third of the time of `Path.stat`
+        status = os.stat(path)  # noqa: PTH116 - a third of the time of `Path.stat`
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def checked_of(target: Any, *checks: Callable[..., Any] | None) -> list[Callable[..., Any]]:
@@ -314,33 +313,33 @@ def tune(
         what starts its compilers stay for 15 s, for the next tune; `release_processes` ends them.
     """
     start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
-    asked = {
+    options = {
         "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
         "check": check, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
         "cache_dir": cache_dir,
     }  # fmt: skip
-    call = None if force or not keep or patience is not None else warm.call_of(target, args, kwargs, space, asked)
-    if call is not None and (known := warm.hit(call, start)) is not None:
-        return known
+    call = None if force or not keep or patience is not None else call_of(target, args, kwargs, space, options)
+    if call is not None and (result := hit(call, start)) is not None:
+        return result
     plan = chosen_effort(effort, search, trials, budget_s)
     plan = plan if patience is None else replace(plan, patience=patience)
-    given, (target, space) = (target, space), with_configs(target, space)
+    callers, (target, space) = (target, space), with_configs(target, space)
     for tensor in Arguments.given(args, kwargs).tensors():
         check_memory(tensor, "an argument")
     request = make_request(
         target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
         check=check, seed=seed,
     )  # fmt: skip
-    found = tune_request(
+    result = tune_request(
         request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
         transfer=transfer, wait=wait, keep=keep, listener=listener, start=start, reuse=True,
     )  # fmt: skip
-    if call is not None and found.from_cache:
+    if call is not None and result.from_cache:
         path = cache_path(key_of(request, cold=cold), cache_dir)
-        checks = warm.checked_of(given[0], request.reference, request.check)
+        checks = checked_of(callers[0], request.reference, request.check)
         by_shape = None if request.named is None else (request.named, request.problem)
-        warm.remember(call, *given, request.kernel, checks, path, found, by_shape)
-    return found
+        remember(call, *callers, request.kernel, checks, path, result, by_shape)
+    return result
 
 
 def uninterrupted(result: TuningResult) -> TuningResult:
@@ -402,37 +401,34 @@ def tune_request(
     folder = cache_folder(cache_dir)
 
     forced = force or not keep
-    if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
-        return found
+    if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+        return result
     _check_addresses(request, isolate)
-    run = RunRequest(
-        task=request.task(space),
-        effort=plan,
-        default=space.default_config,
-        key=key,
-        seed=seed,
-        cold=cold,
-        isolate=isolate,
-        transfer=transfer and keep,
-        folder=ensure_folder(folder) if keep else Path(folder),
-        reuse=reuse,
-        call=call,
-        shared_cpus=shared_cpus,
-        anew=force,
-    )
-    with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
-        if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
-            return found
+    task, own_folder = request.task(space), ensure_folder(folder) if keep else Path(folder)
+    with cleaned_up_on_sigterm(), _only_one(own_folder if keep else None, key) as (runs, quarantine):
+        if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+            return result
         return Tuning(
-            request=run,
+            task=task,
+            effort=plan,
+            key=key,
+            seed=seed,
+            cold=cold,
+            isolate=isolate,
+            transfer=transfer and keep,
+            folder=own_folder,
             store=store_in(folder) if keep else MemoryStore(RECORDS),
             runs=runs,
             quarantine=quarantine,
             listener=listener or ProgressBar(),
             start=start,
-            turns=Turns(run.task.device_name, wait),
+            turns=Turns(task.device_name, wait),
             keep=keep,
             gate=gate,
+            reuse=reuse,
+            call=call,
+            shared_cpus=shared_cpus,
+            anew=force,
         ).run()
 
 
@@ -472,7 +468,7 @@ def known_result(
         force: Whether to search even if the winner is known.
         start: When the call began, by `time.monotonic`; None is now.
     """
-    folder, begun = cache_folder(cache_dir), time.monotonic() if start is None else start
+    folder, start_s = cache_folder(cache_dir), time.monotonic() if start is None else start
     if force or not may_have_records(folder):
         return None
     record = recalled(
@@ -480,7 +476,7 @@ def known_result(
     )
     if record is None:
         return None
-    return result_of(record, request, time.monotonic() - begun, members=space.members)
+    return result_of(record, request, time.monotonic() - start_s, members=space.members)
 
 
 @contextmanager
@@ -504,8 +500,8 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
     def waiting() -> None:
         _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
 
-    with locked(place, f"{key.id}.lock", waiting=waiting) as held:
-        yield Runs(folder, key.id, resumed=held), quarantine_of(folder, key)
+    with locked(place, f"{key.id}.lock", waiting=waiting) as lock:
+        yield Runs(folder, key.id, resumed=lock), quarantine_of(folder, key)
 
 
 def _made(folder: Path, place: Path) -> bool:
