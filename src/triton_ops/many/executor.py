@@ -55,7 +55,7 @@ class Job:
         kernel: The kernel's name.
         problem: What the caller gave, from which the job can be made again elsewhere.
         tune: Tunes the problem in this process.
-        known: The result if the winner is known; None if it is to be tuned.
+        recall: Gives the result if the winner is known; None if it is to be tuned.
         weight: How much the problem counts beside the others.
         devices: The devices that can measure it; None for all.
         worker: What a worker process for it imports, and the device that it readies; None if it runs in this process.
@@ -66,7 +66,7 @@ class Job:
     kernel: str
     problem: Any
     tune: Callable[[Place], TuningResult]
-    known: Callable[[], TuningResult | None] = field(default=lambda: None)
+    recall: Callable[[], TuningResult | None] = field(default=lambda: None)
     weight: float = 1.0
     devices: frozenset[str] | None = None
     worker: Needs | None = None

@@ -69,7 +69,7 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._states: dict[str, tuple[int, int]] = {}
 
     def changes(self) -> list[Piece]:
         """What was added since the last call, in no order of importance; what was there before the first is new."""
@@ -77,13 +77,13 @@ class Watched:
 
     def _change(self, path: Path) -> Piece | None:
         name = path.relative_to(self._folder).as_posix()
-        found = path.stat()  # before the file is read, so that what is added meanwhile is a change the next time
-        at, changed_ns = self._seen.get(name, (0, 0))
-        if (found.st_size, found.st_mtime_ns) == (at, changed_ns):
+        status = path.stat()  # before the file is read, so that what is added meanwhile is a change the next time
+        at, changed_ns = self._states.get(name, (0, 0))
+        if (status.st_size, status.st_mtime_ns) == (at, changed_ns):
             return None
         content = read_file(path, LARGEST_LOG_BYTES)
         at = at if path.suffix == ".jsonl" and len(content) >= at else 0
-        self._seen[name] = len(content), found.st_mtime_ns
+        self._states[name] = len(content), status.st_mtime_ns
         return Piece(name, at, content[at:])
 
 
@@ -206,7 +206,7 @@ class Keeper:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._turns: dict[str, int] = {}
-        self._heard: dict[int, float] = {}
+        self._last_news: dict[int, float] = {}
         self._guard = threading.Lock()
         self._writing: dict[str, threading.Lock] = {}
 
@@ -214,7 +214,7 @@ class Keeper:
         """A problem is about to be sent again; what an earlier measurer of it still sends is refused."""
         with self._of(name):
             self._turns[name] = turn
-            self._heard[turn] = time.monotonic()
+            self._last_news[turn] = time.monotonic()
 
     def keep(self, name: str, turn: int, pieces: Sequence[Piece]) -> bool:
         """Write pieces, and return whether the measurer may go on.
@@ -226,13 +226,13 @@ class Keeper:
             if self._turns.setdefault(name, turn) != turn:
                 return False
             apply(self._folder, pieces)
-            self._heard[turn] = time.monotonic()
+            self._last_news[turn] = time.monotonic()
             return True
 
     def silent_s(self, turns: Sequence[int]) -> list[float]:
         """For how many seconds nothing was heard of some turns, at most since this was first asked."""
         now = time.monotonic()
-        return [now - self._heard.setdefault(turn, now) for turn in turns]
+        return [now - self._last_news.setdefault(turn, now) for turn in turns]
 
     def _of(self, name: str) -> threading.Lock:
         """What one thread at a time holds while a problem's turn or files change."""

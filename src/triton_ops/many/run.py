@@ -98,7 +98,7 @@ class ManyRun:
         self._jobs = {job.name: job for job in jobs}
         self._executors, self._schedule, self._follower = dict(executors), schedule, follower
         self._clock, self._start_s = clock, clock()
-        self._said: queue.SimpleQueue[tuple[str, str, bool | None]] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[tuple[str, str, bool | None]] = queue.SimpleQueue()
         self._running: dict[str, tuple[str, float, Future[TuningResult]]] = {}
         self.ended: dict[str, Ended] = {}
         self.stopped = "complete"
@@ -128,12 +128,12 @@ class ManyRun:
         self._do(self._schedule.joined(self._executors, self._now_s(), telling))
 
     def _say_ready(self, device: str, name: str, whole: bool) -> None:
-        self._said.put((name, device, whole))
+        self._messages.put((name, device, whole))
 
     def _hear(self) -> None:
         """Wait until a job is ready or has ended, or until it is time for the schedule to look at the clock."""
         try:
-            name, device, whole = self._said.get(timeout=_LOOK_S if self._schedule.waits else None)
+            name, device, whole = self._messages.get(timeout=_LOOK_S if self._schedule.waits else None)
         except queue.Empty:
             self._do(self._schedule.looked(self._now_s()))
             return
@@ -148,7 +148,7 @@ class ManyRun:
         until_s = self._now_s() + _GATHERED_S
         while self._running and self._now_s() < until_s:
             try:
-                name, device, whole = self._said.get(timeout=max(0.0, until_s - self._now_s()))
+                name, device, whole = self._messages.get(timeout=max(0.0, until_s - self._now_s()))
             except queue.Empty:
                 break
             if whole is None:
@@ -174,7 +174,7 @@ class ManyRun:
         began_s = self._now_s()
         future = executor.measure(job, order.limit_s)
         self._running[name] = device, began_s, future
-        future.add_done_callback(lambda _: self._said.put((name, device, None)))
+        future.add_done_callback(lambda _: self._messages.put((name, device, None)))
 
     def _take(self, name: str, device: str) -> None:
         """A job has ended on a device, or the device is gone."""
@@ -211,8 +211,8 @@ class ManyRun:
         now_s, before = self._now_s(), len(self._schedule.lost)
         orders = self._schedule.gone(device, now_s)
         for name in self._schedule.lost[before:]:
-            found = self.ended[name] = Ended(job=self._jobs[name], device=device, error=why, ended_s=now_s)
-            self._follower.ended(found)
+            ended = self.ended[name] = Ended(job=self._jobs[name], device=device, error=why, ended_s=now_s)
+            self._follower.ended(ended)
         self._do(orders)
 
     def _now_s(self) -> float:

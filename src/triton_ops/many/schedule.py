@@ -293,22 +293,22 @@ class Schedule:
         """
         if device not in self._devices:
             raise ValueError(f"there is no device {device}")
-        found = self._devices.pop(device)
-        for name in reversed(found.ahead):
+        state = self._devices.pop(device)
+        for name in reversed(state.ahead):
             self._wait_again(name)
-        if found.measuring is not None:
-            losses = self._losses[found.measuring] = self._losses.get(found.measuring, 0) + 1
+        if state.measuring is not None:
+            losses = self._losses[state.measuring] = self._losses.get(state.measuring, 0) + 1
             if losses < min(max(self._most // 8, _MOST_LOSSES[0]), _MOST_LOSSES[1]):
-                self._wait_again(found.measuring)
+                self._wait_again(state.measuring)
             else:
-                self.lost.append(found.measuring)
+                self.lost.append(state.measuring)
         return list(self._orders(now_s))
 
     def _frees(self, device: str, name: str, now_s: float) -> None:
-        found = self._devices.get(device)
-        if found is None or found.measuring != name:
+        state = self._devices.get(device)
+        if state is None or state.measuring != name:
             raise ValueError(f"{device} does not measure {name}")
-        found.measuring, found.free_s = None, now_s
+        state.measuring, state.free_s = None, now_s
 
     def _wait_again(self, name: str) -> None:
         self._groups[self._problems[name].group].waiting.insert(0, self._problems[name])
@@ -324,8 +324,8 @@ class Schedule:
                 yield from self._measure(device, state, now_s, left_s)
         for device, state in self._devices.items():
             before = len(state.ahead)
-            while len(state.ahead) < self._most_ahead(state) and (found := self._best(device)) is not None:
-                state.ahead.append(found)
+            while len(state.ahead) < self._most_ahead(state) and (name := self._best(device)) is not None:
+                state.ahead.append(name)
             if len(state.ahead) > before:
                 yield Order(Step.PREPARE, device, tuple(state.ahead))
 
@@ -397,8 +397,8 @@ class Schedule:
         """
         near_end = self._near_end()
         best: tuple[float, _Group, Planned] | None = None
-        begun = [name for each in self._devices.values() for name in (each.measuring, *each.ahead) if name]
-        under_way = {self._problems[name].group for name in begun}
+        names = [name for each in self._devices.values() for name in (each.measuring, *each.ahead) if name]
+        under_way = {self._problems[name].group for name in names}
         for name, group in self._groups.items():
             planned = next((each for each in group.waiting if each.runs_on(device)), None)
             if planned is None:
@@ -415,8 +415,8 @@ class Schedule:
         return best[2].name
 
     def _near_end(self) -> bool:
-        left = sum(len(group.waiting) for group in self._groups.values())
-        return self._budget_s is None and len(self._devices) > 1 and left <= _LAST * len(self._devices)
+        count = sum(len(group.waiting) for group in self._groups.values())
+        return self._budget_s is None and len(self._devices) > 1 and count <= _LAST * len(self._devices)
 
     def _limit_s(self, name: str, left_s: float) -> float:
         """The most that a problem may take: three times its share of what is left, and no more than is left."""

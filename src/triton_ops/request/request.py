@@ -66,14 +66,14 @@ class TuneRequest:
     tolerance: Tolerance = RULE
     check: Callable[[Any, Any], Any] | None = None
 
-    def space(self, given: Any) -> ConfigSpace:
+    def space(self, space: Any) -> ConfigSpace:
         """The config space: the given one, or else the operation's.
 
         Raises:
             SpaceError: There is neither, or the given object is no config space.
         """
-        if given is not None:
-            return as_space(given)
+        if space is not None:
+            return as_space(space)
         if self.operation is None:
             raise SpaceError(
                 f"there is no config space for {self.kernel.name}",
@@ -96,7 +96,7 @@ class TuneRequest:
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return names_of_addresses(self.arguments.given) if isinstance(self.arguments, CopiedArguments) else []
+        return names_of_addresses(self.arguments.originals) if isinstance(self.arguments, CopiedArguments) else []
 
     def task(self, space: ConfigSpace) -> Task:
         """The task of this request in a config space.
@@ -104,16 +104,16 @@ class TuneRequest:
         Raises:
             KernelTypeError, SpaceError: The kernel does not take the space's tunables beside the arguments.
         """
-        made = self.arguments
-        given = made.given if isinstance(made, CopiedArguments) else Arguments(keyword=dict(self.problem.arguments))
-        self.kernel.check(space.tunables, given)
+        specs = Arguments(keyword=dict(self.problem.arguments))
+        own = self.arguments.originals if isinstance(self.arguments, CopiedArguments) else specs
+        self.kernel.check(space.tunables, own)
         return Task(
             kernel=self.kernel,
             problem=self.problem,
             space=space,
             device=self.device,
             device_name=self.device_name,
-            arguments=made,
+            arguments=self.arguments,
             reference=self.reference,
             work=self.work,
             named=self.named,
@@ -169,33 +169,33 @@ def make_request(
         KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError: A parameter does not
             fit.
     """
-    given, device = Arguments.given(args, kwargs), device_named(device)
+    arguments, device = Arguments.given(args, kwargs), device_named(device)
     reference = callable_reference(reference)
-    found = _found(target, given, shape, dtype, device, reference, seed)
+    request = _request_for(target, arguments, shape, dtype, device, reference, seed)
     if isinstance(target, Operation):
         tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
     if tolerance is None and check is None:
-        return found
-    return replace(found, tolerance=as_tolerance(tolerance), check=callable_check(check))
+        return request
+    return replace(request, tolerance=as_tolerance(tolerance), check=callable_check(check))
 
 
-def _found(
+def _request_for(
     target: Operation | Kernel | Callable[..., Any],
-    given: Arguments,
+    arguments: Arguments,
     shape: Sequence[int] | None,
     dtype: str | None,
     device: str | None,
     reference: Callable[..., Any] | None,
     seed: int,
 ) -> TuneRequest:
-    if isinstance(target, Operation) and not (given.positional or given.keyword):
+    if isinstance(target, Operation) and not (arguments.positional or arguments.keyword):
         return _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
     if shape is not None or dtype is not None:
         raise ShapeMismatchError(
             "a shape or dtype was given together with arguments, or without an Operation that makes arguments from it",
             hint="give either arguments, or an Operation with a shape",
         )
-    return _by_arguments(target, given, device, reference)
+    return _by_arguments(target, arguments, device, reference)
 
 
 def _by_shape(
@@ -222,25 +222,25 @@ def _by_shape(
 
 def _by_arguments(
     target: Operation | Kernel | Callable[..., Any],
-    given: Arguments,
+    arguments: Arguments,
     device: str | None,
     reference: Callable[..., Any] | None,
 ) -> TuneRequest:
     operation = target if isinstance(target, Operation) else None
     kernel = operation.kernel if operation is not None else as_kernel(target)
-    given = by_name(kernel, given)  # an output is named by its argument
-    if lost := [name for name in kernel.outputs if name not in given.keyword]:
+    arguments = by_name(kernel, arguments)  # an output is named by its argument
+    if lost := [name for name in kernel.outputs if name not in arguments.keyword]:
         raise KernelTypeError(
             f"{kernel.name} writes {', '.join(lost)}, which is not among the given arguments",
             hint="pass it, by its name or in its place",
         )
-    name = device_of(given, device)
+    name = device_of(arguments, device)
     return TuneRequest(
         kernel=kernel,
-        problem=Problem(operation.name if operation is not None else kernel.name, *_described(kernel, given)),
+        problem=Problem(operation.name if operation is not None else kernel.name, *_described(kernel, arguments)),
         device=probe(name),
         device_name=name,
-        arguments=CopiedArguments(given),
+        arguments=CopiedArguments(arguments),
         reference=reference or (operation.reference if operation is not None else None),
         operation=operation,
     )
@@ -262,21 +262,21 @@ def with_configs(
     return kernel_and_space(as_kernel(target), space)
 
 
-def device_for(asked: str | None, runs_on: str, who: str) -> str:
+def device_for(device: str | None, runs_on: str, who: str) -> str:
     """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`.
 
     Raises:
         DeviceError: The operation does not run on the device that is asked for, or there is no GPU.
     """
-    if asked is not None and runs_on != "any" and asked.partition(":")[0] != runs_on:
+    if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
         raise DeviceError(
-            f"{who} runs on {runs_on}, not on {asked}",
+            f"{who} runs on {runs_on}, not on {device}",
             runs_on,
-            asked,
+            device,
             hint=f"use --device {runs_on}",
         )
-    if asked is not None:
-        return _indexed(asked)
+    if device is not None:
+        return _indexed(device)
     if runs_on == "any":
         return "cpu" if gpu_missing() else current_gpu()
     if runs_on == "cuda" and (missing := gpu_missing()):
@@ -289,29 +289,29 @@ def device_for(asked: str | None, runs_on: str, who: str) -> str:
     return _indexed(runs_on)
 
 
-def device_of(given: Arguments, asked: str | None) -> str:
-    """The torch name of the device that the tensors in `given` are on; `asked`, or else `cpu`, if there are none.
+def device_of(arguments: Arguments, device: str | None) -> str:
+    """The torch name of the device that the tensors in `arguments` are on; `device`, or else `cpu`, if there are none.
 
     Raises:
         DeviceError: The tensors are on several GPUs, or not on the device that is asked for.
     """
-    places = sorted({str(tensor.device) for tensor in given.tensors()})
+    places = sorted({str(tensor.device) for tensor in arguments.tensors()})
     if len({place for place in places if place != "cpu"}) > 1:
         raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
-    found = next((place for place in places if place != "cpu"), "cpu")
-    if found == "meta":
+    place = next((place for place in places if place != "cpu"), "cpu")
+    if place == "meta":
         raise DeviceError(
-            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", found,
+            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", place,
             hint="give tensors that are on the device for which a winner is asked",
         )  # fmt: skip
-    if asked is not None and places and asked not in (found, found.partition(":")[0]):
+    if device is not None and places and device not in (place, place.partition(":")[0]):
         raise DeviceError(
-            f"the arguments are on {found}, not on {asked}",
-            asked,
-            found,
-            hint=f"use device={found!r}",
+            f"the arguments are on {place}, not on {device}",
+            device,
+            place,
+            hint=f"use device={place!r}",
         )
-    return found if places or asked is None else _indexed(asked)
+    return place if places or device is None else _indexed(device)
 
 
 def _indexed(device_name: str) -> str:
@@ -319,14 +319,14 @@ def _indexed(device_name: str) -> str:
     return current_gpu() if device_name == "cuda" else device_name
 
 
-def _described(kernel: Kernel, given: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
+def _described(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
     """The arguments by name, as specs and scalars, and a label of the problem for people."""
-    known = positional_names(kernel, len(given.positional))
-    names = [name or f"arg{place}" for place, name in enumerate(known)]
-    items = [*zip(names, given.positional, strict=True), *given.keyword.items()]
+    places = positional_names(kernel, len(arguments.positional))
+    names = [name or f"arg{place}" for place, name in enumerate(places)]
+    items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
     specs = tuple((name, spec_of(value)) for name, value in items)
-    shown = [str(spec) for _, spec in specs if spec is not None]
-    label = ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
+    texts = [str(spec) for _, spec in specs if spec is not None]
+    label = ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
     return specs, label
 
 

@@ -55,21 +55,21 @@ class CopiedArguments:
     In another process, where the arguments belong to the worker alone, unpickling gives an `OwnedArguments` instead.
     """
 
-    given: Arguments
+    originals: Arguments
 
     def __call__(self) -> Arguments:
         """New copies of the arguments."""
-        return private_copy(self.given)
+        return private_copy(self.originals)
 
     def __reduce__(self) -> tuple[type[OwnedArguments], tuple[Arguments]]:
-        return OwnedArguments, (self.given,)
+        return OwnedArguments, (self.originals,)
 
 
 class OwnedArguments:
     """Hands over arguments without copying them, once, since a copy would take the device's memory a second time."""
 
-    def __init__(self, given: Arguments) -> None:
-        self._given: Arguments | None = given
+    def __init__(self, arguments: Arguments) -> None:
+        self._arguments: Arguments | None = arguments
 
     def __call__(self) -> Arguments:
         """The arguments themselves.
@@ -77,10 +77,10 @@ class OwnedArguments:
         Raises:
             RuntimeError: The arguments were handed over before.
         """
-        given, self._given = self._given, None
-        if given is None:
+        arguments, self._arguments = self._arguments, None
+        if arguments is None:
             raise RuntimeError("the arguments of this process are in use already")
-        return given
+        return arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,5 +123,5 @@ class Task:
         if self.device.kind == "cpu" or kernel is None:
             return None
         specs = Arguments(keyword=dict(self.problem.arguments))
-        given = self.arguments.given if isinstance(self.arguments, CopiedArguments) else specs
-        return AheadOfTime(kernel, given, target_of(self.device), self.space.members)
+        own = self.arguments.originals if isinstance(self.arguments, CopiedArguments) else specs
+        return AheadOfTime(kernel, own, target_of(self.device), self.space.members)

@@ -84,7 +84,7 @@ def tune_misses(
     def told(outcome: ProblemOutcome) -> None:
         served[outcome.problem.key.id] = _served(outcome, options)
 
-    run = run_jobs(list(jobs.values()), options, budget_s=budget_s, seen=told, cluster=cluster)
+    run = run_jobs(list(jobs.values()), options, budget_s=budget_s, observer=told, cluster=cluster)
     return [served.get(miss.key.id, Served(miss=miss, reason=_unbegun(run))) for miss in misses], run
 
 

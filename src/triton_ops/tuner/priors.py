@@ -248,7 +248,7 @@ def small_contents(task: Task) -> Contents:
     """The elements of the caller's small tensors of whole numbers, by their parameters' names."""
     if not isinstance(task.arguments, CopiedArguments):
         return {}
-    arguments = by_name(task.kernel, task.arguments.given).keyword
+    arguments = by_name(task.kernel, task.arguments.originals).keyword
     small = {name: value for name, value in arguments.items() if is_tensor(value) and _is_small(value)}
     return {name: value.flatten().tolist() for name, value in small.items()}
 
