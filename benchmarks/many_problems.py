@@ -40,7 +40,7 @@ from benchmarks.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import probe
-from triton_ops.many import ManyResult, Options, ProblemOutcome, jobs_of, run_jobs, session
+from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, jobs_of, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.run import Follows
 from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
@@ -240,7 +240,7 @@ def _check_count(wanted: int) -> None:
 
 
 def _over(devices: tuple[str, ...], folder: str) -> ManyResult:
-    common = Options(plan=effort_of(), cache_dir=folder, devices=devices)
+    common = RunOptions(plan=effort_of(), cache_dir=folder, devices=devices)
 
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in devices}

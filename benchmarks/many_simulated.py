@@ -38,7 +38,7 @@ from triton_ops.cost_model import Model
 from triton_ops.device import machine_of, spec_named
 from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts
 from triton_ops.kernel_ir import KernelWork
-from triton_ops.many import ManyResult, Options, jobs_of, run_jobs, session
+from triton_ops.many import ManyResult, RunOptions, jobs_of, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.run import Follows
 from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
@@ -243,7 +243,7 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
     """One run of all problems; its wall seconds, and where those of the GPUs went."""
     start_s, cpu_s = time.monotonic(), time.process_time()
     clocks = {f"cuda:{at}": GpuClock(start_s) for at in range(gpus)}
-    common = Options(plan=effort_of(), cache_dir=folder, isolate=False, devices=tuple(clocks))
+    common = RunOptions(plan=effort_of(), cache_dir=folder, isolate=False, devices=tuple(clocks))
 
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in clocks}

@@ -16,7 +16,7 @@ from triton_ops import TuneProblem, release_processes, tune_many
 from triton_ops.compilation import pool
 from triton_ops.compilation.fork_server import ForkServer
 from triton_ops.device import spec_named
-from triton_ops.many import Options, jobs_of, run_jobs
+from triton_ops.many import RunOptions, jobs_of, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.records import read_run
 from triton_ops.request import effort_of, request
@@ -84,7 +84,7 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
 
 
 def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, monkeypatch):
-    options = Options(plan=effort_of("quick"), cache_dir=tmp_path, isolate=False, devices=("cuda:0", "cuda:1"))
+    options = RunOptions(plan=effort_of("quick"), cache_dir=tmp_path, isolate=False, devices=("cuda:0", "cuda:1"))
     attempt, both = Planned.attempt, threading.Event()
 
     def waits(self, config, best):

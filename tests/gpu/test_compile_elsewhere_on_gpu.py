@@ -9,7 +9,7 @@ import pytest
 from tests.beside import Beside
 from triton_ops import TuneProblem, kernels, release_processes
 from triton_ops.compilation import OtherHosts, SharedCpus
-from triton_ops.many import Options, jobs_of, run_jobs
+from triton_ops.many import RunOptions, jobs_of, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.request import effort_of
 
@@ -32,7 +32,7 @@ def test_configs_of_another_host_are_launched_without_being_compiled_again(tmp_p
         seen.append((metadata.get("name"), cache_hit))
 
     monkeypatch.setattr(importlib.import_module("triton.knobs").compilation, "listener", listener)
-    options = Options(plan=effort_of("quick"), cache_dir=tmp_path / "records", isolate=False)
+    options = RunOptions(plan=effort_of("quick"), cache_dir=tmp_path / "records", isolate=False)
     cpus = SharedCpus(2, elsewhere=OtherHosts([beside.handle]))
     found = run_jobs(
         jobs_of([TuneProblem(target=kernels.load("softmax"), shape=(1024, 1000))], options), options,

@@ -45,11 +45,11 @@ from triton_ops.device import chosen_gpus, probe
 from triton_ops.exceptions import SettingsError, TritonKernelError, TuningFailedError
 from triton_ops.many import (
     Job,
-    Line,
     ManyResult,
-    Options,
+    ProblemLine,
     ProblemOutcome,
     RayEngine,
+    RunOptions,
     TuneProblem,
     checked_budget,
     chosen_engine,
@@ -103,7 +103,7 @@ class Wanted:
 
 
 def tune_listed(
-    wanted: Wanted, options: Options, budget_s: float | None, only_for_one: Mapping[str, Any], *, as_json: bool
+    wanted: Wanted, options: RunOptions, budget_s: float | None, only_for_one: Mapping[str, Any], *, as_json: bool
 ) -> int:
     """Tune a list of problems as one run, and return the exit code: 1 if a problem failed.
 
@@ -156,7 +156,7 @@ def _refuse(given: Mapping[str, Any], with_what: str) -> None:
         raise SettingsError(f"{', '.join(strange)} and {with_what} do not go together", hint="leave one of them out")
 
 
-def _lines(wanted: Wanted) -> list[Line]:
+def _lines(wanted: Wanted) -> list[ProblemLine]:
     """The problems of the file, or the named ones of the targets, of all shipped kernels where none is given.
 
     Raises:
@@ -165,24 +165,24 @@ def _lines(wanted: Wanted) -> list[Line]:
     """
     if wanted.problems is not None:
         return read_problems(Path(wanted.problems))
-    found: list[Line] = []
+    found: list[ProblemLine] = []
     for target in dict.fromkeys(wanted.targets or kernels.names()):
         operation = load_target(target)
         named = operation.problems if isinstance(operation, Operation) else {}
         if not named:
             raise SettingsError(f"{target} has no named problems", hint="list its shapes in a file: --problems FILE")
-        found += [Line(where=target, target=target, problem=name) for name in named]
+        found += [ProblemLine(where=target, target=target, problem=name) for name in named]
     return found
 
 
-def _job(line: Line, wanted: Wanted, options: Options, among: Mapping[str, Any] | None) -> Job:
+def _job(line: ProblemLine, wanted: Wanted, options: RunOptions, among: Mapping[str, Any] | None) -> Job:
     try:
         return job_of(_problem(line, wanted, among), options)
     except TritonKernelError as error:
         raise error.about(line.where) from error
 
 
-def _problem(line: Line, wanted: Wanted, among: Mapping[str, Any] | None) -> TuneProblem:
+def _problem(line: ProblemLine, wanted: Wanted, among: Mapping[str, Any] | None) -> TuneProblem:
     found = load_target(line.target, among)
     shape, dtype = line.shape, line.dtype
     if line.problem is not None:
@@ -345,7 +345,7 @@ def tune_command(
             "--most": None if from_misses else most,
         }  # fmt: skip
         cluster = chosen_engine(engine, gpus)
-        options = Options(
+        options = RunOptions(
             plan=chosen_effort(effort, search, trials, each_s), cache_dir=cache_dir, seed=seed, force=force,
             isolate=isolate, transfer=not no_transfer, wait=not no_wait, devices=chosen_gpus(gpus),
         )  # fmt: skip

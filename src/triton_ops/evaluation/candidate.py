@@ -185,7 +185,7 @@ class Evaluator:
         return trial
 
     def _wrong(self, executable: Executable) -> Difference | None:
-        """How the results of an executable are wrong; None if they are right, or if there is no verifier."""
+        """The difference of an executable's results; None if they are right, or if there is no verifier."""
         if self.verifier is None:
             executable.launch(self.subject.arguments)
             return None

@@ -43,7 +43,7 @@ def rebuilt(result: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def has_fields(value: Any) -> bool:
-    """Whether a value is an instance of a dataclass."""
+    """Tell an instance of a dataclass from anything else."""
     return is_dataclass(value) and not isinstance(value, type)
 
 
@@ -57,8 +57,8 @@ _EXACT_INTEGERS = 2.0**24  # float32 holds every whole number up to here
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How values are judged.
+class Criteria:
+    """The way in which values are judged.
 
     Attributes:
         precision: In what precision results are computed.
@@ -73,12 +73,12 @@ class Manner:
 
 class _Judge(Protocol):
     def difference(self, tensor: Any) -> Difference | None:
-        """How a tensor of the right shape is wrong."""
+        """The difference of a tensor of the right shape."""
 
 
 @dataclass(frozen=True)
 class ExpectedTensor:
-    """What a tensor must be.
+    """The expectation of a tensor.
 
     Attributes:
         shape: Its extents.
@@ -99,7 +99,7 @@ class ExpectedTensor:
     judge: _Judge
 
     def difference(self, tensor: Any) -> Difference | None:
-        """How a tensor differs; None if it is as expected."""
+        """The difference of a tensor; None if it is as expected."""
         if tuple(tensor.shape) != self.shape:
             return Difference(f"shape {tuple(tensor.shape)} instead of {self.shape}")
         if tensor.dtype != self.dtype:
@@ -119,7 +119,7 @@ class _Array:
     plain: Any
 
 
-def expected(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[Any] = ()) -> Any:
+def expected(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Sequence[Any] = ()) -> Any:
     """The expectation of one result.
 
     Args:
@@ -127,26 +127,26 @@ def expected(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[
             is kept, so that nothing else may write it.
         golden: Its result in higher precision, of the same structure; None if there is none.
         dtype: The dtype of the tensor that takes the result; None for a result that is returned.
-        manner: How values are judged.
+        criteria: How values are judged.
         peers: Further results whose errors are a yardstick, such as that for inputs cut to TF32.
     """
     if is_tensor(low):
-        return _expected_tensor(low, golden, dtype or low.dtype, manner, peers)
+        return _expected_tensor(low, golden, dtype or low.dtype, criteria, peers)
     if isinstance(low, Mapping):
-        return {name: expected(each, _at(golden, name), None, manner) for name, each in low.items()}
+        return {name: expected(each, _at(golden, name), None, criteria) for name, each in low.items()}
     if has_fields(low):
-        return _Fields(type(low), expected(fields_of(low), fields_of(golden), None, manner))
+        return _Fields(type(low), expected(fields_of(low), fields_of(golden), None, criteria))
     if isinstance(low, (tuple, list)):
-        return [expected(each, _at(golden, place), None, manner) for place, each in enumerate(low)]
+        return [expected(each, _at(golden, place), None, criteria) for place, each in enumerate(low)]
     if _is_array(low):
-        return _expected_array(low, golden, manner)
+        return _expected_array(low, golden, criteria)
     if isinstance(low, (float, complex)):
-        return _expected_number(low, golden, manner)
+        return _expected_number(low, golden, criteria)
     return low
 
 
 def difference(result: Any, expectation: Any) -> Difference | None:
-    """How a result differs from an expectation that `expected` made; None if it does not."""
+    """The difference between a result and an expectation that `expected` made; None if there is none."""
     if isinstance(expectation, ExpectedTensor):
         return expectation.difference(result) if is_tensor(result) else _other_type(result, "tensor")
     if isinstance(expectation, _Array):
@@ -165,7 +165,7 @@ def difference(result: Any, expectation: Any) -> Difference | None:
 
 
 def is_exact(low: Any, golden: Any) -> bool:
-    """Whether a problem of whole numbers is exact: its golden float results are whole, and rounded once they are `low`.
+    """Tell an exact problem: its golden float results are whole numbers, and rounded once they are `low`.
 
     Problems with integer results are not: whole inputs lie on the ties of a quantiser more often than not.
     """
@@ -203,7 +203,7 @@ def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def same_bits(result: Any, other: Any) -> bool:
-    """Whether two results are equal: tensors and arrays bit for bit, other values as they say themselves.
+    """Compare two results: tensors and arrays bit for bit, other values as they say themselves.
 
     Values whose type defines no equality are not compared.
     """
@@ -229,7 +229,7 @@ def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
 
 
 def _comparable(value: Any) -> bool:
-    """Whether equality tells a value from others of its type."""
+    """True if equality tells a value from others of its type."""
     if isinstance(value, (Enum, NoneType, type)):
         return True
     if getattr(type(value), "__eq__", None) is object.__eq__:  # equal only to itself
@@ -246,7 +246,7 @@ def _is_array(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Fields:
-    """What an instance of a dataclass must be: its type, and by name the expectations of its fields."""
+    """The expectation of a dataclass instance: its type, and by name the expectations of its fields."""
 
     type: Any
     content: Any
@@ -257,34 +257,34 @@ class _Fields:
         return difference(fields_of(result), self.content)
 
 
-def _expected_tensor(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[Any]) -> ExpectedTensor:
+def _expected_tensor(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Sequence[Any]) -> ExpectedTensor:
     golden = golden if golden is not None and tuple(golden.shape) == tuple(low.shape) else None
     own = low.to(dtype) if low.dtype != dtype else low
     wide = None if golden is None else dense(golden)
-    judge = _judge(dense(own), wide, manner, [dense(peer) for peer in peers])
+    judge = _judge(dense(own), wide, criteria, [dense(peer) for peer in peers])
     return ExpectedTensor(tuple(low.shape), dtype, low.device, kind_of(low), own, judge)
 
 
-def _judge(own: Any, golden: Any, manner: Manner, peers: Sequence[Any]) -> _Judge:
+def _judge(own: Any, golden: Any, criteria: Criteria, peers: Sequence[Any]) -> _Judge:
     if not own.dtype.is_floating_point:
         both = [own] if golden is None else [own, golden.to(own.dtype)]
-        floats = any("float" in dtype for dtype in manner.precision.inputs)
+        floats = any("float" in dtype for dtype in criteria.precision.inputs)
         return Equal(both, codes=floats and _name(own.dtype) in _CODES)
-    if manner.exact:
+    if criteria.exact:
         return Equal([own if golden is None else golden.to(own.dtype)])
-    if manner.tolerance.by_element:
-        return ByElement(golden, own, manner.tolerance)
-    times = manner.tolerance.times
+    if criteria.tolerance.by_element:
+        return ByElement(golden, own, criteria.tolerance)
+    times = criteria.tolerance.times
     if golden is None:
-        return Rounded(own, (), own.dtype, precision=manner.precision, times=times)
-    return Rounded(golden, [own, *peers], own.dtype, precision=manner.precision, times=times)
+        return Rounded(own, (), own.dtype, precision=criteria.precision, times=times)
+    return Rounded(golden, [own, *peers], own.dtype, precision=criteria.precision, times=times)
 
 
-def _expected_array(low: Any, golden: Any, manner: Manner) -> _Array:
+def _expected_array(low: Any, golden: Any, criteria: Criteria) -> _Array:
     if low.dtype.kind in "fc" or low.dtype.name in _CODES:
         require("torch", f"judging by how much numbers of {low.dtype} may differ (a `check` needs none)")
     own, wide = _as_tensor(low), None if golden is None else _as_tensor(golden)
-    return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, manner, ()), low.copy())
+    return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, criteria, ()), low.copy())
 
 
 def _as_tensor(array: Any) -> Any:
@@ -308,7 +308,7 @@ def _between_arrays(array: Any, expectation: _Array) -> Difference | None:
 
 
 def _same_elements(array: Any, right: Any) -> bool:
-    """Whether arrays are equal; an element that differs from itself, such as NaN or a missing date, equals its like."""
+    """Compare arrays; an element that differs from itself, such as NaN or a missing date, equals its like."""
     if array.shape != right.shape:
         return False
     same = (array == right) | ((array != array) & (right != right))
@@ -332,13 +332,13 @@ class _Number:
         return Difference(f"{number:.6g} instead of {self.value:.6g}", excess if excess == excess else math.inf)
 
 
-def _expected_number(low: Any, golden: Any, manner: Manner) -> _Number:
+def _expected_number(low: Any, golden: Any, criteria: Criteria) -> _Number:
     """A number, expected as near as results of the inputs' dtypes are; as near as a double's for other inputs."""
     value = golden if isinstance(golden, (float, complex)) else low
-    tolerance = manner.tolerance
+    tolerance = criteria.tolerance
     if tolerance.by_element:
         return _Number(low, tolerance.absolute + 2 * (tolerance.relative or 0.0) * abs(low))
-    margin = 2 * abs(low - value) + 4 * manner.precision.rounding("float64") * abs(value)
+    margin = 2 * abs(low - value) + 4 * criteria.precision.rounding("float64") * abs(value)
     return _Number(type(low)(value), tolerance.times * margin if math.isfinite(margin) else 0.0)
 
 

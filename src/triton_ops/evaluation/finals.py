@@ -156,7 +156,6 @@ class _LastComparison:
 
     @property
     def _left_s(self) -> float:
-        """Seconds that are left for the whole comparison, at least 0."""
         return max(self.end - self.clock(), 0.0)
 
     def outcome(self) -> Outcome:
@@ -201,7 +200,7 @@ class _LastComparison:
         return challenger if doubtful(self.arms[challenger].values_ms, standing.default_ms) else None
 
     def _too_late(self, standing: Field, challenger: Config) -> bool:
-        """Whether the time that is left is too short for the fewest rounds that can resolve a doubt."""
+        """True if the time that is left is too short for the fewest rounds that can resolve a doubt."""
         pair = [trial for trial in standing.trials if trial.config in (challenger, self.final.default)]
         return _visits_ms([*pair, *pair[:1]], self.policy) * LEAST_ROUNDS > 1e3 * self._left_s
 
@@ -222,7 +221,7 @@ class _LastComparison:
         return True
 
     def _wrong_again(self, config: Config, launches: int, seconds: float) -> Difference | None:
-        """How the results of a finalist's timed launches are wrong; None if they are right, or the finalist failed."""
+        """The difference of a finalist's timed launches; None if their results are right, or the finalist failed."""
         arm = self.arms[config]
         if arm.error is not None:
             return None
@@ -273,12 +272,11 @@ def _fitting(
 
 
 def _visits_ms(trials: Sequence[Trial], policy: RacePolicy) -> float:
-    """Wall time of a round with these finalists."""
     return _LOAD * sum(max(policy.visit_ms, trial.median_ms) for trial in trials)
 
 
 def _room_ms(seconds: float) -> float:
-    """How long a round may last if there is to be time for a few of them in `seconds`."""
+    """The longest round of which a few fit into `seconds`."""
     return 1e3 * seconds / _FEW_ROUNDS
 
 

@@ -21,7 +21,7 @@ from triton_ops.backend import Arguments, is_tensor, one_line
 from triton_ops.base import require
 from triton_ops.device import free_bytes_of
 from triton_ops.evaluation.dense import dense
-from triton_ops.evaluation.expected import Manner, as_list, difference, expected, kept, leaf_pairs
+from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, leaf_pairs
 from triton_ops.evaluation.judges import Precision, Rounded
 from triton_ops.evaluation.lifted import Lifted
 from triton_ops.evaluation.own_check import Check, refusal
@@ -39,7 +39,7 @@ _TF32_KEPT = ~((1 << 13) - 1)  # TF32 has 13 bits of fraction less than float32
 
 
 def raises_any(arguments: Arguments, name: str) -> bool:
-    """Whether some float is narrower than this precision, and none is wider."""
+    """True if some float is narrower than this precision, and none is wider."""
     sizes = [size for value in (*arguments.tensors(), *_arrays(arguments)) if (size := _float_bytes(value))]
     limit = 8 if name == "float64" else 4
     return bool(sizes) and min(sizes) < limit and max(sizes) <= limit
@@ -123,7 +123,7 @@ _ROUNDED_BLUR, _OWN_BLUR = 1.5, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What the reference says of one case.
+    """The reference's answers for one case.
 
     Attributes:
         low: Its results, in order, in the precision that is asked for.
@@ -322,8 +322,8 @@ class Referee:
         return results, tuple(run.rounded) if run else ()
 
     def _check_repeatable(self, low: Sequence[Any], argument_set: ArgumentSet, precision: Precision) -> None:
-        again, manner = self._asked(argument_set), Manner(precision=replace(precision, blur=_OWN_BLUR))
-        expectations = [expected(each, None, None, manner) for each in low]
+        again, criteria = self._asked(argument_set), Criteria(precision=replace(precision, blur=_OWN_BLUR))
+        expectations = [expected(each, None, None, criteria) for each in low]
         if (change := difference(again, expectations)) is not None:
             raise _random(change.text)
 
@@ -372,7 +372,7 @@ def _random(how: str) -> TargetError:
 
 @contextmanager
 def _comparing() -> Iterator[None]:
-    """What torch raises inside is no fault of the reference: its results are of a kind that cannot be compared.
+    """Turn what torch raises inside into an error: the reference's results are of a kind that cannot be compared.
 
     Raises:
         TargetError: In place of what torch raises.
@@ -397,12 +397,12 @@ def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) 
 
 
 def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: Precision) -> bool:
-    """Whether some value that is no floating-point tensor differs between the precisions."""
+    """True if some value that is no floating-point tensor differs between the precisions."""
     if golden is None:
         return False
-    manner = Manner(precision=precision)
+    criteria = Criteria(precision=precision)
     pairs = [(a, b) for a, b in leaf_pairs(low, golden) if not _is_float(a)]
-    return any(difference(b, expected(a, None, None, manner)) is not None for a, b in pairs)
+    return any(difference(b, expected(a, None, None, criteria)) is not None for a, b in pairs)
 
 
 def _is_float(value: Any) -> bool:
@@ -426,12 +426,12 @@ def _alike(results: Sequence[Any], low: Sequence[Any]) -> bool:
 
 
 def _not_wider(golden: Any, low: Any) -> bool:
-    """Whether the reference rounds its result to a dtype of its own, whatever its inputs are."""
+    """True if the reference rounds its result to a dtype of its own, whatever its inputs are."""
     return is_tensor(low) and low.dtype.is_floating_point and low.dtype.itemsize < 4 and golden.dtype == low.dtype
 
 
 def _applies(way: _Way, arguments: Arguments, low: Sequence[Any]) -> bool:
-    """Whether a way may lead to results in higher precision than those that are there."""
+    """True if a way may lead to results in higher precision than those that are there."""
     if not way.lifts:
         return raises_any(arguments, way.name)
     either = arguments, Arguments(tuple(low))

@@ -47,7 +47,7 @@ def take(needs: Needs) -> WorkerProcess | None:
 
 
 def waits(needs: Needs) -> bool:
-    """Whether a worker was left that has what is needed."""
+    """True if a worker was left that has what is needed."""
     return _idle.waits(needs, _does)
 
 
@@ -57,7 +57,7 @@ def keep(worker: WorkerProcess, idle_s: float = IDLE_S) -> None:
 
 
 def _does(has: Needs, needs: Needs) -> bool:
-    """Whether a worker has the device, and all packages at least: what chooses among kernels needs torch alone."""
+    """Compare devices, and packages, of which a worker may have more: a chooser among kernels needs torch alone."""
     return has[1] == needs[1] and set(has[0]) >= set(needs[0])
 
 

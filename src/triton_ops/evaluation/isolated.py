@@ -23,7 +23,7 @@ from triton_ops.evaluation.finals import FinalRequest, finalists
 from triton_ops.evaluation.outcome import Outcome
 from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts, TakesTurns
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
-from triton_ops.evaluation.worker import Answer, Attempt, Setup, answers
+from triton_ops.evaluation.worker import Attempt, Setup, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.space import Config
@@ -158,7 +158,7 @@ class Isolated:
         return trial, during, False
 
     def _not_its_fault(self, during: str) -> bool:
-        """Whether the step that ended the process was not the candidate's; its cause is then kept from recurring."""
+        """True if the step that ended the process was not the candidate's; its cause is then kept from recurring."""
         if during == ODD:
             self._changes["odd"] = False
             return True
@@ -189,13 +189,13 @@ class Isolated:
             return Trial(trial.config, Status.CRASH, error=str(error))
         return outcome.trials[0]
 
-    def _ask(self, question: Any, whole_s: float, step: str) -> Answer:
+    def _ask(self, question: Any, whole_s: float, step: str) -> WorkerAnswer:
         worker = self._ready()
         own, compile_s = self._patience.launch_s, self._patience.compile_s
         limits_s = {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
         self._asking = True
         try:
-            answer: Answer = worker.ask(question, whole_s, limits_s, step, partial(answers, question))
+            answer: WorkerAnswer = worker.ask(question, whole_s, limits_s, step, partial(answers, question))
         except (WorkerHungError, WorkerDiedError) as error:
             self._lose(str(error))
             raise
@@ -241,7 +241,7 @@ class Isolated:
             if self._deaths:
                 self._spare = self._new()
             setup = first or self._setup()
-            answer: Answer = worker.ask(setup, self._patience.setup_s, {}, "start", partial(answers, setup))
+            answer: WorkerAnswer = worker.ask(setup, self._patience.setup_s, {}, "start", partial(answers, setup))
             if answer.unloadable:
                 raise NotPortableError(answer.error.message if answer.error else "")
             if answer.error is not None:
@@ -253,7 +253,6 @@ class Isolated:
         return worker
 
     def _setup(self) -> Setup:
-        """The question to load the task."""
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
         return Setup(packed=self._packed, changes=changes, allocator=packed_allocator(), imports=self._imports)
 
@@ -266,7 +265,7 @@ def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worke
 
 
 def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
-    """What a worker imports before it loads the task, since the kernel needs it when it compiles.
+    """Packages that a worker imports before it loads the task, since the kernel needs them when it compiles.
 
     Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
     first trial where Python keeps none.
@@ -301,7 +300,7 @@ def process_started_early(
 
 
 def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) -> bool:
-    """Whether candidates run in a worker: as asked; if `isolate` is None, where a kernel that may crash uses a GPU."""
+    """Decide if candidates run in a worker: as asked; for None, where a kernel that may crash uses a GPU."""
     return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, MayCrash)
 
 

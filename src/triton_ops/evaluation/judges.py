@@ -1,4 +1,4 @@
-"""Judges of one tensor: by the rule of `criteria.py`, element by element within a caller's tolerance, or exactly.
+"""Judges of one tensor: by the rule, element by element within a caller's tolerance, or exactly.
 
 Each has a method `difference(found)` that takes a tensor of the right shape, dtype and device. Large tensors are judged
 piece by piece, in float64, so that little memory is needed beside the result.
@@ -60,7 +60,7 @@ _SLACK = {_FLOAT64: 2.0**-36, _FLOAT32: 2.0**-18}
 
 @dataclass(frozen=True)
 class Difference:
-    """How a result is wrong.
+    """The error of a result.
 
     Attributes:
         text: For people, with the numbers.
@@ -106,11 +106,11 @@ class Precision:
         return max([UNITS.get(output, 0.0), *units])
 
     def distance(self, output: str) -> float:
-        """How far apart the smallest numbers of dtype `output` are, times the blur."""
+        """The distance of the smallest numbers of dtype `output`, times the blur."""
         return self.blur * _DISTANCES.get(_REAL_OF.get(output, output), 0.0)
 
     def narrow(self, output: str) -> bool:
-        """Whether 8-bit floats take part, whose largest errors vary more."""
+        """True if 8-bit floats take part, whose largest errors vary more."""
         return output in _NARROW or any(dtype in _NARROW for dtype in self.inputs)
 
 
@@ -211,7 +211,7 @@ class Rounded:
         return self._f
 
     def difference(self, result: Any) -> Difference | None:
-        """How `result`, a tensor of the same shape, is wrong; None if it is right."""
+        """The error of `result`, a tensor of the same shape; None if it is right."""
         if self._golden.numel() == 0:
             return None
         flat = result.reshape(-1)
@@ -221,7 +221,7 @@ class Rounded:
         excess = self._excess(measured)
         return None if excess <= 1 else Difference(self._text(flat, measured), excess)
 
-    def _measured(self, flat: Any, closed: Callable[[Any, slice], Any]) -> _Measured:
+    def _measured(self, flat: Any, closed: Callable[[Any, slice], Any]) -> _Errors:
         """The errors of a result whose values are taken as `closed` gives them."""
         torch, columns = self._torch, []
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
@@ -235,12 +235,12 @@ class Rounded:
             columns.append(torch.stack([size.square().sum(), ends, over.double(), share.max(), strange.double()]))
         table = torch.stack(columns)
         sums, most = torch.stack([table.sum(0), table.amax(0)]).tolist()  # the one time that the device is waited for
-        return _Measured(
+        return _Errors(
             mean=math.sqrt(sums[0] / self._golden.numel()), largest=most[1], rows_over=int(sums[2]), row=most[3],
             strange=int(sums[4]),
         )  # fmt: skip
 
-    def _excess(self, measured: _Measured) -> float:
+    def _excess(self, measured: _Errors) -> float:
         """The largest ratio of an error and its limit; at most 1 for a right result."""
         if measured.strange or not math.isfinite(measured.largest):
             return math.inf
@@ -253,7 +253,7 @@ class Rounded:
             many,
         )
 
-    def _text(self, flat: Any, measured: _Measured) -> str:
+    def _text(self, flat: Any, measured: _Errors) -> str:
         """The error in words, with the worst element; this goes through the result once more."""
         torch, count = self._torch, self._golden.numel()
         off, worst, place = 0, -1.0, 0
@@ -306,7 +306,7 @@ class Rounded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Measured:
+class _Errors:
     mean: float
     largest: float
     rows_over: int
@@ -337,7 +337,7 @@ class _OddPlaces:
         return ~self._torch.stack([self._torch.isfinite(each) for each in self._held(part)]).all(0)
 
     def _held(self, part: slice) -> list[Any]:
-        """What the golden result, rounded, and the peers are."""
+        """The golden result, rounded, and the peers."""
         golden = self._golden[part]
         return [golden.to(self._dtype).to(golden.dtype), *(peer[part].to(golden.dtype) for peer in self._peers)]
 
@@ -355,7 +355,7 @@ class _OddPlaces:
         return values if self._mask is None else self._torch.where(self._mask[part], 0.0, values)
 
     def strange(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
-        """How many elements are not finite where they should be, or not what they must be at an odd place.
+        """The number of elements that are not finite where they should be, or not what they must be at an odd place.
 
         Without odd places none is counted: what is not finite there has an error that is not finite either.
         `limits` are the largest errors of an element, and of one beside the largest number of the dtype.
@@ -365,7 +365,7 @@ class _OddPlaces:
         return self.wrong(values, part, limits).sum()
 
     def wrong(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
-        """Which elements these are."""
+        """A mask of these elements."""
         torch = self._torch
         wide = values.double()
         closed = self.closed(wide, part, limits[1])
@@ -397,7 +397,7 @@ class ByElement:
         self._tolerance = tolerance
 
     def difference(self, result: Any) -> Difference | None:
-        """How `result`, a tensor of the same shape, is wrong; None if it is right."""
+        """The error of `result`, a tensor of the same shape; None if it is right."""
         flat, worst, over = result.reshape(-1), [0.0], 0
         for part in pieces(flat):
             least = self._ratios(flat[part].double(), part)
@@ -449,7 +449,7 @@ class Equal:
         self._peers, self._codes = [peer.reshape(-1) for peer in peers], codes
 
     def difference(self, result: Any) -> Difference | None:
-        """How `result`, a tensor of the same shape, is wrong; None if it is right."""
+        """The error of `result`, a tensor of the same shape; None if it is right."""
         flat, count, largest, index = result.reshape(-1), 0, -1.0, 0
         for part in pieces(flat):
             wrong = self._wrong(flat[part], part)
@@ -486,7 +486,7 @@ class Equal:
 
 
 def _chance(elements: int) -> float:
-    """How much larger errors by root mean square may be for results of few elements, whose peer's error is chance."""
+    """A factor of errors by root mean square for results of few elements, whose peer's error is chance."""
     return 1 + 3 / elements if 0 < elements < _CUT else 1.0
 
 

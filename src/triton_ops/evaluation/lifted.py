@@ -76,7 +76,7 @@ class Lifted:
         self.rounded: dict[str, None] = {}
 
     def run(self, reference: Callable[..., Any], arguments: Arguments) -> Any:
-        """What the reference returns for arguments that it may write; `wide` has its numbers in higher precision.
+        """The reference's answer for arguments that it may write; `wide` has its numbers in higher precision.
 
         Raises:
             MemoryError, RuntimeError: The device has no room for the wide tensors.
@@ -222,7 +222,6 @@ class Lifted:
         return narrow
 
     def _of(self, tensor: Any, *, made_here: bool = False) -> Any:
-        """The wide tensor beside one."""
         if self._open and _place(tensor) in self._open:
             return self._widened(tensor)
         wide = self._beside.get(tensor)
@@ -292,7 +291,6 @@ class Lifted:
             block.before = block.memory.clone()
 
     def _widened(self, tensor: Any, *, noisy: bool = True) -> Any:
-        """The numbers of a tensor in the wide dtype."""
         dtype = self._wider.get(tensor.dtype, tensor.dtype)
         wide = tensor.detach().to(dtype, copy=True)
         if noisy and dtype != tensor.dtype and self._seed is not None:
@@ -345,7 +343,7 @@ def _name_of(func: Any) -> str:
 
 
 def _place(tensor: Any) -> Any:
-    """What tensors that share memory have in common; None for a tensor that has none of its own."""
+    """The identity of a tensor's memory; None for a tensor that has none of its own."""
     try:
         return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):
@@ -353,7 +351,7 @@ def _place(tensor: Any) -> Any:
 
 
 def _version(tensor: Any) -> int:
-    """How often a tensor was written; 0 for one that does not count it."""
+    """The number of times a tensor was written; 0 for one that does not count it."""
     return 0 if tensor.is_inference() else int(tensor._version)
 
 

@@ -78,7 +78,7 @@ class Outcome:
 
     @property
     def compared(self) -> bool:
-        """Whether several configs were compared side by side."""
+        """True if several configs were compared side by side."""
         return len(self.raced.dropped_at) > 1
 
     @classmethod

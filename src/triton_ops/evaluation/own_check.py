@@ -14,7 +14,7 @@ Check = Callable[[Any, Any], Any]
 
 
 def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Difference | None:
-    """Why a check does not accept some results; None if it does.
+    """The reason why a check does not accept some results; None if it does.
 
     Args:
         check: Called with a result and the expected one; with tuples of them where there is not exactly one.

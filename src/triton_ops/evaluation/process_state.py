@@ -1,4 +1,4 @@
-"""What code of the user's may change in a worker for all that follows.
+"""The state of a worker that code of the user's may change for all that follows.
 
 A worker that serves the next tune is as it was when it was started: its environment, folder, CPUs, umask and limits,
 the settings of Python's own modules (`standard_state.py`), torch's and NumPy's as these set them when they are
@@ -53,7 +53,7 @@ class Setting:
 
     @property
     def known(self) -> bool:
-        """Whether this system and this Python have the setting."""
+        """True if this system and this Python have the setting."""
         try:
             self.read()
         except (AttributeError, OSError, ValueError):
@@ -61,7 +61,7 @@ class Setting:
         return True
 
     def is_again(self, value: Any) -> bool:
-        """Whether the setting has this value, after it was put back if it can be."""
+        """True if the setting has this value, after it was put back if it can be."""
         try:
             if self.write is not None and self.read() != value:
                 self.write(value)
@@ -201,7 +201,7 @@ STANDARD: tuple[Setting, ...] = (
 
 
 def _subnormal(least: float, one: float) -> bool:
-    """Whether subnormal numbers are kept; a call, so that nothing is folded when this is compiled."""
+    """True if subnormal numbers are kept; a call, so that nothing is folded when this is compiled."""
     return least * one > 0.0
 
 
@@ -224,7 +224,7 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
 
 
 def _of_a_library(value: Any) -> bool:
-    """Whether a function or class is of an installed package that is none of Python's own."""
+    """True for a function or class of an installed package that is none of Python's own."""
     home = str(getattr(value, "__module__", None))
     return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
 
@@ -276,7 +276,7 @@ _NUMPY_FRESH = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessState:
-    """How a process is set.
+    """The settings of a process.
 
     Attributes:
         standard: The settings of Python and of the process, by name.
@@ -292,7 +292,7 @@ class ProcessState:
 
     @classmethod
     def here(cls) -> ProcessState:
-        """How this process is set now."""
+        """The settings of this process now."""
         own = [name for name in sys.modules if name.partition(".")[0] in sys.stdlib_module_names]
         return cls(
             standard={setting.name: setting.read() for setting in STANDARD if setting.known},
@@ -302,7 +302,7 @@ class ProcessState:
         )
 
     def changed(self) -> str:
-        """What is not as it was, after what can be put back was put back; empty if this process is as it was."""
+        """Put back what can be, and name what is not as it was; empty if this process is as it was."""
         for setting in STANDARD:
             if setting.name in self.standard and not setting.is_again(self.standard[setting.name]):
                 return setting.name
@@ -333,13 +333,13 @@ def _asked(ask: Callable[[Any], object], torch: Any) -> str:
 
 
 def _fresh() -> dict[str, str]:
-    """What torch has when it is imported here."""
+    """Torch's settings when it is imported here."""
     text = settings.openmp_text() or ""
     return {**_FRESH, "threads": text if text.isdigit() else str(usable_cpus())}
 
 
 def _changed_in_numpy() -> str:
-    """What of NumPy is not as when it is imported, after its random numbers were begun anew."""
+    """NumPy's setting that is not as when it is imported, after its random numbers were begun anew."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "geterr"):
         return ""

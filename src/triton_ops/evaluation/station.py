@@ -91,7 +91,7 @@ class Assignment:
 
 @dataclass(frozen=True, kw_only=True)
 class StationFacts:
-    """What a station has found out so far.
+    """The facts that a station has found out so far.
 
     Attributes:
         mode: The mode in which the station times; None before the first config has worked.
@@ -123,7 +123,7 @@ class Station(Protocol):
 
     @property
     def facts(self) -> StationFacts:
-        """What was found out so far."""
+        """The facts so far."""
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""

@@ -74,7 +74,7 @@ class ArgumentSet:
             poison(values, pattern)
 
     def stray_writes(self) -> str | None:
-        """How many bytes a launch wrote outside which output; None if all canaries are whole."""
+        """The bytes that a launch wrote outside an output, in words; None if all canaries are whole."""
         return self._canaries.stray_writes()
 
     def changed(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class SharedTimer:
         return self.timer
 
     def sets(self, arguments: Arguments) -> int:
-        """How many argument sets keep L2 cold.
+        """The number of argument sets that keep L2 cold.
 
         It is 1 on a CPU, where warm launches are wanted, where no more fit, and where the mode of times taken before is
         a flush: a timer that flushes launches on the first set only.
@@ -199,7 +199,7 @@ class Subject:
         return Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
 
     def _reset(self, call: Callable[[], Any]) -> Callable[[], None] | None:
-        """What must be done before every launch, outside the timed region; None if nothing."""
+        """The work before every launch, outside the timed region; None if there is none."""
         if not isinstance(call, PreparedCall):
             return self.first.restore if self.restores else None
         if not self.restores:
@@ -234,7 +234,7 @@ def run_once(launch: Launch) -> Launch:
 
 
 def sets_for(device: DeviceSpec, device_name: str, arguments: Arguments) -> int:
-    """How many argument sets keep L2 cold on a device; 1 on a CPU, and where no more fit into memory."""
+    """The number of argument sets that keep L2 cold on a device; 1 on a CPU, and where no more fit into memory."""
     if device.kind == "cpu":
         return 1
     touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
@@ -249,7 +249,7 @@ def synchronize(arguments: Arguments) -> None:
 
 
 def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str, int]]) -> Iterator[tuple[str, Any]]:
-    """What launches may change of the arguments that are no outputs, by the argument's name.
+    """The parts of arguments, outputs excepted, that launches may change, by the argument's name.
 
     Tensors and arrays inside a container are numbered: `name[0]`. Containers stand for their own items only.
     """

@@ -27,7 +27,7 @@ from typing import Any
 from triton_ops.backend import Arguments, Executable, Kernel, Operation, nothing_compiled
 from triton_ops.device import DeviceSpec, free_bytes
 from triton_ops.evaluation.dissent import Dissent
-from triton_ops.evaluation.expected import Manner, as_list, difference, expected, kept, same_bits
+from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import LITTLE, Difference
 from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
@@ -134,7 +134,7 @@ class Verifier:
     def wrong_after_timing(
         self, executable: Executable, sets: Sequence[Arguments] = (), *, last: bool = False
     ) -> Difference | None:
-        """How the results that timed launches left behind are wrong; None if they are right.
+        """The difference of the results that timed launches left behind; None if they are right.
 
         Args:
             executable: The executable that was launched.
@@ -161,7 +161,7 @@ class Verifier:
 
     @property
     def against(self) -> str:
-        """What results are compared with, in words, such as `the reference in float64`."""
+        """The thing that results are compared with, in words, such as `the reference in float64`."""
         if self.not_compared:
             return f"nothing: {self.not_compared}"
         if (first := self.cases[0]).expected is not None and first.expected.empty and not first.effects:
@@ -176,7 +176,7 @@ class Verifier:
 
     @property
     def suspicion(self) -> str:
-        """Why the reference rather than every config is wrong; empty without a reference, or if nothing says so."""
+        """The reason why the reference rather than every config is wrong; empty if nothing says so."""
         if self._referee is None or not self.standard.by_rule or not (words := self._dissent.of_reference()):
             return ""
         return f"{words}, since {self._referee.why_own}" if self._referee.unstable else words
@@ -220,14 +220,14 @@ class Verifier:
             return error
 
     def _judged(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
-        """How results differ from the expected ones; None if they do not, or are not compared."""
+        """The difference between results and the expected ones; None if there is none, or they are not compared."""
         if self.not_compared or case.expected is None:
             return None
         case.expected.prepare(bool(executable.tf32))
         return case.expected.difference(results, bool(executable.tf32))
 
     def _is_last(self, case: Case, executable: Executable, results: list[Any]) -> bool:
-        """Whether results have the bits of the executable's first ones on these arguments, which were right.
+        """True if results have the bits of the executable's first ones on these arguments, which were right.
 
         Equal bits need no second judgement, which costs many times as much as this comparison.
         """
@@ -236,7 +236,7 @@ class Verifier:
         return self._last is not None and self._last[0] is executable and same_bits(results, self._last[1])
 
     def _other_bits(self, executable: Executable, results: list[Any]) -> Difference | None:
-        """What is wrong with right results that do not have the bits of the executable's first ones; those are kept."""
+        """The fault of right results that do not have the bits of the executable's first ones; those are kept."""
         if self._last is None or self._last[0] is not executable:
             self._last = executable, [kept(each) for each in results]
             return None
@@ -250,7 +250,6 @@ class Verifier:
         return None
 
     def _bitwise(self, executable: Executable) -> bool:
-        """Whether equal launches must give equal bits."""
         demand = self.standard.tolerance.bitwise
         return demand or (demand is None and executable.atomics is False)
 
@@ -316,8 +315,8 @@ class Verifier:
         for pattern in (0, 1):
             with self._ran(replace(case, pattern=pattern), self._first) as (results, _):
                 leftovers.append([kept(each) for each in results])
-        manner = Manner(precision=replace(self.standard.precision, blur=2.0))
-        if difference(leftovers[1], expected(leftovers[0], None, None, manner)) is None:
+        criteria = Criteria(precision=replace(self.standard.precision, blur=2.0))
+        if difference(leftovers[1], expected(leftovers[0], None, None, criteria)) is None:
             return ""
         names = " and ".join(self.kernel.outputs)
         return f"; what the first config leaves in {names} depends on what was there: a part is read, or not written"
@@ -328,11 +327,11 @@ class Verifier:
             self._learn_again(case, executable)
             return
         with self._ran(case, executable) as (results, changed):
-            manner = Manner(
+            criteria = Criteria(
                 precision=replace(self.standard.precision, blur=2.0, tf32=bool(executable.tf32)),
                 tolerance=self.standard.tolerance,
             )
-            case.effects = {name: expected(kept(tensor), None, None, manner) for name, tensor in changed.items()}
+            case.effects = {name: expected(kept(tensor), None, None, criteria) for name, tensor in changed.items()}
             self.subject.restores = self.subject.restores or bool(changed)
             if self.reference is None:
                 answers = own_answers(results, self.standard.precision)
@@ -362,7 +361,7 @@ class Verifier:
                 self.not_compared = _varying(again)
 
     def _same_code(self, ragged: Case, executable: Executable) -> bool:
-        """Whether the very code that is tuned serves the odd extents too; a check of other code would prove nothing.
+        """True if the very code that is tuned serves the odd extents too; a check of other code would prove nothing.
 
         Extents that need another compilation are not taken, even if the code turns out equal: it would be one more for
         each config, while the GPU waits. On an H200 that was 0.27 s of the 0.28 s of a trial of one kernel.
@@ -422,7 +421,7 @@ def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None
 
 
 def _odd(extent: int) -> tuple[int, ...]:
-    """What may stand for an extent, the smallest first."""
+    """Extents that may stand for one, the smallest first."""
     if extent <= _STEP:
         return (extent,)
     if extent % _STEP:
@@ -431,7 +430,7 @@ def _odd(extent: int) -> tuple[int, ...]:
 
 
 def _kinds(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> tuple[object, ...] | None:
-    """How Triton specialises the values of a problem; None if the operation refuses the shape."""
+    """Triton's specialisations of the values of a problem; None if the operation refuses the shape."""
     try:
         problem = operation.problem(shape, dtype)
     except (TritonKernelError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError):
@@ -440,7 +439,7 @@ def _kinds(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> t
 
 
 def _kind(value: object) -> object:
-    """What code is compiled for of a value: of an integer its alignment; a flag or a name is a constant of its own."""
+    """Triton's specialisation of a value: of an integer its alignment; a flag or a name is a constant of its own."""
     if isinstance(value, (bool, str)):
         return value
     return (value == 1, value % _STEP == 0) if isinstance(value, int) else None

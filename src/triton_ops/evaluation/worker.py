@@ -68,7 +68,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkerAnswer:
     """The answer to a question.
 
     Attributes:
@@ -85,8 +85,8 @@ class Answer:
 
 
 def answers(question: Any, message: Any) -> bool:
-    """Whether a message of a worker answers a question; one that does may still be untrue."""
-    if not isinstance(message, Answer) or not isinstance(message.facts, StationFacts | None):
+    """True if a message of a worker answers a question; one that does may still be untrue."""
+    if not isinstance(message, WorkerAnswer) or not isinstance(message.facts, StationFacts | None):
         return False
     if message.error is not None:
         return isinstance(message.error, TritonKernelError)
@@ -131,7 +131,7 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
         if isinstance(question, Rest):
             station = None
             _give_up(own_modules)
-            answer = Answer(value=state.changed() or ("a process" if strays() else ""))
+            answer = WorkerAnswer(value=state.changed() or ("a process" if strays() else ""))
         elif isinstance(question, Setup):
             stay_on(device)  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it
@@ -151,7 +151,7 @@ def _give_up(own_modules: Collection[str]) -> None:
         cuda.empty_cache()
 
 
-def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, Answer]:
+def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, WorkerAnswer]:
     if question.imports:
         import_heavy(question.imports, "what is going to be tuned")
     question.surroundings.take()
@@ -160,17 +160,17 @@ def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None
         if question.allocator is not None:
             take_allocator(question.allocator)
     except KernelTypeError as error:
-        return None, Answer(error=error, unloadable=True)
+        return None, WorkerAnswer(error=error, unloadable=True)
     try:
         station = Inline(replace(assignment, **question.changes), tell)
     except TritonKernelError as error:
-        return None, Answer(error=error)
-    return station, Answer(facts=station.facts)
+        return None, WorkerAnswer(error=error)
+    return station, WorkerAnswer(facts=station.facts)
 
 
-def _answer(station: Inline | None, question: Any) -> Answer:
+def _answer(station: Inline | None, question: Any) -> WorkerAnswer:
     if station is None:
-        return Answer(error=KernelTypeError(f"a worker without a task was asked {type(question).__name__}"))
+        return WorkerAnswer(error=KernelTypeError(f"a worker without a task was asked {type(question).__name__}"))
     try:
         value: Any
         if isinstance(question, Attempt):
@@ -180,7 +180,7 @@ def _answer(station: Inline | None, question: Any) -> Answer:
         else:
             raise KernelTypeError(f"a worker does not know {type(question).__name__}")
     except TritonKernelError as error:
-        return Answer(error=error)
+        return WorkerAnswer(error=error)
     except Exception as error:  # noqa: BLE001 - an answer must come, and the parent raises it
-        return Answer(error=TritonKernelError(f"the worker failed: {one_line(error)}"))
-    return Answer(value, station.facts)
+        return WorkerAnswer(error=TritonKernelError(f"the worker failed: {one_line(error)}"))
+    return WorkerAnswer(value, station.facts)

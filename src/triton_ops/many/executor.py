@@ -18,7 +18,7 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.evaluation import Needs, idle_worker
 from triton_ops.processes import start_thread
 from triton_ops.request import GRACE_S
-from triton_ops.tuner import Gate, Leave, Listener, Prepared
+from triton_ops.tuner import Gate, Leave, Listener, Preparation
 from triton_ops.values import TuningResult
 
 
@@ -27,8 +27,8 @@ class ExecutorLostError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where and how a job is tuned in this process.
+class JobPlace:
+    """The place of a job in this process.
 
     Attributes:
         device: Torch's name of the device; None takes the problem's own.
@@ -65,7 +65,7 @@ class Job:
     label: str
     kernel: str
     problem: Any
-    tune: Callable[[Place], TuningResult]
+    tune: Callable[[JobPlace], TuningResult]
     recall: Callable[[], TuningResult | None] = field(default=lambda: None)
     weight: float = 1.0
     devices: frozenset[str] | None = None
@@ -137,7 +137,7 @@ class OpensLater:
         self._leave: Leave | None = None
         self._ended = False
 
-    def wait(self, prepared: Prepared | None = None) -> Leave:
+    def wait(self, prepared: Preparation | None = None) -> Leave:
         """Wait until the job is let in, which may be before enough is prepared.
 
         Args:
@@ -279,7 +279,7 @@ class LocalExecutor:
         return _Tune(
             job,
             lambda gate: job.tune(
-                Place(device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener)
+                JobPlace(device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener)
             ),
             self._ready,
             held_s,

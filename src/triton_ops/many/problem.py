@@ -26,7 +26,7 @@ from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.base import read_named
 from triton_ops.evaluation import needs_of, wants_isolation
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
-from triton_ops.many.executor import Job, Place
+from triton_ops.many.executor import Job, JobPlace
 from triton_ops.records import key_of
 from triton_ops.request import Effort, TuneRequest, make_request, with_configs
 from triton_ops.space import ConfigSpace
@@ -42,7 +42,7 @@ _COMMENT = re.compile(r"""(?P<kept>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|\s\#.*""")  # 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ProblemLine:
     """One problem of a file.
 
     Attributes:
@@ -68,7 +68,7 @@ class Line:
     weight: float = 1.0
 
 
-def read_problems(path: Path) -> list[Line]:
+def read_problems(path: Path) -> list[ProblemLine]:
     """The problems in a file.
 
     Raises:
@@ -86,7 +86,7 @@ def read_problems(path: Path) -> list[Line]:
     return lines
 
 
-def problems_in(lines: Iterable[str], name: str) -> Iterator[Line]:
+def problems_in(lines: Iterable[str], name: str) -> Iterator[ProblemLine]:
     """The problems in some lines of a file of that name.
 
     Raises:
@@ -140,7 +140,7 @@ def _words(text: str, where: str) -> dict[str, Any]:
     return fields
 
 
-def _checked(fields: Mapping[str, Any], where: str) -> Line:
+def _checked(fields: Mapping[str, Any], where: str) -> ProblemLine:
     if unknown := [name for name in fields if name not in _FIELDS]:
         raise SettingsError(
             f"{where}: there is no field {', '.join(map(str, unknown))}; there are {', '.join(_FIELDS)}", hint=_FORM
@@ -150,7 +150,7 @@ def _checked(fields: Mapping[str, Any], where: str) -> Line:
         raise SettingsError(f"{where}: there is no target", hint=_FORM)
     if "problem" in texts and ({"shape", "dtype"} & fields.keys()):
         raise SettingsError(f"{where}: a problem by its name has its shape and dtype", hint="leave one of them out")
-    return Line(
+    return ProblemLine(
         where=where,
         **texts,
         shape=_shape(fields["shape"], where) if "shape" in fields else None,
@@ -258,8 +258,8 @@ class TuneProblem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What all problems of a run have in common; the fields are as the parameters of `tune_many`.
+class RunOptions:
+    """The options that all problems of a run have in common, as the parameters of `tune_many`.
 
     Attributes:
         devices: Torch's names of the GPUs that measure; empty measures each problem on its own device.
@@ -298,7 +298,7 @@ def as_problem(item: Any) -> TuneProblem:
     )
 
 
-def tuned(problem: TuneProblem, options: Options, place: Place, *, own_device: str | None = None) -> TuningResult:
+def tuned(problem: TuneProblem, options: RunOptions, place: JobPlace, *, own_device: str | None = None) -> TuningResult:
     """The result of a problem's tune in a place of this process, or of its record.
 
     Args:
@@ -316,7 +316,7 @@ def tuned(problem: TuneProblem, options: Options, place: Place, *, own_device: s
     )  # fmt: skip
 
 
-def job_of(problem: TuneProblem, options: Options) -> Job:
+def job_of(problem: TuneProblem, options: RunOptions) -> Job:
     """The job of a problem, which is checked as `tune` checks its arguments; nothing is run or compiled.
 
     Problems whose records have one key have jobs of one name.
@@ -364,5 +364,5 @@ def _places(problem: TuneProblem, request: TuneRequest, devices: tuple[str, ...]
 
 
 def is_positive(value: Any) -> bool:
-    """Whether a value is a positive number, and no truth value."""
+    """True for a positive number that is no truth value."""
     return value is not True and isinstance(value, Real) and 0 < float(value) < math.inf

@@ -1,4 +1,4 @@
-"""What runs in the actors: a measurer on each GPU, and the keeper of the run's cache folder.
+"""The actors of a Ray run: a measurer on each GPU, and the keeper of the run's cache folder.
 
 Both are plain classes, which know nothing of Ray. A measurer works in a cache folder of its own, and has the keeper
 write each trial into that of the run before it begins the next.
@@ -34,10 +34,10 @@ from triton_ops.base import (
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import gpus_here
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.many.executor import Place
+from triton_ops.many.executor import JobPlace
 from triton_ops.records import QUARANTINE_FOLDER as QUARANTINE
 from triton_ops.records import RUNS_FOLDER as RUNS
-from triton_ops.tuner import Leave, Prepared, RunPlan, RunProgress
+from triton_ops.tuner import Leave, Preparation, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
 _COPIED = re.compile(
@@ -60,7 +60,7 @@ class Piece:
     content: bytes
 
 
-class Watched:
+class WatchedFolder:
     """Finds what changes in a cache folder.
 
     Args:
@@ -72,7 +72,7 @@ class Watched:
         self._states: dict[str, tuple[int, int]] = {}
 
     def changes(self) -> list[Piece]:
-        """What was added since the last call, in no order of importance; what was there before the first is new."""
+        """Pieces that were added since the last call; what was there before the first is new."""
         return [piece for path in _files_of(self._folder) if (piece := self._change(path)) is not None]
 
     def _change(self, path: Path) -> Piece | None:
@@ -131,7 +131,7 @@ SIMULATED = "simulated"
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """What must be equal on all hosts of a run, and where an actor is.
+    """The host of an actor, and the versions that must be equal on all hosts of a run.
 
     Attributes:
         host: The host's name.
@@ -166,7 +166,7 @@ def facts_here(model: str | None = None) -> HostFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class SentWork:
     """One problem as it is sent to a measurer.
 
     Attributes:
@@ -187,8 +187,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What became of a piece of work: a result, or the exception that ended it."""
+class WorkResult:
+    """The end of a piece of work: a result, or an exception."""
 
     result: TuningResult | None
     error: BaseException | None = None
@@ -235,7 +235,7 @@ class Keeper:
         return [now - self._last_news.setdefault(turn, now) for turn in turns]
 
     def _of(self, name: str) -> threading.Lock:
-        """What one thread at a time holds while a problem's turn or files change."""
+        """The lock that a thread holds while a problem's turn or files change."""
         with self._guard:
             return self._writing.setdefault(name, threading.Lock())
 
@@ -256,10 +256,10 @@ class Measurer:
         self._keep, self._model = keep, model
         skip_syncs()  # the keeper has what is to last
         self._folder = own_temporary_folder()
-        self._watched = Watched(self._folder)
+        self._watched = WatchedFolder(self._folder)
 
     def facts(self) -> HostFacts:
-        """Where this is, and what is installed there.
+        """The facts of this process.
 
         Raises:
             DeviceError: There is no GPU.
@@ -271,43 +271,43 @@ class Measurer:
         return usable_cpus()
 
     def loads(self, tune: bytes) -> str:
-        """Why a packed tune cannot be loaded here; empty if it can."""
+        """The reason why a packed tune cannot be loaded here; empty if it can."""
         try:
             unpack(tune)
         except TritonKernelError as error:
             return error.message
         return ""
 
-    def measure(self, work: Work) -> Answer:
+    def measure(self, work: SentWork) -> WorkResult:
         """Tune a problem; every trial is with the keeper before the next one begins."""
         apply(self._folder, work.pieces)
         self._watched.changes()  # these are known there
-        gate = _Open(work.limit_s)
-        place = Place(
+        gate = _OpenGate(work.limit_s)
+        place = JobPlace(
             device=None, gate=gate, shared_cpus=SharedCpus(work.cpus),
             listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
         )  # fmt: skip
         try:
             result = unpack(work.tune)(place)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the driver raises it
-            return Answer(None, error)
+            return WorkResult(None, error)
         finally:
             self._send(work, gate)
-        return Answer(result)
+        return WorkResult(result)
 
-    def _send(self, work: Work, gate: _Open) -> None:
+    def _send(self, work: SentWork, gate: _OpenGate) -> None:
         if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
             gate.ended = True
 
 
-class _Open:
+class _OpenGate:
     """The gate of a problem that has the device, until another measurer has its problem."""
 
     def __init__(self, limit_s: float | None) -> None:
         self._leave = Leave(limit_s=limit_s)
         self.ended = False
 
-    def wait(self, prepared: Prepared | None = None) -> Leave:  # noqa: ARG002 - the role's signature
+    def wait(self, prepared: Preparation | None = None) -> Leave:  # noqa: ARG002 - the role's signature
         """The device is free."""
         return self._leave
 
@@ -322,8 +322,6 @@ class _Open:
 
 
 class _Sends:
-    """A listener that has each finished trial sent."""
-
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send
 

@@ -27,15 +27,15 @@ from triton_ops.backend import NEEDS, is_installed, is_listed, pack
 from triton_ops.base import ensure_folder, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
-from triton_ops.many.problem import Options
+from triton_ops.many.problem import RunOptions
 from triton_ops.many.ray_actors import (
     SIMULATED,
-    Answer,
     HostFacts,
     Keeper,
     Measurer,
     Piece,
-    Work,
+    SentWork,
+    WorkResult,
     facts_here,
     files_of_problem,
 )
@@ -49,7 +49,7 @@ _LOOK_S = 5.0  # between two looks for actors that hang
 
 
 class Ledger:
-    """What the executors of one run share: the keeper, the cache folder, and which problems of a kernel have ended.
+    """State that the executors of one run share: the keeper, the cache folder, and which problems have ended.
 
     Args:
         ray: The module.
@@ -135,7 +135,7 @@ class ActorExecutor:
             future.set_exception(error)
             return future
         self._turn = self._ledger.begin(job)
-        work = Work(
+        work = SentWork(
             name=job.name, turn=self._turn, tune=content, pieces=self._ledger.pieces_for(job), limit_s=limit_s,
             cpus=self._cpus,
         )  # fmt: skip
@@ -157,7 +157,7 @@ class ActorExecutor:
         self._closed.set()
         self.end()
 
-    def _take(self, job: Job, call: Future[Answer], future: Future[TuningResult], ended: threading.Event) -> None:
+    def _take(self, job: Job, call: Future[WorkResult], future: Future[TuningResult], ended: threading.Event) -> None:
         ended.set()
         error = call.exception()
         if error is not None:
@@ -230,7 +230,7 @@ class RayEngine:
     simulated: int | None = None
 
     @contextmanager
-    def executors(self, jobs: Sequence[Job], options: Options) -> Iterator[Mapping[str, Executor]]:
+    def executors(self, jobs: Sequence[Job], options: RunOptions) -> Iterator[Mapping[str, Executor]]:
         """The executors by the names of their devices; at the end all actors are gone.
 
         Raises:
@@ -342,7 +342,7 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
     return paths
 
 
-def _ledger(ray: Any, options: Options) -> Ledger:
+def _ledger(ray: Any, options: RunOptions) -> Ledger:
     folder = ensure_folder(cache_folder(options.cache_dir)).resolve()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
     keeper = (
@@ -383,7 +383,7 @@ class _Keep:
 
 
 def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
-    """Where each actor is.
+    """The facts of each actor.
 
     Raises:
         SettingsError: An actor does not start, or its host has other versions than this one.

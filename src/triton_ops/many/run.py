@@ -12,14 +12,14 @@ from typing import Protocol
 
 from triton_ops.exceptions import DeviceError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job, TellsReady
-from triton_ops.many.schedule import Order, Schedule, Step
+from triton_ops.many.schedule import Order, OrderStep, Schedule
 from triton_ops.tuner import Listener
 from triton_ops.values import TuningResult
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What became of a job.
+    """The end of a job.
 
     Attributes:
         job: The job.
@@ -166,7 +166,7 @@ class ManyRun:
 
     def _order(self, executor: Executor, order: Order) -> None:
         jobs = [self._jobs[name] for name in order.names]
-        if order.step is Step.PREPARE:
+        if order.step is OrderStep.PREPARE:
             executor.prepare(jobs)
             return
         (job,) = jobs

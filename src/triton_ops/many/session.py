@@ -20,7 +20,7 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.device import chosen_gpus
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Executor, Job, LocalExecutor
-from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positive, job_of
+from triton_ops.many.problem import RunOptions, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.ray_engine import RayEngine, engine_named
 from triton_ops.many.run import Ended, Follows, ManyRun
 from triton_ops.many.schedule import Estimate, Planned, Schedule, estimates_of
@@ -28,14 +28,13 @@ from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, checked_seed, chosen_effort
 from triton_ops.search import AnySearch
-from triton_ops.tuner import Listener, RunPlan, RunProgress, best_text
-from triton_ops.tuner import Silent as SilentListener
+from triton_ops.tuner import Listener, RunPlan, RunProgress, Silent, best_text
 from triton_ops.values import Trial, TuningResult
 
 _log = logging.getLogger("triton_ops")
 
 
-class Silent:
+class SilentRun:
     """Follows a run, and shows nothing but warnings.
 
     Args:
@@ -47,7 +46,7 @@ class Silent:
 
     def listener(self, job: Job) -> Listener:  # noqa: ARG002 - the role's signature
         """Nobody follows single trials."""
-        return SilentListener()
+        return Silent()
 
     def ended(self, ended: Ended) -> None:
         """Tell of the job, which is not shown."""
@@ -74,7 +73,7 @@ def display(
     """
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
-        yield Silent(tell)
+        yield SilentRun(tell)
         return
     columns = (
         TextColumn("{task.fields[said]}", markup=False), BarColumn(bar_width=16),
@@ -100,7 +99,7 @@ class Display:
 
     def listener(self, job: Job) -> Listener:
         """A line for the job while it is measured."""
-        return _Line(self._progress, job.label)
+        return _ProblemRow(self._progress, job.label)
 
     def ended(self, ended: Ended) -> None:
         """Write what became of a job, and move the bar."""
@@ -119,9 +118,7 @@ class Display:
         return f"{self._ended}/{self._problems} problems{failed}"
 
 
-class _Line:
-    """The line of one problem while it is measured."""
-
+class _ProblemRow:
     def __init__(self, progress: Progress, label: str) -> None:
         self._progress, self._label = progress, label
         self._task: TaskID | None = None
@@ -145,7 +142,7 @@ class _Line:
 
 
 def ended_text(ended: Ended) -> str:
-    """What became of a job in one line."""
+    """The end of a job in one line."""
     if ended.error is not None and ended.status == "failed":
         return f"failed       {ended.job.label}: {str(ended.error).splitlines()[0] if str(ended.error) else 'error'}"
     result = ended.result
@@ -166,7 +163,7 @@ _SPARED = 2  # CPUs for each problem that is measured, which configs of later pr
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemOutcome:
-    """What became of one problem of a run.
+    """The outcome of one problem of a run.
 
     Attributes:
         problem: The problem as it was given.
@@ -191,7 +188,7 @@ class ProblemOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class ManyResult:
-    """What a run of many problems found.
+    """The result of a run of many problems.
 
     Attributes:
         outcomes: What became of each problem, in the order in which they were given.
@@ -279,7 +276,7 @@ def tune_many(
             f"told is {told!r}, which cannot be called", hint="pass a function of one problem's outcome"
         )
     cluster, limit_s = chosen_engine(engine, gpus), checked_budget(budget_s)
-    options = Options(
+    options = RunOptions(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
         isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus),
     )  # fmt: skip
@@ -287,7 +284,7 @@ def tune_many(
     return run_jobs(jobs, options, budget_s=limit_s, told=told, start=start, cluster=cluster)
 
 
-def jobs_of(problems: Iterable[Any], options: Options) -> list[Job]:
+def jobs_of(problems: Iterable[Any], options: RunOptions) -> list[Job]:
     """The jobs of problems, each checked.
 
     Raises:
@@ -298,7 +295,7 @@ def jobs_of(problems: Iterable[Any], options: Options) -> list[Job]:
     return [_numbered(number, item, options) for number, item in enumerate(problems, 1)]
 
 
-def _numbered(number: int, item: Any, options: Options) -> Job:
+def _numbered(number: int, item: Any, options: RunOptions) -> Job:
     try:
         return job_of(as_problem(item), options)
     except TritonKernelError as error:
@@ -307,7 +304,7 @@ def _numbered(number: int, item: Any, options: Options) -> Job:
 
 def run_jobs(
     jobs: Sequence[Job],
-    options: Options,
+    options: RunOptions,
     *,
     budget_s: float | None = None,
     told: Callable[[ProblemOutcome], None] | None = None,
@@ -339,7 +336,7 @@ def run_jobs(
     stopped = "complete"
     call = told or observer or (lambda _: None)
     tell = lambda each: call(_outcome(each))  # noqa: E731 - one line
-    with display(len(distinct), tell=tell) if told is None else nullcontext(Silent(tell)) as view:
+    with display(len(distinct), tell=tell) if told is None else nullcontext(SilentRun(tell)) as view:
         for each in ended.values():
             view.ended(each)
         if new:
@@ -352,7 +349,7 @@ def run_jobs(
 
 def _run(
     jobs: Sequence[Job],
-    options: Options,
+    options: RunOptions,
     view: Follows,
     budget_s: float | None,
     start: float,
@@ -391,8 +388,8 @@ def _executors(
     return {name: LocalExecutor(shared_cpus, name, view.listener) for name in (*devices, *sorted(others))}
 
 
-def planned(jobs: Iterable[Job], options: Options) -> list[Planned]:
-    """What is expected of jobs, from the records of their kernels in the cache folder."""
+def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
+    """Jobs with estimates from the records of their kernels in the cache folder."""
     folder = cache_folder(options.cache_dir)
     estimates: dict[str, Estimate] = {}
     if may_have_records(folder):

@@ -1,4 +1,4 @@
-"""What is tuned, and with how much effort: a call of `tune`, checked before any work."""
+"""A call of `tune`, checked before any work: its kernel, problem, device and effort."""
 
 from triton_ops._faces import lazy_face
 

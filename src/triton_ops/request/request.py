@@ -88,7 +88,7 @@ class TuneRequest:
 
     @property
     def held_to(self) -> dict[str, Any]:
-        """What replaces the rule for verdicts, for the key of the record; empty where the rule holds."""
+        """The replacement of the rule for verdicts, for the key of the record; empty where the rule holds."""
         tolerance = self.tolerance.content
         content: dict[str, Any] = {"tolerance": tolerance} if tolerance else {}
         return content if self.check is None else {**content, "check": _object(self.check)}
@@ -331,7 +331,7 @@ def _described(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, T
 
 
 def spec_of(value: Any) -> TensorSpec | Scalar:
-    """What an argument is in a problem: the spec of a tensor, a scalar itself, and any other object as text."""
+    """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
     if is_tensor(value):
         return TensorSpec.of(value)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -355,7 +355,6 @@ def spec_of(value: Any) -> TensorSpec | Scalar:
 
 
 def _descriptor(value: Any) -> str:
-    """A tensor descriptor that the caller has made."""
     base = TensorSpec.of(value.base) if is_tensor(value.base) else spec_of(value.base)
     layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
     parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]

@@ -114,7 +114,7 @@ class Task:
     check: Callable[[Any, Any], Any] | None = None
 
     def ahead_of_time(self) -> AheadOfTime | None:
-        """What processes without a GPU can compile; None if the kernel is not compiled, or the device is no GPU.
+        """The part that processes without a GPU can compile; None for a kernel that is not compiled, or without a GPU.
 
         Raises:
             TargetError: Triton's compiler for the device is not known.

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.tuner.gate import Gate as Gate
     from triton_ops.tuner.gate import Leave as Leave
-    from triton_ops.tuner.gate import Prepared as Prepared
+    from triton_ops.tuner.gate import Preparation as Preparation
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
     from triton_ops.tuner.priors import SurveyLimits as SurveyLimits
     from triton_ops.tuner.priors import considered as considered

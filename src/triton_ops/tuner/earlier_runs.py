@@ -1,4 +1,4 @@
-"""What earlier runs of a problem leave to a tune: a run to resume, or trials to take over."""
+"""Earlier runs of a problem: one to resume, or trials to take over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from triton_ops.values import Trial
 
 @dataclass(frozen=True, kw_only=True)
 class Before:
-    """What earlier runs have left.
+    """The legacy of earlier runs.
 
     Attributes:
         unfinished: The interrupted run that is resumed; None if there is none.
@@ -33,7 +33,7 @@ class Before:
 
 
 def left_before(runs: Runs, record: Record | None, space: ConfigSpace, default: Config, effort: str) -> Before:
-    """What earlier runs of a problem leave to a tune of a space.
+    """The legacy of earlier runs of a problem to a tune of a space.
 
     That is the first of these: an interrupted run, with its trials; the trials of the run whose record is undecided;
     and those of a run over another space, since a config that joins a list is then the only one that is tried.

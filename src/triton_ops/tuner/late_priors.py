@@ -30,7 +30,7 @@ Make = Callable[[Sequence[Prior]], Searcher]
 
 
 def readiness(process: WorkerProcess | None) -> Callable[[], bool]:
-    """Whether something could be measured now: the worker has answered or ended, or no worker is to be waited for.
+    """A test if something could be measured now: the worker has answered or ended, or no worker is waited for.
 
     Args:
         process: The worker, which has been given its task; None where this process measures, which is ready after two

@@ -35,7 +35,7 @@ class TriesConfigs(Protocol):
 
     @property
     def facts(self) -> StationFacts:
-        """What was found out so far."""
+        """The facts so far."""
 
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
@@ -315,7 +315,6 @@ class TuningLoop:
             self._best = trial
 
     def _count(self, trial: Trial) -> None:
-        """Keep a trial in place of an earlier one of its config."""
         before = self.trials.get(trial.config)
         self._failed += trial.failed - (before is not None and before.failed)
         self.trials[trial.config] = trial

@@ -1,4 +1,4 @@
-"""What a search may expect of configs before it begins: by declared work, else by work that is read from TTIR.
+"""Priors of a search: from declared work, else from work that is read from TTIR.
 
 Configs that differ in launch options alone have one TTIR, unless the kernel looks at an option: some configs are read
 with other options to see that. Of a space with very many texts some are read, then those that a fit expects to be fast.
@@ -42,7 +42,7 @@ _PROBED = 2  # configs that are read with other launch options
 
 @dataclass(frozen=True)
 class SurveyLimits:
-    """How much a survey may cost.
+    """The limits of a survey's cost.
 
     Attributes:
         texts: Different texts that are read, spread over the space.
@@ -70,7 +70,7 @@ def survey(
     expected: Callable[[Readings], Callable[[Sequence[Config]], Sequence[float]]] | None = None,
     limits: SurveyLimits | None = None,
 ) -> Readings:
-    """What the configs do, as far as it can be read in time.
+    """The work of the configs, as far as it can be read in time.
 
     Args:
         configs: The configs, of which at least one.
@@ -80,7 +80,7 @@ def survey(
         limits: How much it may cost; None takes the default limits.
     """
     limits = limits or SurveyLimits()
-    reader = _Reader(ask, limits.seconds)
+    reader = _SurveyReader(ask, limits.seconds)
     readings = reader.begun(configs, contents)
     if not readings.works:
         return readings
@@ -96,7 +96,7 @@ def survey(
     return replace(readings, capped=len(todo) > len(readings.works))
 
 
-class _Reader:
+class _SurveyReader:
     """Reads configs, and ends in time.
 
     Args:
@@ -132,7 +132,7 @@ class _Reader:
             readings.works[readings.key(config)] = work
 
     def _first_answers(self, configs: Sequence[Config]) -> dict[Config, KernelWork]:
-        """What was read of the first configs; the time for all that follows begins with the answer for the first."""
+        """Works of the first configs; the time for all that follows begins with the answer for the first."""
         futures = self._asked(configs)
         first = futures[configs[0]]
         with contextlib.suppress(NotYetError, CancelledError):  # `wait` would not see that a pool that ends cancels it
@@ -145,7 +145,7 @@ class _Reader:
         return {config: self._ask(config, self._contents) for config in configs}
 
     def _in_time(self, futures: Mapping[Config, Future[KernelWork]], share: float = 1.0) -> dict[Config, KernelWork]:
-        """What is read of each config within a share of the time that is left."""
+        """Works that are read within a share of the time that is left."""
         wait(futures.values(), timeout=max(self._end_s - time.monotonic(), 0.0) * share)
         for future in futures.values():
             future.cancel()

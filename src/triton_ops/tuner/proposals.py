@@ -60,7 +60,7 @@ class Feed(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether `next` need not wait."""
+        """True if `next` need not wait."""
 
     @property
     def waited_s(self) -> float:
@@ -147,7 +147,7 @@ class Previews:
 
     @property
     def under_way(self) -> bool:
-        """Whether some previews are not compiled yet, or the searcher was not told of them."""
+        """True if some previews are not compiled yet, or the searcher was not told of them."""
         return bool(self._waiting)
 
     def update(self) -> None:
@@ -244,7 +244,7 @@ class FirstConfigs:
             future.set_result(None)
 
     def _needed(self) -> float:
-        """How many compiled configs are enough: more, the less the compilers make in a second."""
+        """The number of compiled configs that is enough: more, the less the compilers make in a second."""
         if not self._submitted:
             return math.inf
         mean_s = max(self._compile_s / max(self._ended, 1), 1e-3)
@@ -296,7 +296,7 @@ class CompiledFeed:
 
     @property
     def ready(self) -> bool:
-        """Whether a proposal is compiled, or none is left to wait for."""
+        """True if a proposal is compiled, or none is left to wait for."""
         return not self._waiting or any(future.done() for _, future in self._waiting)
 
     def room(self) -> int:
@@ -380,7 +380,6 @@ class CompiledFeed:
 
 
 def _dropped(compiled: Compiled, reason: str) -> Ready:
-    """A proposal that is not run, with its finished trial."""
     trial = Trial(
         compiled.config, compiled.status, error=reason, resources=compiled.resources, compile_s=compiled.compile_s,
         trace=compiled.trace,

@@ -71,7 +71,7 @@ class _OtherwiseError(Exception):
 
 @dataclass(frozen=True)
 class _Hit:
-    """What a call found, and what must be as it was."""
+    """The result of a call, with all that must be as it was."""
 
     holds: Any
     kernel: Kernel
@@ -89,7 +89,7 @@ _refused: set[Any] = set()
 
 
 def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[str, Any]) -> Any:
-    """What names a call in this process; None if it cannot be told in a moment."""
+    """The name of a call in this process; None if it cannot be told in a moment."""
     try:
         arguments = tuple(map(_told, args)), tuple([(name, _told(value)) for name, value in (kwargs or {}).items()])
         where = (*settings.named_folder_and_effort(), current_index())
@@ -165,7 +165,7 @@ def remember(
 
 
 def _another_problem(by_shape: tuple[NamedProblem, Problem] | None) -> bool:
-    """Whether the operation makes another problem of a shape than it did."""
+    """True if the operation makes another problem of a shape than it did."""
     if by_shape is None:
         return False
     named, problem = by_shape
@@ -505,7 +505,7 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
 
 
 def _made(folder: Path, place: Path) -> bool:
-    """Whether the folder of run logs is there, and is none that another user has placed."""
+    """Make the folder of run logs; False if it cannot be, or if another user has placed it."""
     try:
         ensure_folder(folder_within(folder, place))
     except (OSError, CacheError) as error:

@@ -49,7 +49,7 @@ from triton_ops.request import Effort, RunningBudget, Task
 from triton_ops.search import USES_PRIORS, Prior, Searcher, begin_imports, make_searcher
 from triton_ops.space import Config
 from triton_ops.tuner.earlier_runs import Before, left_before
-from triton_ops.tuner.gate import Gate, Leave, Prepared, Stoppable, nothing_yet, wait_for_one
+from triton_ops.tuner.gate import Gate, Leave, Preparation, Stoppable, nothing_yet, wait_for_one
 from triton_ops.tuner.late_priors import readiness, searcher_over
 from triton_ops.tuner.loop import TuningLoop
 from triton_ops.tuner.priors import coming_priors
@@ -101,7 +101,7 @@ _notes_log = logging.getLogger("triton_ops")
 
 
 def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
-    """What the budget of seconds cut off, in words; empty if nothing."""
+    """A note of what the budget of seconds cut off; empty if nothing."""
     if loop.stopped != "seconds" or final.seconds is None:
         return []
     whole_s, trials = loop.budget.budget.seconds, len(loop.trials)
@@ -119,12 +119,12 @@ def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
 
 
 def resumed_note(trials: int) -> list[str]:
-    """How many trials an earlier run has left; empty if none."""
+    """A note of the trials that an earlier run has left; empty if none."""
     return [f"{trials} trials were taken over from an earlier run"] if trials else []
 
 
 def disturbed_note(outcome: Outcome) -> list[str]:
-    """What others did on the GPU before the last comparison, which decides; empty if nothing was seen."""
+    """A note of what others did on the GPU before the last comparison, which decides; empty if nothing was seen."""
     before = "" if outcome.guard is None else outcome.guard.others_before
     return [f"{before} while configs were tried"] if before else []
 
@@ -144,7 +144,7 @@ _NARROW_BYTES = 2
 
 
 def pitfall_notes(trials: Sequence[Trial], work: Work | None) -> tuple[str, ...]:
-    """What the linter would be asked about, in words with its rules; empty for most tunes.
+    """Notes of what the linter would be asked about, with its rules; empty for most tunes.
 
     Args:
         trials: All trials of the tune.
@@ -183,7 +183,7 @@ _log = logging.getLogger("triton_ops")
 
 
 def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
-    """Whether the next trial may begin while the search thinks.
+    """True if the next trial may begin while the search thinks.
 
     Where a CPU is measured, or this process measures, the work beside a trial would be in its times.
     """
@@ -205,15 +205,13 @@ def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcom
 
 @dataclass(frozen=True)
 class _Findings:
-    """The results of a search and its last comparison."""
-
     loop: TuningLoop
     outcome: Outcome
     facts: StationFacts
 
     @property
     def cut_short(self) -> bool:
-        """Whether the run was interrupted, so that the next call resumes it."""
+        """True if the run was interrupted, so that the next call resumes it."""
         return self.loop.stopped == "interrupted"
 
 
@@ -323,7 +321,7 @@ class Tuning:
                 searcher = self._searcher(pool, partial(nothing_yet, self.gate))
                 feed_over(first, machine_of(self.task.device), self.effort, searcher)
                 first.complete(searcher)
-                prepared = Prepared(first.enough, first.whole)
+                prepared = Preparation(first.enough, first.whole)
             leave = self._leave = self.gate.wait(prepared)
             self.start = max(self.start, leave.since_s)
             if pool is not None:
@@ -332,7 +330,7 @@ class Tuning:
             yield pool
 
     def _before(self) -> Before:
-        """What earlier runs leave; of a key with an unknown part nothing, since it may belong to several kernels."""
+        """The legacy of earlier runs; none of a key with an unknown part, since it may belong to several kernels."""
         if self.key.unknown:
             return Before()
         space, reference = self.task.space, self.task.reference
@@ -407,7 +405,6 @@ class Tuning:
     def _confirmed(
         self, loop: TuningLoop, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
     ) -> Outcome:
-        """The outcome after ties were confirmed in fresh processes."""
         if loop.stopped in _CUT_OFF:
             return outcome
         try:
@@ -486,7 +483,7 @@ class Tuning:
         self.runs.prune(log.id)
 
     def _why_not_remembered(self, outcome: Outcome) -> list[str]:
-        """Why the winner cannot be stored; empty if it can."""
+        """Reasons why the winner cannot be stored; empty if it can."""
         if outcome.guard is not None and outcome.guard.status == "shared":
             return [f"the winner is not remembered, since {outcome.guard.others} while the finalists were compared"]
         key = self.key
