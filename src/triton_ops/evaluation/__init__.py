@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.idle_worker import Needs as Needs
     from triton_ops.evaluation.idle_worker import drop_idle_workers as drop_idle_workers
     from triton_ops.evaluation.isolated import begin_station as begin_station
-    from triton_ops.evaluation.isolated import needs_of as needs_of
     from triton_ops.evaluation.isolated import process_started_early as process_started_early
     from triton_ops.evaluation.isolated import wants_isolation as wants_isolation
     from triton_ops.evaluation.judges import LITTLE as LITTLE

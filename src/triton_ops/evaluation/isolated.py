@@ -75,7 +75,7 @@ class Isolated:
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
         self._spare = process
-        needs = needs_of(assignment.kernel, assignment.device, assignment.device_name)
+        needs = idle_worker.Needs.of(assignment.kernel, assignment.device, assignment.device_name)
         self._new = partial(WorkerProcess, *needs)
         self._reuse = reuse
         self._asking = False
@@ -257,13 +257,6 @@ class Isolated:
         return Setup(packed=self._packed, changes=changes, allocator=packed_allocator(), imports=self._imports)
 
 
-def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worker.Needs:
-    """The packages that a worker imports for a kernel, and the device that it readies."""
-    own = kernel.process_imports if isinstance(kernel, MayCrash) else ()
-    packages = tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])]))
-    return packages, "cuda:0" if device_name == "cuda" else device_name
-
-
 def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
     """Packages that a worker imports before it loads the task, since the kernel needs them when it compiles.
 
@@ -290,7 +283,7 @@ def process_started_early(
     if not wants_isolation(kernel, device, isolate):
         yield None
         return
-    needs = needs_of(kernel, device, device_name)
+    needs = idle_worker.Needs.of(kernel, device, device_name)
     process = (idle_worker.take(needs) if reuse else None) or WorkerProcess(*needs)
     try:
         yield process

@@ -205,11 +205,6 @@ class Rounded:
         error = max(0.0, self._own_mean - 2 * self._least)
         return error / self._mean if self._mean else float(error > 0)
 
-    @property
-    def rounding(self) -> float:
-        """F of these results."""
-        return self._f
-
     def difference(self, result: Any) -> Difference | None:
         """The error of `result`, a tensor of the same shape; None if it is right."""
         if self._golden.numel() == 0:

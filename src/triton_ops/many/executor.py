@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from triton_ops.compilation import SharedCpus
-from triton_ops.evaluation import Needs, idle_worker
+from triton_ops.evaluation import Needs
 from triton_ops.processes import start_thread
 from triton_ops.request import GRACE_S
 from triton_ops.tuner import Gate, Leave, Listener, Preparation
@@ -288,6 +288,5 @@ class LocalExecutor:
     def _start_worker(self, job: Job) -> None:
         """Start the worker of a job that is measured soon, so that it imports while the first configs compile."""
         if job.worker is not None:
-            needs = job.worker if self._device is None else (job.worker[0], self._device)
-            if not idle_worker.waits(needs):
-                idle_worker.start(needs)
+            needs = job.worker if self._device is None else job.worker._replace(device=self._device)
+            needs.start_worker()

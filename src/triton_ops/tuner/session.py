@@ -374,27 +374,13 @@ def tune_request(
     gate: Gate | None = None,
     shared_cpus: SharedCpus | None = None,
 ) -> TuningResult:
-    """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
+    """Find the fastest config for a request that is checked already, or recall it.
 
-    Args:
-        request: Kernel, problem, device and arguments. Its problem decides the key of the record.
-        space: The config space.
-        plan: The effort.
-        cache_dir: Folder of records and run logs.
-        seed: The seed of the search's order.
-        force: Whether to search even if the winner is known.
-        cold: Whether L2 holds none of the kernel's data when a launch starts.
-        isolate: Whether candidates run in a separate process.
-        transfer: Whether other records may guide the search.
-        wait: Whether to wait for other processes that measure on the same GPU.
-        keep: Whether the cache folder is used.
-        listener: Is told of the run's events.
-        start: When the call began, by `time.monotonic`; None is now.
-        key: The key of the record; None takes the request's.
-        reuse: Whether processes of tunes before may serve, and are left to the next for some seconds.
-        call: The call of a decorated kernel, which the record keeps, or why it cannot be made again.
-        gate: What lets this tune have its device, and may end it; None has the device at once.
-        shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
+    `tune` describes the parameters that it has too. Beside them, `plan` is the effort, `start` the time of the call by
+    `time.monotonic` (None is now), and `key` the key of the record (None takes the request's). With `reuse`, processes
+    of tunes before may serve, and are left to the next for some seconds. `call` is the call of a decorated kernel,
+    which the record keeps, or why it cannot be made again. `gate` lets this tune have its device, and may end it; None
+    has the device at once. `shared_cpus` are the CPUs that the compilers share with those of other tunes.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
@@ -459,14 +445,7 @@ def known_result(
 ) -> TuningResult | None:
     """The result of a request whose winner is known; None if it is not, or if a search is asked for in any case.
 
-    Args:
-        request: The request.
-        space: The config space in which the winner was found.
-        plan: The least effort with which it was found.
-        key: The key of the record.
-        cache_dir: Folder of records.
-        force: Whether to search even if the winner is known.
-        start: When the call began, by `time.monotonic`; None is now.
+    The parameters are as those of `tune_request`.
     """
     folder, start_s = cache_folder(cache_dir), time.monotonic() if start is None else start
     if force or not may_have_records(folder):
