@@ -35,17 +35,10 @@ RACE = "race"
 class Assignment:
     """The part of a task that a station needs; it can be sent to another process.
 
+    Attributes that a `Task` has too are described there.
+
     Attributes:
-        kernel: The kernel that is tuned.
-        problem: The problem that it is tuned for.
-        device: The device that it runs on.
-        device_name: The device's torch name.
-        arguments: Makes private arguments.
-        reference: Computes the right result; None if there is none.
-        tolerance: How far results may be from the right one.
-        check: The caller's own comparison; None takes the tolerance.
         trusted: The config whose results are right where there is no reference; None takes the first that runs.
-        work: The least operations and bytes of the problem; None if not known.
         shape: Extents of an operation's problem, as asked for; None for the caller's own arguments.
         dtype: The operation's dtype, as asked for.
         effort: How long screenings and the last comparison may take.

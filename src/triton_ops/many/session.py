@@ -28,7 +28,7 @@ from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, checked_seed, chosen_effort
 from triton_ops.search import AnySearch
-from triton_ops.tuner import Listener, RunPlan, RunProgress, Silent, best_text
+from triton_ops.tuner import Listener, RunPlan, RunProgress, Silent
 from triton_ops.values import Trial, TuningResult
 
 _log = logging.getLogger("triton_ops")
@@ -130,7 +130,7 @@ class _ProblemRow:
     def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
         """Count a trial."""
         if self._task is not None:
-            self._progress.update(self._task, said=self._text(progress.trials), best=best_text(progress))
+            self._progress.update(self._task, said=self._text(progress.trials), best=progress.best_text)
 
     def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
         """Remove the line."""

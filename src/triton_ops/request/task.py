@@ -87,18 +87,12 @@ class OwnedArguments:
 class Task:
     """One problem of one kernel on one device, with everything that a tune needs.
 
+    Attributes that a `TuneRequest` has too are described there.
+
     Attributes:
-        kernel: The kernel; it turns a config into a launch.
-        problem: The problem that the kernel is tuned for.
         space: The config space.
-        device: The device's capabilities.
-        device_name: The device's torch name.
         arguments: Makes the private arguments; called only when a config is about to run.
-        reference: Computes the right result; None if there is none.
         work: The least operations and bytes of the problem; None if not known.
-        named: The problem by its shape; None for the caller's own arguments.
-        tolerance: How far results may be from the right one.
-        check: The caller's own comparison; None takes the tolerance.
     """
 
     kernel: Kernel

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from triton_ops.tuner.progress import RunPlan as RunPlan
     from triton_ops.tuner.progress import RunProgress as RunProgress
     from triton_ops.tuner.progress import Silent as Silent
-    from triton_ops.tuner.progress import best_text as best_text
     from triton_ops.tuner.proposals import feed_over as feed_over
     from triton_ops.tuner.result import result_json as result_json
     from triton_ops.tuner.result import trials_json as trials_json

@@ -228,14 +228,9 @@ def inferred_prior(
     contents: Callable[[], Contents] = dict,
     limits: SurveyLimits | None = None,
 ) -> InferredPrior:
-    """The model of the work that is read of configs; its `silent` says why it orders nothing.
+    """The model of the work that is read of configs, at least one; its `silent` says why it orders nothing.
 
-    Args:
-        configs: Configs of the space, at least one.
-        machine: The device.
-        pool: The compile processes.
-        contents: Elements of small tensors of whole numbers; asked for if the kernel's loops depend on data.
-        limits: How much reading may cost.
+    `contents` and `limits` are as those of `survey`.
     """
 
     def expected(readings: Readings) -> Callable[[Sequence[Config]], Sequence[float]]:

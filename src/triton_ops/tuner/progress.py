@@ -69,6 +69,14 @@ class RunProgress:
             return None
         return self.default.median_ms / self.best.median_ms
 
+    @property
+    def best_text(self) -> str:
+        """The best time so far in words, with its gain over the default."""
+        if self.best is None:
+            return "nothing ran yet"
+        over = "" if self.gain is None else f" ({self.gain:.2f}x the default)"
+        return f"best {self.best.median_ms:.4g} ms{over}"
+
 
 class Listener(Protocol):
     """The role of whoever follows a run, such as a progress bar."""
@@ -149,7 +157,7 @@ class ProgressBar:
         """Move the bar; after the last trial of the search, say that the finalists are compared."""
         if self._progress is None or self._plan is None:
             return
-        best = best_text(progress)
+        best = progress.best_text
         if _over(self._plan, progress):
             self._progress.update(self._task, visible=False)
             self._compare(progress.trials, best)
@@ -206,12 +214,3 @@ def _most(plan: RunPlan) -> int:
 def _over(plan: RunPlan, progress: RunProgress) -> bool:
     seconds = plan.budget.seconds
     return progress.trials >= _most(plan) or (seconds is not None and progress.elapsed_s >= seconds)
-
-
-def best_text(progress: RunProgress) -> str:
-    """The best time so far in words, with its gain over the default."""
-    if progress.best is None:
-        return "nothing ran yet"
-    gain = progress.gain
-    over = "" if gain is None else f" ({gain:.2f}x the default)"
-    return f"best {progress.best.median_ms:.4g} ms{over}"

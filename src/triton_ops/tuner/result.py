@@ -109,19 +109,9 @@ def record_of(
 ) -> Record:
     """The record of a finished tune.
 
-    Args:
-        key: Kernel, problem, device and cache state for which the winner holds.
-        task: The task that was tuned.
-        effort: The effort of the search.
-        outcome: The outcome of the last comparison.
-        facts: What the station has found out.
-        default: The default config.
-        stopped: Why the search ended.
-        elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
-        run: Id of the run log; empty if none is kept.
-        notes: Remarks beside those of the station.
-        call: The call of a decorated kernel, or why it cannot be made again.
-        tunes: How many tunes, of which each went on with the one before, this one is the last of.
+    `elapsed_s` are wall seconds, of a tune in a list from when the device was its own; `run` is the id of the run log,
+    `notes` are remarks beside those of the station, `call` is the call of a decorated kernel or why it cannot be made
+    again, and `tunes` counts the tunes of which each went on with the one before.
 
     Raises:
         TuningFailedError: The outcome has no winner.

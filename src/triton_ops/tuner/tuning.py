@@ -58,21 +58,13 @@ from triton_ops.tuner.proposals import Feed, FirstConfigs, feed_over, open_pool,
 from triton_ops.tuner.result import failed, record_of, result_of, versions
 from triton_ops.values import Key, Resources, Status, Trial, TuningResult, Work
 
+_log = logging.getLogger("triton_ops")
+
 
 def open_log(
     runs: Runs, unfinished: Run | None, key: Key, task: Task, effort: Effort, *, seed: int, start: float
 ) -> RunLog:
-    """The log of an interrupted run, which is continued, or else that of a new run.
-
-    Args:
-        runs: The runs of the key.
-        unfinished: The interrupted run; None if there is none.
-        key: The key of the task and of the cache state that was asked for.
-        task: The task that is tuned.
-        effort: The effort of this call.
-        seed: The seed of everything random in the run.
-        start: When the tune was called, by `time.monotonic`.
-    """
+    """The log of an interrupted run, which is continued, or else that of a new run."""
     if unfinished is not None:
         log = RunLog(unfinished.path, start, unfinished.at_s, root=runs.root)
         log.resume(effort=effort.name, searcher=effort.search_name, seed=seed)
@@ -97,9 +89,6 @@ def log_comparison(log: RunLog, outcome: Outcome) -> None:
             log.write(Twins(at_s=log.at_s, config=raced.twin, medians_ms=raced.twins_ms, process=process))
 
 
-_notes_log = logging.getLogger("triton_ops")
-
-
 def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
     """A note of what the budget of seconds cut off; empty if nothing."""
     if loop.stopped != "seconds" or final.seconds is None:
@@ -111,7 +100,7 @@ def cut_note(loop: TuningLoop, final: FinalRequest) -> list[str]:
             f"{trials} trial{'s' * (trials > 1)} and a comparison of {final.seconds:.1f} s were made all the same; "
             "give more seconds (budget_s)"
         )
-        _notes_log.warning("%s", text)
+        _log.warning("%s", text)
         return [text]
     return [
         f"the budget of {whole_s:g} s ended the search after {trials} trials and left {final.seconds:.1f} s to compare"
@@ -144,12 +133,7 @@ _NARROW_BYTES = 2
 
 
 def pitfall_notes(trials: Sequence[Trial], work: Work | None) -> tuple[str, ...]:
-    """Notes of what the linter would be asked about, with its rules; empty for most tunes.
-
-    Args:
-        trials: All trials of the tune.
-        work: The work of the problem; None if nobody said it.
-    """
+    """Notes of what the linter would be asked about, with its rules; empty for most tunes."""
     wrong = sum(trial.status is Status.WRONG for trial in trials)
     several = "config was" if wrong == 1 else "configs were"
     text = f"{wrong} {several} wrong: `triton-ops lint` looks for masks, padded lanes and strides that make results so"
@@ -177,9 +161,6 @@ def _of_space(compiled: Sequence[Resources], work: Work | None) -> Iterable[str]
             f"each of {len(compiled)} compiled configs loads {max(width or 0 for width in widths)} bytes at a time at "
             "most places: the space may be held back by narrow-access; `triton-ops lint` says in which line"
         )
-
-
-_log = logging.getLogger("triton_ops")
 
 
 def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
@@ -219,14 +200,11 @@ class _Findings:
 class Tuning:
     """One run of a search, with its last comparison and its record.
 
+    Attributes that are parameters of `tune_request` too are described there.
+
     Attributes:
         task: The task that is tuned.
-        effort: How much the tune may cost.
         key: The key of the record that the tune will store.
-        seed: The seed of the search's order, the orders of the race and the dummy tensors.
-        cold: Whether L2 holds none of the arguments when a launch starts.
-        isolate: Whether candidates run in a separate process; None lets the kernel decide.
-        transfer: Whether records of other problems and devices may guide the search.
         folder: The cache folder.
         store: The store that takes the record.
         runs: The run logs of the problem.
@@ -236,10 +214,6 @@ class Tuning:
         turns: The turns of this tune on the device.
         load: How busy other programs keep the CPUs.
         keep: Whether later calls find what is put into `store`.
-        gate: What lets this tune have its device, and may end it; None for a tune that has it at once.
-        reuse: Whether a worker that the tune before has left may serve, and is left to the next one.
-        call: The call of a decorated kernel, for the record, or why it cannot be made again.
-        shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
         anew: Whether an undecided tune before is not gone on with.
     """
 
