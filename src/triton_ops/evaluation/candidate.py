@@ -73,9 +73,7 @@ class Evaluator:
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Compile, verify and time `config`; an error of the candidate becomes the trial's status.
 
-        Args:
-            config: The config to try.
-            best: The best trial so far; the screening of a much slower config ends early.
+        The screening of a config that is much slower than `best`, the best trial so far, ends early.
 
         Raises:
             CacheError: The compiler cannot write its cache, so that no config can be compiled.
@@ -136,12 +134,8 @@ class Evaluator:
 
         Each repeat launches on every argument set, and checks the results on all of them.
 
-        Args:
-            config: The config to check.
-            sampler: Its sampler.
-            launches: How many launches are checked; with several argument sets a few more, since there are at least two
-                repeats, one for each poison of the outputs.
-            seconds: No further repeat is started after this time.
+        `launches` are checked, with several argument sets a few more, since there are at least two repeats, one for
+        each poison of the outputs. No further repeat is started after `seconds`.
 
         Returns:
             How the first wrong result is wrong; None if all are right, or nothing is verified.

@@ -43,13 +43,9 @@ def confirm_in_fresh_processes(
 
     A process that fails is left out with a warning. An outcome without ties is returned unchanged.
 
-    Args:
-        outcome: The outcome of the last comparison.
-        assignment: The assignment of the station that made it.
-        final: The request that the station was given.
-        mode: The mode in which the station timed; times of other modes would not be comparable.
-        turns: The turns of the run on the device; None takes turns of its own.
-        left_s: Seconds that are left of the run; None is no limit. Nothing is confirmed in less than 10 s per process.
+    `final` is the request that the station was given, and `mode` the one in which it timed: times of other modes would
+    not be comparable. `turns` None takes turns of its own. Nothing is confirmed in less than 10 s per process of
+    `left_s`; None is no limit.
 
     Cost: about 10 s per process on a GPU, one after another.
     """

@@ -34,12 +34,7 @@ class Resolution:
 
 
 class ArmFailedError(Exception):
-    """A launch of one of the two raised.
-
-    Attributes:
-        config: The config whose launch raised.
-        reason: What was raised.
-    """
+    """A launch of one of the two raised."""
 
     def __init__(self, config: Config, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -61,16 +56,7 @@ def resolve(
 ) -> Resolution:
     """Compare a challenger with the default in fresh rounds.
 
-    Args:
-        evaluator: Makes the samplers.
-        timer: The timer of the race.
-        challenger: The config that may be faster.
-        default: The default config.
-        visit_samples: Samples per visit.
-        seconds: No round is started after this time, except for the first six.
-        rng: Draws the orders.
-        keep_round: Called after each round; the round is discarded if the answer is False.
-        clock: Monotonic seconds.
+    No round is started after `seconds`, except for the first six. A round is discarded if `keep_round` answers False.
 
     Raises:
         ArmFailedError: A launch raised.

@@ -61,8 +61,6 @@ class Criteria:
     """The way in which values are judged.
 
     Attributes:
-        precision: In what precision results are computed.
-        tolerance: The caller's tolerance, or the default one.
         exact: Whether floats must be equal too, since the problem has whole numbers only.
     """
 
@@ -81,12 +79,8 @@ class ExpectedTensor:
     """The expectation of a tensor.
 
     Attributes:
-        shape: Its extents.
-        dtype: Its torch dtype.
-        device: Its torch device.
         kind: Its layout, or `quantized`.
         own: The reference's own result, in this dtype; what has its bits is right, and need not be judged.
-        judge: Judges its values.
 
     Cost: keeps the reference's result beside what the judge keeps.
     """

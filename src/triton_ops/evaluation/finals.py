@@ -35,10 +35,8 @@ class FinalRequest:
     """A request for the last comparison.
 
     Attributes:
-        trials: The trials of the search.
         default: The default config; it is a finalist if its trial is ok.
         incumbents: Winners of earlier runs; they are finalists if their trials are ok.
-        seed: Seed of the random order inside rounds.
         race: How long the race may last, and when an arm is dropped; None takes the effort's policy.
         settle: Whether a doubt about the default is resolved in fresh rounds after the race.
         seconds: How long the whole comparison may last; None leaves it to the race's policy. Where it is short, fewer
@@ -66,12 +64,7 @@ def compare_finalists(
 ) -> Outcome:
     """Race the finalists, check their results again, and decide.
 
-    Args:
-        evaluator: Makes the samplers of configs, and checks results.
-        final: The request.
-        effort: How near the best a finalist must be, and how long the race may last.
-        keep_round: Called after each round; the round is discarded if the answer is False.
-        clock: Monotonic seconds.
+    A round is discarded if `keep_round` answers False.
     """
     end = clock() + (math.inf if final.seconds is None else final.seconds)
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race

@@ -273,12 +273,8 @@ def process_started_early(
 ) -> Iterator[WorkerProcess | None]:
     """Start a process for `begin_station` ahead, so that its imports run meanwhile; it is killed at the end.
 
-    Args:
-        kernel: The kernel that is going to be tuned.
-        device: The device it runs on.
-        device_name: The device's torch name.
-        isolate: As in `begin_station`; where candidates are not isolated, no process is started and None is given.
-        reuse: Whether a worker that the tune before has left may serve.
+    Where candidates are not isolated, which `isolate` decides as in `begin_station`, no process is started and None is
+    given. With `reuse`, a worker that the tune before has left may serve.
     """
     if not wants_isolation(kernel, device, isolate):
         yield None

@@ -379,10 +379,7 @@ class _OddPlaces:
 class ByElement:
     """Judges floating-point results element by element, by a caller's tolerance.
 
-    Args:
-        golden: The golden result.
-        peer: The reference's own result; an element may be near either.
-        tolerance: A tolerance with a limit for elements.
+    An element may be near the golden result or near `peer`, the reference's own.
     """
 
     def __init__(self, golden: Any, peer: Any, tolerance: Tolerance) -> None:

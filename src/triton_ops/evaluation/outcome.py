@@ -147,11 +147,7 @@ def outcome_of(
 ) -> Outcome:
     """The outcome of a race.
 
-    Args:
-        field: The finalists whose results are right.
-        trials: All trials.
-        decision: The decision by the rounds of the race.
-        resolution: The challenger of the default, and the answer to the doubt about it; None without a doubt.
+    `resolution` is the challenger of the default with the answer to the doubt about it; None without a doubt.
     """
     winner, ties = field.trials[decision.winner].config, [field.trials[i].config for i in decision.ties]
     over = None if winner == field.default or not field.default_ms else _over(field, winner)
@@ -189,11 +185,7 @@ def with_further_processes(
 
     A config that failed in one of the processes, or gave wrong results there, is no longer among the ties.
 
-    Args:
-        outcome: The outcome of the last comparison.
-        elsewhere: For each further process its outcome, of a comparison of `outcome.ties`.
-        default: The default config.
-        incumbents: Winners of earlier runs.
+    `elsewhere` has for each further process its outcome, of a comparison of `outcome.ties`.
     """
     failed = {trial.config: trial for process in elsewhere for trial in process.trials if not trial.ok}
     trials = tuple(failed.get(trial.config, trial) for trial in outcome.trials)

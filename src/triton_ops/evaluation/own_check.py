@@ -16,10 +16,7 @@ Check = Callable[[Any, Any], Any]
 def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Difference | None:
     """The reason why a check does not accept some results; None if it does.
 
-    Args:
-        check: Called with a result and the expected one; with tuples of them where there is not exactly one.
-        results: The results of a config.
-        expected: The results of the reference, or of the default config.
+    The check is called with a result and the expected one; with tuples of them where there is not exactly one.
 
     Cost: a copy of both, since the check may write them.
     """

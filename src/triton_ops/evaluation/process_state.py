@@ -42,7 +42,6 @@ class Setting:
     """One setting of a process.
 
     Attributes:
-        name: What it is, in words.
         read: Gives its value, which can be compared.
         write: Puts a value back; None for what cannot be put back.
     """

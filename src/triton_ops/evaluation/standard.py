@@ -60,7 +60,6 @@ class Standard:
     """The rule by which results are compared with the expected ones.
 
     Attributes:
-        precision: In what precision results are computed, as far as dtypes and the length of reductions tell.
         tolerance: The caller's tolerance, or the default one, which is the rule.
         check: The caller's own comparison; None takes the tolerance.
     """

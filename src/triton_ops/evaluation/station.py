@@ -40,12 +40,10 @@ class Assignment:
     Attributes:
         trusted: The config whose results are right where there is no reference; None takes the first that runs.
         shape: Extents of an operation's problem, as asked for; None for the caller's own arguments.
-        dtype: The operation's dtype, as asked for.
         effort: How long screenings and the last comparison may take.
         cold: Whether L2 holds nothing of the kernel's data when a timed launch starts.
         baseline: A config that has worked before, next to which others are timed; None takes the first that works.
         mode: The mode of times that were taken before; None leaves the choice of the timer open.
-        odd: Whether results are checked on odd extents too.
         members: Members of an `Enum` that kernels are given in place of their names.
     """
 
@@ -277,12 +275,7 @@ def _own_arguments(assignment: Assignment, arguments: Callable[[], Arguments]) -
 
 
 class TakesTurns:
-    """A station whose trials and comparisons each take a turn on the device.
-
-    Args:
-        station: The station that measures.
-        turns: The turns of this tune.
-    """
+    """A station whose trials and comparisons each take a turn on the device."""
 
     def __init__(self, station: Station, turns: Turns) -> None:
         self._station, self._turns = station, turns

@@ -103,12 +103,9 @@ class ArgumentSet:
 class SharedTimer:
     """The timer of one tune or comparison: the first timed launch chooses it, and all later launches use it.
 
-    Args:
-        device: The device that launches run on.
-        device_name: The device's torch name.
-        cold: On a GPU, whether L2 holds nothing of the arguments when a launch starts.
-        mode: The mode of times taken before, with which new times must be comparable; None leaves the choice open.
-        choose: Chooses the timer; other than `choose_timer` only in simulations.
+    `cold` says for a GPU whether L2 holds nothing of the arguments when a launch starts. `mode` is that of times taken
+    before, with which new times must be comparable; None leaves the choice open. `choose` is other than `choose_timer`
+    only in simulations.
 
     Attributes:
         timer: The timer; None until it is chosen.
@@ -181,9 +178,7 @@ class Subject:
     def launch(self, executable: Executable, outputs: Sequence[Any] | None = None) -> Launch:
         """A launch that is ready to be timed.
 
-        Args:
-            executable: The executable to launch.
-            outputs: Tensors of the first set that it writes; None takes those that the executable names.
+        `outputs` are tensors of the first set that the executable writes; None takes those that it names.
 
         Raises:
             RuntimeError, MemoryError: There is no room for the further argument sets.
@@ -214,9 +209,8 @@ class Subject:
     def further(self, executable: Executable | None = None) -> list[Arguments]:
         """The argument sets after the first; none where launches change what they read.
 
-        Args:
-            executable: An executable that `launch` was asked for; there are none if something must be done before each
-                of its launches.
+        There are none either if something must be done before each launch of the executable, for which `launch` was
+        asked.
         """
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []

@@ -48,7 +48,6 @@ class Case:
     """One check: arguments, a poison pattern, and the expected results.
 
     Attributes:
-        argument_set: The arguments of the launch.
         pattern: The poison pattern of the outputs, 0 or 1.
         label: Stands before the description of a difference; empty for the tuned problem with its own data.
         whole: Whether the inputs are whole numbers; the case is left out unless its results are exact.
@@ -72,12 +71,9 @@ class Verifier:
     """Checks executables of one kernel.
 
     Attributes:
-        kernel: The kernel whose executables are checked.
         subject: The subject on which the executables are timed. Its argument set is the first case, and its `restores`
             is set if launches change what they read.
-        others: Further cases, with other data.
         reference: Called with the arguments of a case for the right results; None takes the results of the base config.
-        standard: How results are compared with the right ones.
         ragged: The case of odd extents; it is used only once the same code is known to serve it.
         trusted: The default config, whose results are the right ones where there is no reference; None, or a config
             that does not run, leaves that to the first that does.
@@ -456,11 +452,7 @@ def further_cases(first: ArgumentSet, source: object, device: DeviceSpec, device
 
     Without a second draw, the first data serves again, with outputs that hold another poison.
 
-    Args:
-        first: The arguments of the tuned problem.
-        source: What made them.
-        device: The device that they are on.
-        device_name: Its torch name.
+    `first` are the arguments of the tuned problem on the device, and `source` is what made them.
     """
     if not isinstance(source, GeneratedArguments):
         return [Case(first, 1)]
@@ -508,10 +500,7 @@ def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -
 
     Only problems that an operation makes from a shape have one.
 
-    Args:
-        source: What made the arguments of the tuned problem.
-        shape: The extents of the tuned problem.
-        dtype: Its dtype, as asked for.
+    `source` is what made the arguments of the tuned problem, of which `shape` and `dtype` are as asked for.
     """
     if shape is None or not isinstance(source, GeneratedArguments):
         return None

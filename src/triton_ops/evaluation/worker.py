@@ -73,8 +73,6 @@ class WorkerAnswer:
 
     Attributes:
         value: A trial, an outcome, or None.
-        facts: What the worker's station has found out so far.
-        error: The error that the parent is to raise.
         unloadable: Whether the error says that the task cannot be made in another process.
     """
 

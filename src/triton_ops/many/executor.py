@@ -52,9 +52,7 @@ class Job:
     Attributes:
         name: The id of its record's key, which tells it from all others.
         label: Kernel and problem in words.
-        kernel: The kernel's name.
         problem: What the caller gave, from which the job can be made again elsewhere.
-        tune: Tunes the problem in this process.
         recall: Gives the result if the winner is known; None if it is to be tuned.
         weight: How much the problem counts beside the others.
         devices: The devices that can measure it; None for all.
@@ -81,8 +79,7 @@ class Executor(Protocol):
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Begin with what jobs need before they are measured, such as compiling, while another one is measured.
 
-        Args:
-            jobs: All that are to be prepared, the next one first. What was prepared before for others is dropped.
+        All `jobs` are to be prepared, the next one first. What was prepared before for others is dropped.
         """
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
@@ -92,9 +89,7 @@ class Executor(Protocol):
         Its exception is a `TritonKernelError` if the tune failed, `KeyboardInterrupt` if the executor was closed before
         any config ran, and an `ExecutorLostError` if the executor or its device is gone.
 
-        Args:
-            job: The job.
-            limit_s: Seconds that it may take at most; None is no further limit.
+        The job may take `limit_s` seconds at most; None is no further limit.
         """
 
     def close(self) -> None:
@@ -110,11 +105,7 @@ class TellsReady(Protocol):
     """An executor that can tell when a job is prepared so far that measuring it need not wait."""
 
     def tell_ready(self, call: Ready) -> None:
-        """From now on have a function called for each job that is prepared, once enough of it is, all is, or it ended.
-
-        Args:
-            call: The function.
-        """
+        """Have a function called for each job once enough of it is prepared, once all is, or when it ended."""
 
 
 _log = logging.getLogger("triton_ops")
@@ -223,10 +214,8 @@ class _Tune:
 class LocalExecutor:
     """Measures jobs on a device of this machine, in worker processes or in this process, as `tune` does.
 
-    Args:
-        shared_cpus: The CPUs that compile, shared with the other executors of this process.
-        device: Torch's name of the device; None measures each job on its own.
-        listener_of: Makes the listener of a job.
+    With `device` None each job is measured on its own device. The CPUs that compile are shared with the other executors
+    of this process.
     """
 
     def __init__(self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener]) -> None:

@@ -45,16 +45,7 @@ _COMMENT = re.compile(r"""(?P<kept>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|\s\#.*""")  # 
 class ProblemLine:
     """One problem of a file.
 
-    Attributes:
-        where: The file and the number of the line, for errors.
-        target: What is tuned, as on the command line.
-        shape: Its extents; None if not given.
-        dtype: Its dtype; None if not given.
-        problem: The name of one of the operation's problems; None if not given.
-        device: Where it is tuned; None if not given.
-        space: What may be tried; None takes the operation's.
-        warm: Whether it is timed with its data in L2.
-        weight: How much it counts.
+    Fields that the line does not give are None. `where` names the file and the number of the line, for errors.
     """
 
     where: str
@@ -301,12 +292,8 @@ def as_problem(item: Any) -> TuneProblem:
 def tuned(problem: TuneProblem, options: RunOptions, place: JobPlace, *, own_device: str | None = None) -> TuningResult:
     """The result of a problem's tune in a place of this process, or of its record.
 
-    Args:
-        problem: The problem.
-        options: What the problems of the run have in common.
-        place: Where it is measured.
-        own_device: The device where the place leaves it open: the GPU that was the current one when the run began, as
-            each thread has a current one of its own. None takes the problem's.
+    `own_device` is the device where the place leaves it open: the GPU that was the current one when the run began, as
+    each thread has a current one of its own. None takes the problem's.
     """
     request, space = problem.request(place.device or own_device, options.seed)
     return tune_request(

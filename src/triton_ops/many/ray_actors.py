@@ -61,11 +61,7 @@ class Piece:
 
 
 class WatchedFolder:
-    """Finds what changes in a cache folder.
-
-    Args:
-        folder: The folder.
-    """
+    """Finds what changes in a cache folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -134,9 +130,6 @@ class HostFacts:
     """The host of an actor, and the versions that must be equal on all hosts of a run.
 
     Attributes:
-        host: The host's name.
-        model: The GPU's model.
-        python: Python's version.
         triton: Triton's version; empty if it is not installed.
     """
 
@@ -170,9 +163,7 @@ class SentWork:
     """One problem as it is sent to a measurer.
 
     Attributes:
-        name: The job's name.
         turn: Counts how often problems were sent; of two measurers that have the same problem, the later may write.
-        tune: The job's `tune`, packed.
         pieces: The problem's files, and those of other problems that may guide its search.
         limit_s: Seconds that it may take at most; None is no further limit.
         cpus: How many processes may compile for it.
@@ -198,9 +189,6 @@ class Keeper:
     """Writes what measurers find into the cache folder of the run; it runs on the driver's host.
 
     Its methods may be called by several threads: pieces of different problems wait for the disk at the same time.
-
-    Args:
-        folder: The cache folder.
     """
 
     def __init__(self, folder: str) -> None:

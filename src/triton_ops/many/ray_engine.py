@@ -51,12 +51,7 @@ _LOOK_S = 5.0  # between two looks for actors that hang
 class Ledger:
     """State that the executors of one run share: the keeper, the cache folder, and which problems have ended.
 
-    Args:
-        ray: The module.
-        keeper: The handle of the keeper's actor.
-        folder: The cache folder of the run.
-        problems: For each kernel, the ids of its records.
-        patience_s: An actor of which nothing is heard for so long has hung.
+    `problems` has for each kernel the ids of its records. An actor of which nothing is heard for `patience_s` has hung.
     """
 
     def __init__(self, ray: Any, keeper: Any, folder: Path, problems: dict[str, list[str]], patience_s: float) -> None:
@@ -107,10 +102,7 @@ class Ledger:
 class ActorExecutor:
     """Measures jobs in an actor of Ray, which has a GPU of its own.
 
-    Args:
-        actor: The handle of the actor.
-        ledger: What the executors of the run share.
-        cpus: How many processes may compile for one problem on the actor's host.
+    `cpus` is the number of processes that may compile for one problem on the actor's host.
     """
 
     def __init__(self, actor: Any, ledger: Ledger, cpus: int) -> None:

@@ -22,10 +22,8 @@ class Ended:
     """The end of a job.
 
     Attributes:
-        job: The job.
         device: The device that measured it; empty if none did.
         result: Its result; None if there is none.
-        error: Why there is none.
         began_s: When its measuring began, in seconds of the run.
         ended_s: When it ended.
     """
@@ -74,13 +72,6 @@ _LOOK_S = 0.5  # between two looks at the clock while a device waits until somet
 
 class ManyRun:
     """Carries out a schedule.
-
-    Args:
-        jobs: The jobs, by the names that the schedule has.
-        executors: What measures, by the names of their devices.
-        schedule: The schedule.
-        follower: Is told what becomes of the jobs.
-        clock: Monotonic seconds.
 
     Attributes:
         ended: What became of each job that was begun, by its name.

@@ -96,7 +96,6 @@ class Planned:
         group: Its kernel: problems of one group guide each other's search.
         weight: How much it counts beside the others, such as how often it is launched.
         gain: The share of its time that a tune is expected to save, 0 to 1.
-        seconds: What its tune is expected to take.
         devices: The devices that can measure it; None for all.
     """
 
@@ -223,10 +222,8 @@ class Schedule:
     def joined(self, devices: Iterable[str], now_s: float, telling: Collection[str] = ()) -> list[Order]:
         """Devices are there, and free.
 
-        Args:
-            devices: Their names, which no other device of the run has now.
-            now_s: Seconds since the start of the run.
-            telling: Those of them of which `ready` is going to be told.
+        `ready` is going to be told of the devices in `telling`. `now_s` counts from the start of the run, as in the
+        other methods.
 
         Raises:
             ValueError: There is a device of that name.
@@ -241,11 +238,8 @@ class Schedule:
     def ready(self, device: str, name: str, now_s: float, *, whole: bool = True) -> list[Order]:
         """A device has prepared a problem so far that measuring it hardly has to wait.
 
-        Args:
-            device: The device; nothing happens if it is gone.
-            name: The problem; nothing happens if it is not prepared there any more.
-            now_s: Seconds since the start of the run.
-            whole: Whether all of it is prepared.
+        Nothing happens if the device is gone, or if the problem is not prepared there any more. `whole` says that all
+        of it is prepared.
         """
         state = self._devices.get(device)
         if state is None or name not in state.ahead:
@@ -265,12 +259,8 @@ class Schedule:
     def ended(self, device: str, name: str, now_s: float, *, seconds: float, gain: float | None = None) -> list[Order]:
         """A device has measured a problem, which is finished whether it succeeded or not.
 
-        Args:
-            device: The device.
-            name: The problem.
-            now_s: Seconds since the start of the run.
-            seconds: What its tune took on the device.
-            gain: The share of its time that the tune saved; None if it failed, or had nothing to compare with.
+        Its tune took `seconds` on the device and saved the share `gain` of its time; None if it failed, or had nothing
+        to compare with.
 
         Raises:
             ValueError: The device measures no such problem.
@@ -283,10 +273,6 @@ class Schedule:
 
     def gone(self, device: str, now_s: float) -> list[Order]:
         """A device is gone: what it measured and prepared goes on elsewhere.
-
-        Args:
-            device: The device.
-            now_s: Seconds since the start of the run.
 
         Raises:
             ValueError: There is no such device.

@@ -37,8 +37,7 @@ _log = logging.getLogger("triton_ops")
 class SilentRun:
     """Follows a run, and shows nothing but warnings.
 
-    Args:
-        tell: Is called with each job that has ended.
+    `tell` is called with each job that has ended.
     """
 
     def __init__(self, tell: Callable[[Ended], object] = lambda _: None) -> None:
@@ -66,10 +65,7 @@ def display(
     The bar shows how many problems have ended, with a line for each one that is being measured. It is drawn on a
     terminal only; elsewhere nothing is written.
 
-    Args:
-        problems: The number of problems.
-        console: Where it is drawn; None is stderr.
-        tell: Is called with each job that has ended.
+    `console` None is stderr. `tell` is called with each job that has ended.
     """
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
@@ -86,10 +82,7 @@ def display(
 class Display:
     """Draws a run of many problems in a terminal.
 
-    Args:
-        progress: What draws.
-        problems: The number of problems.
-        tell: Is called with each job that has ended.
+    `tell` is called with each job that has ended.
     """
 
     def __init__(self, progress: Progress, problems: int, tell: Callable[[Ended], object] = lambda _: None) -> None:

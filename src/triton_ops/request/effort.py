@@ -176,11 +176,8 @@ def chosen_effort(
 ) -> Effort:
     """The effort that a call of `tune` asks for; nothing is measured.
 
-    Args:
-        effort: An effort, or the name of a shipped one; None takes the environment's, or else `quick`.
-        search: Replaces the effort's search.
-        trials: Replaces the effort's limit of trials.
-        budget_s: Replaces the effort's limit of seconds for the whole tune.
+    `effort` None takes the environment's, or else `quick`. `search`, `trials` and `budget_s`, the seconds of the whole
+    tune, replace the effort's.
 
     Raises:
         SettingsError: There is no such effort or search, or a limit is not a positive number.

@@ -43,9 +43,6 @@ class TuneRequest:
     """Kernel, problem and device of a call of `tune` or `recall`, before a config space is chosen.
 
     Attributes:
-        kernel: The kernel; it turns a config into a launch.
-        problem: The problem that is asked for.
-        device: The device's capabilities.
         device_name: The device's torch name.
         arguments: Makes the private arguments.
         reference: Computes the right result; None if there is none.

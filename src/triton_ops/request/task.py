@@ -17,7 +17,6 @@ class NamedProblem:
     """A problem of an operation by its shape, which another process can make again.
 
     Attributes:
-        operation: The operation.
         shape: Extents as asked for; None is the operation's default.
         dtype: Dtype as asked for; None is the operation's default.
     """
@@ -29,14 +28,7 @@ class NamedProblem:
 
 @dataclass(frozen=True, eq=False)
 class GeneratedArguments:
-    """Makes an operation's arguments from their specs; the same seed gives the same values.
-
-    Attributes:
-        operation: The operation.
-        problem: The problem with the specs.
-        device: The device's torch name.
-        seed: Seed of the random values.
-    """
+    """Makes an operation's arguments from their specs; the same seed gives the same values."""
 
     operation: Operation
     problem: Problem

@@ -21,11 +21,7 @@ _FEWEST = 4  # configs that ran, before a share of them means anything
 
 
 class Doubts:
-    """Follows the trials of a tune, and warns once of each doubt.
-
-    Args:
-        default: The default config.
-    """
+    """Follows the trials of a tune, and warns once of each doubt."""
 
     def __init__(self, default: Config) -> None:
         self._default = default

@@ -38,12 +38,8 @@ def left_before(runs: Runs, record: Record | None, space: ConfigSpace, default: 
     That is the first of these: an interrupted run, with its trials; the trials of the run whose record is undecided;
     and those of a run over another space, since a config that joins a list is then the only one that is tried.
 
-    Args:
-        runs: The runs of the problem.
-        record: The record of the problem in this space; None if there is none, or if it does not count.
-        space: The space, which decides which trials still hold.
-        default: The default config, to whose time those of trials are relative.
-        effort: The effort's name.
+    `record` is that of the problem in this space; None if there is none, or if it does not count. The space decides
+    which trials still hold, whose times are relative to that of the default config.
     """
     undecided = record if record is not None and record.goes_on and record.default == default else None
     own = None if undecided is None else runs.run(undecided.run)

@@ -70,12 +70,7 @@ class Gate(Protocol):
 
 
 class Stoppable:
-    """A station that measures nothing more once its tune is to end.
-
-    Args:
-        station: The station that measures.
-        gate: Says when the tune is to end.
-    """
+    """A station that measures nothing more once its tune is to end."""
 
     def __init__(self, station: Station, gate: Gate) -> None:
         self._station, self._gate = station, gate

@@ -79,13 +79,7 @@ class _TrialThread:
 
 @dataclass(frozen=True)
 class _UnderWay:
-    """A proposal that is being tried.
-
-    Attributes:
-        ready: The proposal.
-        begun_s: The seconds of the budget at which it began.
-        trial: Waits for its trial, or makes it.
-    """
+    """A proposal that is being tried."""
 
     ready: Ready
     begun_s: float
@@ -98,16 +92,10 @@ class TuningLoop:
 
     Attributes:
         space: The config space; it refuses configs that break a constraint.
-        searcher: Proposes configs.
-        budget: The limits of the search.
-        log: Takes every finished trial.
-        listener: Is told of every finished trial.
         default: The default config, which is tried first.
-        feed: Holds proposals until they are tried.
         quarantine: Configs that ended their process before and are not run.
         thorough: Whether deferred configs are run at the end even if another config has worked.
         worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
-        trials: All trials so far, in order.
         stopped: Why the search ended.
         doubts: What speaks against the verdicts so far.
     """
@@ -141,10 +129,8 @@ class TuningLoop:
     ) -> None:
         """Take over earlier trials and add the first proposals, so that the feed begins to compile them.
 
-        Args:
-            incumbents: Winners of earlier runs; they are tried after the default, before the searcher is asked.
-            earlier: Finished trials of an interrupted run; they are not repeated.
-            nearby: Winners for problems nearby; they are tried next.
+        First comes the default, then the incumbents, which are winners of earlier runs, then winners for problems
+        nearby, then the searcher is asked. The trials of an interrupted run are not repeated.
         """
         for trial in earlier:
             self._count(trial)

@@ -72,12 +72,9 @@ def survey(
 ) -> Readings:
     """The work of the configs, as far as it can be read in time.
 
-    Args:
-        configs: The configs, of which at least one.
-        ask: Starts reading one config.
-        contents: Elements of small tensors of whole numbers; asked for if the kernel's loops depend on data.
-        expected: From what was read to the expected times of configs; None reads no promising ones.
-        limits: How much it may cost; None takes the default limits.
+    `ask` starts reading one config. `contents` gives the elements of small tensors of whole numbers, and is asked if
+    the kernel's loops depend on data. `expected` leads from what was read to the expected times of configs; None reads
+    no promising ones. `limits` None takes the default limits.
     """
     limits = limits or SurveyLimits()
     reader = _SurveyReader(ask, limits.seconds)
@@ -99,9 +96,7 @@ def survey(
 class _SurveyReader:
     """Reads configs, and ends in time.
 
-    Args:
-        ask: Starts reading one config.
-        seconds: How long reading may go on after the first answer.
+    Reading may go on for so many seconds after the first answer.
     """
 
     def __init__(self, ask: Ask, seconds: float) -> None:
@@ -186,10 +181,7 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
     compile processes, which takes a second and more and is done in a thread, unless the space is so small that it is
     tried whole. The thread ends soon after the pool was closed, and its result is then nobody's.
 
-    Args:
-        task: The task that is going to be tuned.
-        folder: The cache folder, which may hold the device's calibration.
-        pool: The compile processes; None if there are none.
+    The cache folder may hold the device's calibration. `pool` is None if there are no compile processes.
     """
     priors: Future[list[Prior]] = Future()
     if (task.work is not None and task.work.tiles is not None) or pool is None:

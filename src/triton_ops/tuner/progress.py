@@ -24,10 +24,7 @@ class RunPlan:
     """The plan of a run, which a listener gets before any work.
 
     Attributes:
-        problem: The problem that is tuned.
         size: Configs before and after the constraints.
-        search: The searcher's name.
-        budget: The limits of the search.
         device: The device on which the run takes place.
         resumed: The number of trials that were taken over from an interrupted run.
         isolated: Whether candidates are meant to run in a process of their own.

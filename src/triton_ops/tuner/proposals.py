@@ -188,9 +188,6 @@ _PROPOSALS = 32  # of a searcher without previews, which proposes most of a smal
 class FirstConfigs:
     """A compile pool as the first configs of a problem are submitted to it, which are counted.
 
-    Args:
-        pool: The pool.
-
     Attributes:
         workers: How many configs are compiled at a time, from which the number of previews follows.
         enough: Is done once enough of all that was submitted is compiled, whatever became of it.
@@ -216,11 +213,7 @@ class FirstConfigs:
         return future
 
     def complete(self, searcher: Searcher) -> None:
-        """Submit the first proposals of a searcher, and nothing more.
-
-        Args:
-            searcher: The searcher, which is asked for nothing else later.
-        """
+        """Submit the first proposals of a searcher, and nothing more."""
         if len(self._futures) < _PROPOSALS:
             for config in new_configs(searcher, _PROPOSALS, self._futures):
                 self.submit(config, spare=True)
@@ -270,11 +263,8 @@ def until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
 class CompiledFeed:
     """A feed whose proposals are compiled when they are given.
 
-    Args:
-        pool: The processes that compile.
-        ahead: The number of proposals to hold, 8 at most once there are previews.
-        previews: The searcher's previews; None if it uses none.
-        wait: Waits until one of some futures is done.
+    It holds `ahead` proposals, 8 at most once there are previews; `previews` is None where the searcher uses none.
+    `wait` waits until one of some futures is done.
     """
 
     def __init__(
@@ -414,13 +404,8 @@ def feed_over(
 ) -> Feed:
     """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`.
 
-    Args:
-        pool: What compiles; None if nothing is compiled ahead.
-        machine: The device's limits; None where they are not known.
-        effort: How many previews there may be.
-        searcher: Proposes configs.
-        log: Takes every preview.
-        wait: Waits until one of some futures is done.
+    `pool` is None if nothing is compiled ahead, and `machine` where the device's limits are not known. `log` takes
+    every preview, and `wait` waits until one of some futures is done.
     """
     if pool is None:
         return DirectFeed()

@@ -134,16 +134,9 @@ def remember(
 ) -> None:
     """Keep what a call has found on disk.
 
-    Args:
-        call: What names the call.
-        target: Kept as long as the hit, so that no other object gets its place.
-        space: Likewise.
-        kernel: Its identity must stay equal.
-        checks: Functions whose meaning must stay equal.
-        path: The record's file.
-        result: The result.
-        by_shape: The shape of a call, and the problem that the operation made of it; None for the caller's arguments,
-            which are not kept.
+    `target` and `space` are kept as long as the hit, so that no other object gets their places. The identity of
+    `kernel` and the meaning of `checks` must stay equal. `by_shape` is the shape of a call with the problem that the
+    operation made of it; None for the caller's arguments, which are not kept.
     """
     stamp = _stamp(path)
     if stamp is None:

@@ -203,15 +203,9 @@ class Tuning:
     Attributes that are parameters of `tune_request` too are described there.
 
     Attributes:
-        task: The task that is tuned.
         key: The key of the record that the tune will store.
-        folder: The cache folder.
-        store: The store that takes the record.
-        runs: The run logs of the problem.
         quarantine: Configs of the problem that ended their process before.
-        listener: Is told of the run's events.
         start: When `tune` was called, by `time.monotonic`, or when the device became this tune's, if that was later.
-        turns: The turns of this tune on the device.
         load: How busy other programs keep the CPUs.
         keep: Whether later calls find what is put into `store`.
         anew: Whether an undecided tune before is not gone on with.
