@@ -81,10 +81,8 @@ class Evaluator:
         executable: Executable | None = None
         self.note_config(config)
         try:
-            executable = self._compiled(config)
-            return self._same_program(executable) or self._remembered(
-                executable, self._verified_and_timed(executable, best)
-            )
+            executable = self._compile(config)
+            return self._same_program(executable) or self._remember(executable, self._verify_and_time(executable, best))
         except CandidateError as error:
             failure, trace = error, trace_of(error)
         except CacheError:
@@ -146,7 +144,7 @@ class Evaluator:
         if self.verifier is None:
             return None
         self.note_config(config)
-        executable = self._compiled(config)
+        executable = self._compile(config)
         sets = 1 + len(self.subject.further(executable)) if executable.outputs else 1
         end = time.monotonic() + seconds
         for turn in range(max(math.ceil(launches / sets), _PATTERNS)):
@@ -173,7 +171,7 @@ class Evaluator:
             return trial
         return replace(trial, error=f"as ({earlier.config}), the same code: {earlier.error}")
 
-    def _remembered(self, executable: Executable, trial: Trial) -> Trial:
+    def _remember(self, executable: Executable, trial: Trial) -> Trial:
         if executable.key is not None and trial.same_code_as is None:
             self._measured[executable.key] = trial
         return trial
@@ -211,25 +209,25 @@ class Evaluator:
 
     def _warm(self, config: Config) -> Launch:
         """A launch of a config that has worked, after it has run once."""
-        launch = self.subject.launch(self._compiled(config))
+        launch = self.subject.launch(self._compile(config))
         self.announce(LAUNCH)
         return run_once(launch)
 
-    def _compiled(self, config: Config) -> Executable:
+    def _compile(self, config: Config) -> Executable:
         if config not in self.executables:
             self.announce(COMPILE)
             typed_config = config.with_members(self.members)
             self.executables[config] = self.kernel.compile(typed_config, self.subject.arguments)
         return self.executables[config]
 
-    def _verified_and_timed(self, executable: Executable, best: Trial | None) -> Trial:
+    def _verify_and_time(self, executable: Executable, best: Trial | None) -> Trial:
         config = executable.config.plain
         self.tell(LAUNCH)
         if (difference := self._wrong(executable)) is not None:
             return wrong_trial(config, suspected(difference, executable), executable.resources, executable.compile_s)
         launch = self.subject.launch(executable)
         try:
-            samples, relative = self._screened(config, launch, best)
+            samples, relative = self._screen(config, launch, best)
             # Before the reset, which may empty the outputs for the next launch.
             difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable)
         except EmptyCaptureError as error:
@@ -243,7 +241,7 @@ class Evaluator:
         resources, compile_s = executable.resources, executable.compile_s
         return Trial(config, Status.OK, measurement, resources=resources, compile_s=compile_s, relative=relative)
 
-    def _screened(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
+    def _screen(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
         """Samples of a launch, and its time divided by that of the baseline, which is measured in turn with it."""
         timer = self._timer(launch)
         self.tell(LAUNCH)
@@ -258,16 +256,16 @@ class Evaluator:
                 return screen(sampler, timer, self.policy), 1.0
             self._baseline_sampler = self._sampler_of_baseline(self.baseline)
         self.tell(LAUNCH)
-        beside = replace(self._baseline_sampler, queue=_told_apart(self._baseline_sampler.queue))
+        beside = replace(self._baseline_sampler, queue=_blaming_baseline(self._baseline_sampler.queue))
         try:
             return screen_beside(sampler, beside, timer, self.policy, None if best is None else best.rank)
         except _BaselineFailedError as error:
             if not self._baseline_failed:
                 _log.warning("config (%s) worked before and does not now: %s", self.baseline, error)
             self._baseline_failed = True
-            return self._screened_alone(sampler, timer, best)
+            return self._screen_alone(sampler, timer, best)
 
-    def _screened_alone(self, sampler: Sampler, timer: Timer, best: Trial | None) -> tuple[list[float], float]:
+    def _screen_alone(self, sampler: Sampler, timer: Timer, best: Trial | None) -> tuple[list[float], float]:
         """Samples, and the time over that of the baseline, which fails now, by way of the best trial's."""
         self.subject.first.restore()
         samples = screen(sampler, timer, self.policy, None if best is None else best.median_ms)
@@ -287,7 +285,7 @@ class _BaselineFailedError(Exception):
     """The baseline fails, and not the candidate beside which it runs."""
 
 
-def _told_apart(queue: Callable[[int], Pending]) -> Callable[[int], Pending]:
+def _blaming_baseline(queue: Callable[[int], Pending]) -> Callable[[int], Pending]:
     """A baseline's `queue`, whose errors are told from those of the candidate beside it."""
 
     def queued(samples: int) -> Pending:

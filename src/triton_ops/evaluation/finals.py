@@ -167,7 +167,7 @@ class _LastComparison:
 
     def _outcome(self) -> Outcome:
         """The outcome by what is known so far."""
-        updated = {**self.trials, **{config: self._updated(config, arm) for config, arm in self.arms.items()}}
+        updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
         alive = [updated[config] for config, arm in self.arms.items() if updated[config].ok and arm.visits]
         if not alive:
             return Outcome.of_screenings(tuple(updated.values()))
@@ -224,7 +224,7 @@ class _LastComparison:
             arm.error = candidate_error(error, Status.RUNTIME)
             return None
 
-    def _updated(self, config: Config, arm: Arm) -> Trial:
+    def _update(self, config: Config, arm: Arm) -> Trial:
         trial, timer = self.trials[config], self.evaluator.shared_timer.timer
         if (difference := self.wrong.get(config)) is not None:
             return wrong_trial(config, difference, trial.resources, trial.compile_s)

@@ -190,7 +190,7 @@ class Referee:
         Cost: two calls of the reference, one of them in higher precision as well; a third where the two differ by more
         than rounding, or where there is only one; two more where a part of it has no higher precision.
         """
-        low = self._asked(argument_set)
+        low = self._ask(argument_set)
         with _comparing():
             return self._answers(low, argument_set, precision)
 
@@ -201,9 +201,9 @@ class Referee:
             TargetError: The check does not accept what the reference gives when it is asked again.
             Exception: As `answers`.
         """
-        low = self._asked(argument_set)
+        low = self._ask(argument_set)
         self._check_fit(low, argument_set)
-        if refusal(check, low, low) is None and (reason := refusal(check, self._asked(argument_set), low)) is not None:
+        if refusal(check, low, low) is None and (reason := refusal(check, self._ask(argument_set), low)) is not None:
             raise _random(reason.text)
         return Answers(low=low, golden=[None] * len(low), precision=precision)
 
@@ -229,7 +229,7 @@ class Referee:
     def cut_to_tf32(self, argument_set: ArgumentSet) -> list[Any] | None:
         """The golden results for float32 inputs cut to the bits that TF32 keeps; None if there are none."""
         try:
-            results = self._found(self._way, argument_set, (), cut)[0] if self._way else None
+            results = self._results(self._way, argument_set, (), cut)[0] if self._way else None
         except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: the rule does without
             results = None
         _give_back(argument_set.arguments)
@@ -239,7 +239,7 @@ class Referee:
         """The golden results of a second run whose roundings err otherwise; none where it fails."""
         self.used = f"{truth.way.name} but for {_listed(truth.rounded)}"
         try:
-            results, _ = self._found(truth.way, argument_set, truth.golden, seed=_SEED)
+            results, _ = self._results(truth.way, argument_set, truth.golden, seed=_SEED)
         except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: more rounding is allowed
             results = []
         _give_back(argument_set.arguments)
@@ -249,7 +249,7 @@ class Referee:
         self.rounded = f"{_listed(truth.rounded)} ran in the precision of the tensors, which {cost} and is allowed for"
         return results
 
-    def _asked(self, argument_set: ArgumentSet) -> list[Any]:
+    def _ask(self, argument_set: ArgumentSet) -> list[Any]:
         answer = self._reference(*argument_set.arguments.positional, **argument_set.arguments.keyword)
         if isinstance(answer, (Iterator, Awaitable)):
             raise TargetError(
@@ -276,7 +276,7 @@ class Referee:
             if partial is not None and partial.way.name != way.name:
                 break
             try:
-                results, rounded = self._found(way, argument_set, low)
+                results, rounded = self._results(way, argument_set, low)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - it may refuse a precision by any error
                 self.why_own = f"in {way.name} it fails with {one_line(error)}"
                 self._ways.remove(way)
@@ -294,7 +294,7 @@ class Referee:
                 return _Truth(golden=results, way=way, own=own)
         return partial
 
-    def _found(
+    def _results(
         self, way: _Way, argument_set: ArgumentSet, low: Sequence[Any],
         change: Callable[[Any], Any] = lambda t: t, seed: int | None = None,
     ) -> tuple[list[Any], tuple[str, ...]]:  # fmt: skip
@@ -322,7 +322,7 @@ class Referee:
         return results, tuple(run.rounded) if run else ()
 
     def _check_repeatable(self, low: Sequence[Any], argument_set: ArgumentSet, precision: Precision) -> None:
-        again, criteria = self._asked(argument_set), Criteria(precision=replace(precision, blur=_OWN_BLUR))
+        again, criteria = self._ask(argument_set), Criteria(precision=replace(precision, blur=_OWN_BLUR))
         expectations = [expected(each, None, None, criteria) for each in low]
         if (change := difference(again, expectations)) is not None:
             raise _random(change.text)

@@ -174,11 +174,11 @@ class Isolated:
         """Failed trials of the finalists that fail again in a trial of their own, or in a race without other arms."""
         for trial in finalists(trials, self._effort, {final.default, *final.incumbents}):
             again = self.attempt(trial.config, None)
-            again = self._raced_alone(again, final) if again.ok else again
+            again = self._race_alone(again, final) if again.ok else again
             if not again.ok:
                 yield again
 
-    def _raced_alone(self, trial: Trial, final: FinalRequest) -> Trial:
+    def _race_alone(self, trial: Trial, final: FinalRequest) -> Trial:
         """The trial of a finalist after a last comparison in which it was the only one."""
         try:
             question = replace(final, trials=(trial,), incumbents=())
@@ -222,7 +222,7 @@ class Isolated:
             if self._worker is not None:
                 return self._worker
             try:
-                self._worker = self._started()
+                self._worker = self._start()
             except (WorkerHungError, WorkerDiedError) as error:
                 if turn + 1 == _STARTS or not (self._deaths or getattr(error, "outside", False)):
                     raise TargetError(
@@ -233,7 +233,7 @@ class Isolated:
         assert self._worker is not None
         return self._worker
 
-    def _started(self) -> WorkerProcess:
+    def _start(self) -> WorkerProcess:
         """A worker with the task loaded; after a first death a second process is started, to be ready for the next."""
         worker, self._spare = self._spare or self._new(), None
         first, self._first = self._first, None
@@ -344,11 +344,11 @@ def begin_station(
     except NotPortableError as error:
         return partial(not_portable, error)
 
-    def opened() -> Station:
+    def open_station() -> Station:
         try:
             station.open()
         except NotPortableError as error:
             return not_portable(error)
         return TakesTurns(station, own_turns)
 
-    return opened
+    return open_station

@@ -122,7 +122,7 @@ class Lifted:
             return answer
         if name in _ADDRESSES:
             for tensor in tensors:
-                self._opened(tensor)
+                self._read_from_memory(tensor)
             return func(*args, **kwargs)
         if not tensors:
             answer = func(*args, **kwargs)
@@ -139,7 +139,7 @@ class Lifted:
             with self._recording():
                 beside = [self._of(tensor) for tensor in tensors]
                 before = [_version(each) for each in beside]
-                wide = self._called_wide(func, name, args, kwargs)
+                wide = self._call_wide(func, name, args, kwargs)
         except (MemoryError, self._torch.OutOfMemoryError) as error:
             self._failure = one_line(error)
             raise
@@ -154,9 +154,9 @@ class Lifted:
             if _place(tensor) in self._read_as_bits:  # other tensors see the same bits as another dtype
                 self._round(tensor)
                 self._open[_place(tensor)] = tensor
-        return wide if name in _VALUES else self._paired(answer, wide, name, tensors, beside)
+        return wide if name in _VALUES else self._pair(answer, wide, name, tensors, beside)
 
-    def _called_wide(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    def _call_wide(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         torch, wider = self._torch, self._wider
         if name in _CASTS and len(args) == 1:
             dtype = getattr(torch, {"half": "float16", "float": "float32", "cfloat": "complex64", "chalf": "complex32"}
@@ -190,19 +190,19 @@ class Lifted:
                 beside.data.copy_(tensor)
         for tensor in tensors_in((answer,)):
             if all(tensor is not each for each in written):
-                self._beside[tensor] = self._widened(tensor)
+                self._beside[tensor] = self._widen(tensor)
         if name and any(tensor.is_floating_point() or tensor.is_complex() for tensor in results):
             self.rounded[name] = None
         return answer
 
-    def _paired(self, answer: Any, wide: Any, name: str, tensors: Sequence[Any], beside: Sequence[Any]) -> Any:
+    def _pair(self, answer: Any, wide: Any, name: str, tensors: Sequence[Any], beside: Sequence[Any]) -> Any:
         """The results of a function, each with the wide one beside it."""
         results, others = list(tensors_in((answer,))), list(tensors_in((wide,)))
         if [t.shape for t in results] != [t.shape for t in others]:
             if len(results) != len(others) or (is_tensor(answer) and any(answer is tensor for tensor in tensors)):
                 raise TypeError(f"{name} gives other results for other dtypes")
             dtypes = iter([result.dtype for result in results])  # the wide numbers decide which elements there are
-            return mapped(wide, lambda each: self._remade(each, next(dtypes)))
+            return mapped(wide, lambda each: self._narrow_copy(each, next(dtypes)))
         places, wide_places = {_place(t) for t in tensors}, {_place(t) for t in beside}
         floats = any(each.is_floating_point() or each.is_complex() for each in beside)
         for result, other in zip(results, others, strict=True):
@@ -216,18 +216,18 @@ class Lifted:
             self._beside[result] = _as_laid_out(self._torch, other, result)
         return answer
 
-    def _remade(self, wide: Any, dtype: Any) -> Any:
+    def _narrow_copy(self, wide: Any, dtype: Any) -> Any:
         narrow = wide.detach().to(dtype, copy=True)
         self._beside[narrow] = wide
         return narrow
 
     def _of(self, tensor: Any, *, made_here: bool = False) -> Any:
         if self._open and _place(tensor) in self._open:
-            return self._widened(tensor)
+            return self._widen(tensor)
         wide = self._beside.get(tensor)
         if wide is None:
             with self._recording():
-                wide = self._widened(tensor, noisy=False) if made_here else self._of_given(tensor)
+                wide = self._widen(tensor, noisy=False) if made_here else self._of_given(tensor)
             self._beside[tensor] = wide
         return wide
 
@@ -238,7 +238,7 @@ class Lifted:
             raise TypeError(f"{type(tensor).__name__} has tensors of its own")
         key = (_place(tensor), tensor.dtype)
         if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
-            return self._widened(tensor, noisy=False)
+            return self._widen(tensor, noisy=False)
         if (block := self._blocks.get(key)) is None:
             storage = tensor.untyped_storage()
             count = storage.nbytes() // tensor.itemsize
@@ -261,7 +261,7 @@ class Lifted:
             raise MemoryError(f"what it closes over would take {count >> 20} MiB, and {free >> 20} MiB may be taken")
         self._free_bytes[device] = free - count
 
-    def _opened(self, tensor: Any) -> None:
+    def _read_from_memory(self, tensor: Any) -> None:
         """Take the numbers of a tensor from its memory from now on, since they may be written there unseen."""
         self._round(tensor)
         self._save(tensor)
@@ -277,7 +277,7 @@ class Lifted:
             return
         if wide.dtype != tensor.dtype and self._seed is not None:
             exact = wide == wide.to(tensor.dtype)
-            wide = self._torch.where(exact, wide, self._disturbed(wide, tensor.dtype))
+            wide = self._torch.where(exact, wide, self._disturb(wide, tensor.dtype))
         if all(stride or extent < 2 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)):
             tensor.data.copy_(wide.detach())
 
@@ -290,14 +290,14 @@ class Lifted:
         for block in self._unsaved([tensor]):
             block.before = block.memory.clone()
 
-    def _widened(self, tensor: Any, *, noisy: bool = True) -> Any:
+    def _widen(self, tensor: Any, *, noisy: bool = True) -> Any:
         dtype = self._wider.get(tensor.dtype, tensor.dtype)
         wide = tensor.detach().to(dtype, copy=True)
         if noisy and dtype != tensor.dtype and self._seed is not None:
-            wide = self._disturbed(wide, tensor.dtype)
+            wide = self._disturb(wide, tensor.dtype)
         return wide.requires_grad_() if tensor.requires_grad else wide
 
-    def _disturbed(self, wide: Any, dtype: Any) -> Any:
+    def _disturb(self, wide: Any, dtype: Any) -> Any:
         """Wide numbers with an error of up to one rounding unit of a dtype each."""
         if wide.is_complex():
             return wide

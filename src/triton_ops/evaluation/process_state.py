@@ -321,10 +321,10 @@ class ProcessState:
 
 def _torch() -> dict[str, str]:
     torch: Any = sys.modules.get("torch")
-    return {} if torch is None else {name: _asked(ask, torch) for name, ask in _TORCH.items()}
+    return {} if torch is None else {name: _answer(ask, torch) for name, ask in _TORCH.items()}
 
 
-def _asked(ask: Callable[[Any], object], torch: Any) -> str:
+def _answer(ask: Callable[[Any], object], torch: Any) -> str:
     try:
         return str(ask(torch))
     except (AttributeError, RuntimeError, TypeError) as error:  # of another version, or set in ways that do not agree

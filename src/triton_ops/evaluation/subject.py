@@ -148,8 +148,11 @@ class SharedTimer:
         It is 1 on a CPU, where warm launches are wanted, where no more fit, and where the mode of times taken before is
         a flush: a timer that flushes launches on the first set only.
         """
-        flushes = (self.mode or "").endswith("flushed")
-        return sets_for(self.device, self.device_name, arguments) if self.cold and not flushes else 1
+        if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
+            return 1
+        touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
+        free = free_bytes(self.device, self.device_name)
+        return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
 
 
 @dataclass
@@ -225,15 +228,6 @@ def run_once(launch: Launch) -> Launch:
         launch.reset()
     launch.call()
     return launch
-
-
-def sets_for(device: DeviceSpec, device_name: str, arguments: Arguments) -> int:
-    """The number of argument sets that keep L2 cold on a device; 1 on a CPU, and where no more fit into memory."""
-    if device.kind == "cpu":
-        return 1
-    touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
-    free = free_bytes(device, device_name)
-    return sets_needed(sum(touched.values()), device.l2_bytes, free) or 1
 
 
 def synchronize(arguments: Arguments) -> None:

@@ -240,9 +240,9 @@ class RayEngine:
         try:
             ledger = _ledger(ray, options)
             actors = _actors(ray, ledger.keeper, self.simulated)
-            facts = _alike(ray, actors, self.simulated)
+            facts = _facts_of(ray, actors, self.simulated)
             _check_loading(ray, actors, facts, packed)
-            executors = _named(ray, actors, facts, ledger)
+            executors = _executors(ray, actors, facts, ledger)
             watched = lambda: list(executors.values())  # noqa: E731 - one line
             threading.Thread(target=watch_for_hangs, args=(watched, ledger, over), daemon=True).start()
             yield dict(executors)
@@ -374,7 +374,7 @@ class _Keep:
         return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
 
 
-def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
+def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
     """The facts of each actor.
 
     Raises:
@@ -429,7 +429,7 @@ def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], 
                 raise TargetError(f"{host} cannot load {kernel}: {why}", hint="install what it imports on all hosts")
 
 
-def _named(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorExecutor]:
+def _executors(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorExecutor]:
     on_host = Counter(facts.host for facts in hosts)
     cpus = ray.get([actor.usable_cpus.remote() for actor in actors])
     numbers: Counter[str] = Counter()

@@ -285,10 +285,10 @@ def jobs_of(problems: Iterable[Any], options: RunOptions) -> list[Job]:
     """
     if isinstance(problems, (str, bytes, Mapping)) or not isinstance(problems, Iterable):
         raise SettingsError(f"problems is {problems!r}; it must be a list of problems", hint="[TuneProblem(target=…)]")
-    return [_numbered(number, item, options) for number, item in enumerate(problems, 1)]
+    return [_job(number, item, options) for number, item in enumerate(problems, 1)]
 
 
-def _numbered(number: int, item: Any, options: RunOptions) -> Job:
+def _job(number: int, item: Any, options: RunOptions) -> Job:
     try:
         return job_of(as_problem(item), options)
     except TritonKernelError as error:

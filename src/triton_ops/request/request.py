@@ -125,25 +125,16 @@ def make_task(
     kwargs: Mapping[str, Any] | None = None,
     *,
     space: Any = None,
-    shape: Sequence[int] | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    reference: Callable[..., Any] | None = None,
-    tolerance: float | Tolerance | None = None,
-    check: Callable[[Any, Any], Any] | None = None,
-    seed: int = 0,
+    **options: Any,
 ) -> Task:
-    """The task of a call of `tune`, which describes the parameters.
+    """The task of a call of `tune`, which describes the parameters; the options are those of `make_request`.
 
     Raises:
         KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: A parameter does not fit;
             raised before any work.
     """
     target, space = with_configs(target, space)
-    request = make_request(
-        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
-        check=check, seed=seed,
-    )  # fmt: skip
+    request = make_request(target, args, kwargs, **options)
     return request.task(request.space(space))
 
 
@@ -168,31 +159,20 @@ def make_request(
     """
     arguments, device = Arguments.given(args, kwargs), device_named(device)
     reference = callable_reference(reference)
-    request = _request_for(target, arguments, shape, dtype, device, reference, seed)
+    if isinstance(target, Operation) and not (arguments.positional or arguments.keyword):
+        request = _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
+    elif shape is not None or dtype is not None:
+        raise ShapeMismatchError(
+            "a shape or dtype was given together with arguments, or without an Operation that makes arguments from it",
+            hint="give either arguments, or an Operation with a shape",
+        )
+    else:
+        request = _by_arguments(target, arguments, device, reference)
     if isinstance(target, Operation):
         tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
     if tolerance is None and check is None:
         return request
     return replace(request, tolerance=as_tolerance(tolerance), check=callable_check(check))
-
-
-def _request_for(
-    target: Operation | Kernel | Callable[..., Any],
-    arguments: Arguments,
-    shape: Sequence[int] | None,
-    dtype: str | None,
-    device: str | None,
-    reference: Callable[..., Any] | None,
-    seed: int,
-) -> TuneRequest:
-    if isinstance(target, Operation) and not (arguments.positional or arguments.keyword):
-        return _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
-    if shape is not None or dtype is not None:
-        raise ShapeMismatchError(
-            "a shape or dtype was given together with arguments, or without an Operation that makes arguments from it",
-            hint="give either arguments, or an Operation with a shape",
-        )
-    return _by_arguments(target, arguments, device, reference)
 
 
 def _by_shape(
@@ -234,7 +214,7 @@ def _by_arguments(
     name = device_of(arguments, device)
     return TuneRequest(
         kernel=kernel,
-        problem=Problem(operation.name if operation is not None else kernel.name, *_described(kernel, arguments)),
+        problem=Problem(operation.name if operation is not None else kernel.name, *_describe(kernel, arguments)),
         device=probe(name),
         device_name=name,
         arguments=CopiedArguments(arguments),
@@ -273,7 +253,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
             hint=f"use --device {runs_on}",
         )
     if device is not None:
-        return _indexed(device)
+        return _with_index(device)
     if runs_on == "any":
         return "cpu" if gpu_missing() else current_gpu()
     if runs_on == "cuda" and (missing := gpu_missing()):
@@ -283,7 +263,7 @@ def device_for(device: str | None, runs_on: str, who: str) -> str:
             "cpu",
             hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
         )
-    return _indexed(runs_on)
+    return _with_index(runs_on)
 
 
 def device_of(arguments: Arguments, device: str | None) -> str:
@@ -308,15 +288,15 @@ def device_of(arguments: Arguments, device: str | None) -> str:
             place,
             hint=f"use device={place!r}",
         )
-    return place if places or device is None else _indexed(device)
+    return place if places or device is None else _with_index(device)
 
 
-def _indexed(device_name: str) -> str:
+def _with_index(device_name: str) -> str:
     """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
     return current_gpu() if device_name == "cuda" else device_name
 
 
-def _described(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
+def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
     """The arguments by name, as specs and scalars, and a label of the problem for people."""
     places = positional_names(kernel, len(arguments.positional))
     names = [name or f"arg{place}" for place, name in enumerate(places)]

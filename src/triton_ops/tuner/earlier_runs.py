@@ -27,7 +27,7 @@ class Before:
     tunes: int = 0
 
     @property
-    def taken(self) -> tuple[Trial, ...]:
+    def taken_over(self) -> tuple[Trial, ...]:
         """The trials that a new run takes over."""
         return self.trials if self.unfinished is None else ()
 

@@ -83,7 +83,7 @@ class _UnderWay:
 
     ready: Ready
     begun_s: float
-    trial: _Attempt
+    trial: _Attempt  # waits for its trial, or makes it
 
 
 @dataclass(kw_only=True)

@@ -123,12 +123,12 @@ class _SurveyReader:
     def read(self, readings: Readings, configs: Sequence[Config], share: float = 1.0) -> None:
         """Add what is read of configs in this share of the time that is left."""
         todo = [config for config in configs if readings.key(config) not in readings.works]
-        for config, work in self._in_time(self._asked(todo), share).items():
+        for config, work in self._in_time(self._futures(todo), share).items():
             readings.works[readings.key(config)] = work
 
     def _first_answers(self, configs: Sequence[Config]) -> dict[Config, KernelWork]:
         """Works of the first configs; the time for all that follows begins with the answer for the first."""
-        futures = self._asked(configs)
+        futures = self._futures(configs)
         first = futures[configs[0]]
         with contextlib.suppress(NotYetError, CancelledError):  # `wait` would not see that a pool that ends cancels it
             first.exception(timeout=_FIRST_S)
@@ -136,7 +136,7 @@ class _SurveyReader:
         self._end_s = time.monotonic() + (self._seconds if answered else 0.0)
         return self._in_time(futures)
 
-    def _asked(self, configs: Iterable[Config]) -> dict[Config, Future[KernelWork]]:
+    def _futures(self, configs: Iterable[Config]) -> dict[Config, Future[KernelWork]]:
         return {config: self._ask(config, self._contents) for config in configs}
 
     def _in_time(self, futures: Mapping[Config, Future[KernelWork]], share: float = 1.0) -> dict[Config, KernelWork]:
@@ -197,20 +197,15 @@ def coming_priors(task: Task, folder: Path, pool: CompilePool | None) -> Future[
 
     def read() -> None:
         try:
-            priors.set_result(_read(contents, configs, machine, pool))
+            prior = inferred_prior(configs, machine, pool, lambda: contents)
+            if prior.silent:
+                _log.info("the search begins without a model: %s", prior.silent)
+            priors.set_result([] if prior.silent else [prior])
         except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
             priors.set_exception(error)
 
     threading.Thread(target=read, name="triton-ops reading", daemon=True).start()
     return priors
-
-
-def _read(contents: Contents, configs: Sequence[Config], machine: Machine, pool: CompilePool) -> list[Prior]:
-    prior = inferred_prior(configs, machine, pool, lambda: contents)
-    if prior.silent:
-        _log.info("the search begins without a model: %s", prior.silent)
-        return []
-    return [prior]
 
 
 def inferred_prior(

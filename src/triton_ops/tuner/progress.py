@@ -136,7 +136,7 @@ class ProgressBar:
         if not self._console.is_terminal:
             return
         self._plan = plan
-        self._say(_announced(plan, self._console.width))
+        self._say(_announcement(plan, self._console.width))
         if plan.resumed:
             self._say(f"going on with {plan.resumed} trials of an earlier run")
         columns = (
@@ -147,7 +147,7 @@ class ProgressBar:
         if plan.resumed >= _most(plan):
             self._compare(plan.resumed, "")
         else:
-            self._task = self._added(f"{plan.resumed}/{_most(plan)} trials", "", _most(plan), plan.resumed)
+            self._task = self._add(f"{plan.resumed}/{_most(plan)} trials", "", _most(plan), plan.resumed)
         self._progress.start()
 
     def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
@@ -174,9 +174,9 @@ class ProgressBar:
 
     def _compare(self, trials: int, best: str) -> None:
         """Show that the finalists are compared; since that takes seconds without news, the bar moves by itself."""
-        self._task = self._added(f"{trials} trials, comparing the best", best, None)
+        self._task = self._add(f"{trials} trials, comparing the best", best, None)
 
-    def _added(self, count_text: str, best: str, total: int | None, completed: int = 0) -> TaskID:
+    def _add(self, count_text: str, best: str, total: int | None, completed: int = 0) -> TaskID:
         assert self._progress is not None
         return self._progress.add_task("", total=total, completed=completed, done=count_text, best=best)
 
@@ -188,14 +188,14 @@ class _Left(TimeRemainingColumn):
         return Text() if task.total is None else super().render(task) + Text(" left")
 
 
-def _announced(plan: RunPlan, columns: int) -> str:
+def _announcement(plan: RunPlan, columns: int) -> str:
     """The plan in one line of so many columns; the end of a device's long name is left out."""
     before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
     room = columns - cell_len(before) - cell_len(after)
-    return f"{before}{_shortened(plan.device, max(room, _SHORTEST_DEVICE))}{after}"
+    return f"{before}{_shorten(plan.device, max(room, _SHORTEST_DEVICE))}{after}"
 
 
-def _shortened(device: str, columns: int) -> str:
+def _shorten(device: str, columns: int) -> str:
     """`NAME (cuda:0)` in so many columns; only NAME is shortened."""
     if cell_len(device) <= columns:
         return device

@@ -319,7 +319,7 @@ class CompiledFeed:
             self._forget()
         while self._waiting or self._last or self._deferred:
             if self._waiting:
-                ready = self._taken(*self._first_done())
+                ready = self._ready_of(*self._first_done())
                 if ready is not None:
                     return ready
             elif self._last:
@@ -344,7 +344,7 @@ class CompiledFeed:
         del self._waiting[place]
         return entry
 
-    def _taken(self, config: Config, future: Future[Compiled]) -> Ready | None:
+    def _ready_of(self, config: Config, future: Future[Compiled]) -> Ready | None:
         """A compiled proposal as the feed gives it; None if it is deferred."""
         try:
             compiled = future.result()

@@ -91,7 +91,7 @@ _refused: set[Any] = set()
 def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[str, Any]) -> Any:
     """The name of a call in this process; None if it cannot be told in a moment."""
     try:
-        arguments = tuple(map(_told, args)), tuple([(name, _told(value)) for name, value in (kwargs or {}).items()])
+        arguments = tuple(map(_token, args)), tuple([(name, _token(value)) for name, value in (kwargs or {}).items()])
         where = (*settings.named_folder_and_effort(), current_index())
         call = (id(target), arguments, _space(space), *options.values(), where)
         hash(call)
@@ -165,7 +165,7 @@ def _another_problem(by_shape: tuple[NamedProblem, Problem] | None) -> bool:
     return named.operation.problem(named.shape, named.dtype) != problem
 
 
-def _told(value: Any) -> Any:
+def _token(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return (kind, value)
@@ -465,7 +465,7 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
         yield Runs(None, key.id), quarantine_of(folder, key)
         return
-    if not _made(folder, place):
+    if not _make_folder(folder, place):
         yield Runs(None, key.id), quarantine_of(folder, key)
         return
 
@@ -476,7 +476,7 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
         yield Runs(folder, key.id, resumed=lock), quarantine_of(folder, key)
 
 
-def _made(folder: Path, place: Path) -> bool:
+def _make_folder(folder: Path, place: Path) -> bool:
     """Make the folder of run logs; False if it cannot be, or if another user has placed it."""
     try:
         ensure_folder(folder_within(folder, place))

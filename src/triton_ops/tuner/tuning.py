@@ -174,7 +174,7 @@ def may_overlap(leave: Leave, facts: StationFacts, device: DeviceSpec) -> bool:
 _CUT_OFF = ("interrupted", "device lost")  # ends of a search after which nothing more is measured
 
 
-def _compared(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
+def _compare(loop: TuningLoop, station: Station, final: FinalRequest) -> Outcome:
     """The last comparison, or the fastest screening if the run was interrupted."""
     if loop.stopped not in _CUT_OFF and any(trial.ok for trial in final.trials):
         try:
@@ -249,18 +249,18 @@ class Tuning:
         task = self.task
         begin_imports(self.effort.search, task.space)
         early = process_started_early(task.kernel, task.device, task.device_name, self.isolate, reuse=self.reuse)
-        with self._prepared() as pool, early as process:
+        with self._prepare() as pool, early as process:
             before = self._before()
             trials = before.trials
             self._tell_of_a_sudden_end(before.unfinished)
             self.effort = self.effort.beyond(before.further)
             log = open_log(self.runs, before.unfinished, self.key, task, self.effort, seed=self.seed, start=self.start)
             self.listener.started(self._plan(len(trials), log.path))
-            for trial in before.taken:
+            for trial in before.taken_over:
                 log.trial(trial, TrialOrigin.TAKEN_OVER)
             result: TuningResult | None = None
             try:
-                findings = self._searched(log, before, process, pool)
+                findings = self._search(log, before, process, pool)
                 record = self._record(findings, log, before)
                 result = result_of(
                     record, self.task, record.elapsed_s, findings.outcome.trials, self.task.space.members,
@@ -273,7 +273,7 @@ class Tuning:
             return result
 
     @contextmanager
-    def _prepared(self) -> Iterator[CompilePool | None]:
+    def _prepare(self) -> Iterator[CompilePool | None]:
         """The compile pool of a tune with a gate, when the device is the tune's; None for a tune without one.
 
         While it waits, the configs are compiled with which the search would begin now.
@@ -315,7 +315,7 @@ class Tuning:
                 self.task.problem, config, unfinished.path,
             )  # fmt: skip
 
-    def _searched(
+    def _search(
         self,
         log: RunLog,
         before: Before,
@@ -355,13 +355,13 @@ class Tuning:
                 seconds=loop.budget.comparison_s,
                 anyway=before.tunes > 0,
             )
-            outcome = _compared(loop, station, final)
+            outcome = _compare(loop, station, final)
             facts, load_notes = station.facts, self.load.notes(self.task.device)
             pitfalls = pitfall_notes(final.trials, self.task.work)
             notes = (*facts.notes, *loop.doubts.notes, *cut_note(loop, final), *load_notes, *pitfalls)
             facts = replace(facts, waited_s=feed.waited_s, notes=notes)
         # The station has freed its memory.
-        outcome = self._confirmed(loop, outcome, assignment, final, facts.mode)
+        outcome = self._confirm(loop, outcome, assignment, final, facts.mode)
         return _Findings(loop, outcome, facts)
 
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
@@ -370,7 +370,7 @@ class Tuning:
         baseline = self.default if self.default in worked else next(iter(worked), None)
         return Assignment.of(self.task, self.effort, self.cold, baseline)
 
-    def _confirmed(
+    def _confirm(
         self, loop: TuningLoop, outcome: Outcome, assignment: Assignment, final: FinalRequest, mode: str | None
     ) -> Outcome:
         if loop.stopped in _CUT_OFF:
