@@ -190,8 +190,8 @@ class Evaluator:
             return verifier.wrong(executable)
         further = self.subject.further(executable)
         sets = [self.subject.arguments, *further]
-        written = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
-        for tensor in Arguments(written).tensors():
+        outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
+        for tensor in Arguments(outputs).tensors():
             poison(tensor, pattern)
         # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
         sampler.queue(math.ceil(len(sets) / sampler.launches))()

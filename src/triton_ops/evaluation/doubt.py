@@ -67,8 +67,8 @@ def resolve(
     try:
         verdict = duel((first, second, twin), timer, policy, rng, keep_round=keep_round, clock=clock)
     except Exception as error:
-        failed = [config for config, arm in zip(configs, (first, second, twin), strict=True) if arm.error is not None]
-        raise ArmFailedError(failed[0] if failed else challenger, error) from error
+        culprits = [config for config, arm in zip(configs, (first, second, twin), strict=True) if arm.error is not None]
+        raise ArmFailedError(culprits[0] if culprits else challenger, error) from error
     return Resolution(verdict.verdict == "faster" and verdict.gain.low > EXCLUDED * INDIFFERENCE, verdict.gain)
 
 

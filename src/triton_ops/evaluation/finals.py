@@ -137,12 +137,12 @@ class _LastComparison:
 
     def _race_again(self) -> None:
         """Race once more if those who lost their place have had others dropped, whose rounds say nothing then."""
-        staying = {it: arm for it, arm in self.arms.items() if it not in self.gone and arm.dropped_at is None}
-        lost = {config for config, arm in staying.items() if config in self.wrong or arm.error is not None}
-        others = [arm for config, arm in self.arms.items() if config not in self.gone | lost]
-        if not lost or all(arm.dropped_at is None for arm in others):
+        candidates = {it: arm for it, arm in self.arms.items() if it not in self.gone and arm.dropped_at is None}
+        losers = {config for config, arm in candidates.items() if config in self.wrong or arm.error is not None}
+        others = [arm for config, arm in self.arms.items() if config not in self.gone | losers]
+        if not losers or all(arm.dropped_at is None for arm in others):
             return
-        self.gone |= lost
+        self.gone |= losers
         for arm in [*others, *self.twins]:
             arm.start_again()
         self.race()

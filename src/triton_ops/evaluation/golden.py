@@ -256,10 +256,10 @@ class Referee:
                 f"the reference returns a {type(answer).__name__}, which has computed nothing yet",
                 hint="let it return its results: tensors, arrays or numbers",
             )
-        if (changed := argument_set.changed()) and answer is None:  # what it writes is its result
-            self._written, answer = tuple(changed), tuple(changed.values())
+        if (changes := argument_set.changed()) and answer is None:  # what it writes is its result
+            self._written, answer = tuple(changes), tuple(changes.values())
         results = [kept(item) for item in as_list(answer)]
-        if changed:
+        if changes:
             argument_set.restore()
         if any(tensor.device.type == "meta" for tensor in Arguments(tuple(results)).tensors()):
             raise DeviceError(
@@ -307,10 +307,10 @@ class Referee:
         torch = require("torch", "checking results")
         arguments = argument_set.arguments
         raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
-        needed = _COPIES * sum(t.numel() * (8 if way.name == "float64" else 4) for t in raised)
+        need = _COPIES * sum(t.numel() * (8 if way.name == "float64" else 4) for t in raised)
         free = min((free_bytes_of(str(t.device)) for t in raised), default=0)
-        if needed > _MEMORY_SHARE * free:
-            raise MemoryError(f"its inputs and results would take {needed >> 20} MiB of {free >> 20} MiB")
+        if need > _MEMORY_SHARE * free:
+            raise MemoryError(f"its inputs and results would take {need >> 20} MiB of {free >> 20} MiB")
         with without_tf32(torch):
             wide = raised_arguments(arguments, way.name, change, tensors=not way.lifts)
             run = Lifted(way.name, change=change, seed=seed) if way.lifts else None

@@ -90,8 +90,8 @@ class Precision:
 
     def rounding(self, output: str) -> float:
         """f: the relative error, by root mean square, that rounding may cost a result of dtype `output`."""
-        used = [_REAL_OF.get(dtype, dtype) for dtype in (output, *self.inputs)]
-        dtypes = [dtype for dtype in used if dtype in UNITS]
+        names = [_REAL_OF.get(dtype, dtype) for dtype in (output, *self.inputs)]
+        dtypes = [dtype for dtype in names if dtype in UNITS]
         accumulator = _FLOAT64 if all(dtype == "float64" for dtype in dtypes) else _FLOAT32
         terms = [self.unit(output) / math.sqrt(3), _SLACK[accumulator], 4 * accumulator * math.sqrt(self.reduction)]
         eight = _FLOAT8 * math.sqrt(self.reduction) if any(dtype in _NARROW for dtype in dtypes[1:]) else 0.0

@@ -146,11 +146,11 @@ class Lifted:
         except Exception:  # noqa: BLE001 - a function may refuse float64 by any error
             return self._in_own_precision(func, args, kwargs, tensors, name)
         changes = zip(tensors, beside, before, strict=True)
-        written = [t for t, each, version in changes if _version(each) != version or name in _UNCOUNTED]
-        for tensor in written:
+        targets = [t for t, each, version in changes if _version(each) != version or name in _UNCOUNTED]
+        for tensor in targets:
             self._save(tensor)
         answer = func(*args, **kwargs)
-        for tensor in written:
+        for tensor in targets:
             if _place(tensor) in self._read_as_bits:  # other tensors see the same bits as another dtype
                 self._round(tensor)
                 self._open[_place(tensor)] = tensor
@@ -181,15 +181,15 @@ class Lifted:
         before = [_version(tensor) for tensor in tensors]
         answer = func(*args, **kwargs)
         versions = zip(tensors, before, strict=True)
-        written = [tensor for tensor, version in versions if _version(tensor) != version]
-        for block, copy in copies if written else ():
+        targets = [tensor for tensor, version in versions if _version(tensor) != version]
+        for block, copy in copies if targets else ():
             block.before = copy
-        results = [*tensors_in((answer,)), *written]
-        for tensor in written:
+        results = [*tensors_in((answer,)), *targets]
+        for tensor in targets:
             if (beside := self._beside.get(tensor)) is not None:
                 beside.data.copy_(tensor)
         for tensor in tensors_in((answer,)):
-            if all(tensor is not each for each in written):
+            if all(tensor is not each for each in targets):
                 self._beside[tensor] = self._widen(tensor)
         if name and any(tensor.is_floating_point() or tensor.is_complex() for tensor in results):
             self.rounded[name] = None

@@ -51,9 +51,9 @@ class ArgumentSet:
 
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
         self.arguments, self._canaries = with_canaries(arguments, outputs)
-        written = [self.arguments.keyword.get(name) for name in outputs]
-        tensors = list(Arguments(tuple(written)).tensors())
-        self.outputs = [*tensors, *(value for value in host_values(written) if is_array(value))]
+        values = [self.arguments.keyword.get(name) for name in outputs]
+        tensors = list(Arguments(tuple(values)).tensors())
+        self.outputs = [*tensors, *(value for value in host_values(values) if is_array(value))]
         self._inputs = dict(_inputs(self.arguments, outputs, {place_of(tensor) for tensor in tensors}))
         self._before = Protection(self._inputs.values() if protected else ())
         self._forms = {name: Form.of(self.arguments.keyword[name]) for name in outputs if self._is_tensor(name)}

@@ -121,9 +121,9 @@ class Verifier:
             self._take_base(executable)
         for case in self.cases:
             self.tell(LAUNCH)
-            if case.holds(executable.config) and (difference := self._wrong_at(case, executable)) is not None:
+            if case.holds(executable.config) and (error := self._wrong_at(case, executable)) is not None:
                 remark = self._remark() if executable.config == self.base else ""
-                return replace(difference, text=f"{case.label}{difference.text}{remark}")
+                return replace(error, text=f"{case.label}{error.text}{remark}")
         self._dissent.agrees(executable.config)
         return None
 
@@ -142,17 +142,17 @@ class Verifier:
         if (stray := argument_set.stray_writes()) is not None:
             return Difference(stray)
         for arguments in [argument_set.arguments, *sets] if executable.outputs else []:
-            written = [arguments.result(name) for name in executable.outputs]
-            if self._is_last(first, executable, written):
+            results = [arguments.result(name) for name in executable.outputs]
+            if self._is_last(first, executable, results):
                 continue
-            difference = self._judged(first, executable, written) or (
-                self._other_bits(executable, written) if last else None
+            error = self._judged(first, executable, results) or (
+                self._other_bits(executable, results) if last else None
             )
-            if difference is not None:
-                return replace(difference, text=f"after timing, {difference.text}{self._remark()}")
-        if not self.subject.restores and (changed := argument_set.changed()):
+            if error is not None:
+                return replace(error, text=f"after timing, {error.text}{self._remark()}")
+        if not self.subject.restores and (changes := argument_set.changed()):
             argument_set.restore()
-            return Difference(f"after timing, {_and(changed)} is changed, which the first config does not do")
+            return Difference(f"after timing, {_and(changes)} is changed, which the first config does not do")
         return None if last or not self._bitwise(executable) else self._wrong_at(first, executable)
 
     @property
@@ -198,10 +198,10 @@ class Verifier:
     def _wrong_at(self, case: Case, executable: Executable) -> Difference | None:
         if case.expected is not None:
             case.expected.prepare(bool(executable.tf32))
-        with self._ran(case, executable) as (results, changed):
+        with self._ran(case, executable) as (results, changes):
             if (stray := case.argument_set.stray_writes()) is not None:
                 return Difference(stray)
-            if strange := [name for name in changed if name not in case.effects]:
+            if strange := [name for name in changes if name not in case.effects]:
                 return Difference(f"changes {_and(strange)}, which the first config does not do")
             same = self._is_last(case, executable, results)
             error = None if same else self._judged(case, executable, results)
@@ -259,22 +259,22 @@ class Verifier:
         try:
             result = executable.launch(argument_set.arguments)
             synchronize(argument_set.arguments)
-            changed = argument_set.changed()
+            changes = argument_set.changed()
         except BaseException:
             argument_set.restore()
             raise
         try:
-            yield self._results(case, executable, result, changed), changed
+            yield self._results(case, executable, result, changes), changes
         finally:
-            if changed:
+            if changes:
                 argument_set.restore()
 
-    def _results(self, case: Case, executable: Executable, result: Any, changed: dict[str, Any]) -> list[Any]:
-        if written := case.argument_set.written_by(executable):
-            return written
+    def _results(self, case: Case, executable: Executable, result: Any, changes: dict[str, Any]) -> list[Any]:
+        if outputs := case.argument_set.written_by(executable):
+            return outputs
         count = 0 if self.reference is None or case.expected is None else case.expected.count
-        if result is None and count == len(changed):
-            return list(changed.values())  # an undeclared output is the result
+        if result is None and count == len(changes):
+            return list(changes.values())  # an undeclared output is the result
         return as_list(result)
 
     def _take_base(self, executable: Executable) -> None:
@@ -322,13 +322,13 @@ class Verifier:
         if case is not self.cases[0] and case.argument_set is self.cases[0].argument_set:
             self._learn_again(case, executable)
             return
-        with self._ran(case, executable) as (results, changed):
+        with self._ran(case, executable) as (results, changes):
             criteria = Criteria(
                 precision=replace(self.standard.precision, blur=2.0, tf32=bool(executable.tf32)),
                 tolerance=self.standard.tolerance,
             )
-            case.effects = {name: expected(kept(tensor), None, None, criteria) for name, tensor in changed.items()}
-            self.subject.restores = self.subject.restores or bool(changed)
+            case.effects = {name: expected(kept(tensor), None, None, criteria) for name, tensor in changes.items()}
+            self.subject.restores = self.subject.restores or bool(changes)
             if self.reference is None:
                 answers = own_answers(results, self.standard.precision)
                 case.expected = ExpectedResults(self.standard, answers, whole=case.whole)
@@ -411,8 +411,8 @@ def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None
         return None
     ragged = shape
     for axis, extent in enumerate(shape):
-        tried = ((*ragged[:axis], odd, *ragged[axis + 1 :]) for odd in _odd(extent) if odd != extent)
-        ragged = next((candidate for candidate in tried if _kinds(operation, candidate, dtype) == kinds), ragged)
+        candidates = ((*ragged[:axis], odd, *ragged[axis + 1 :]) for odd in _odd(extent) if odd != extent)
+        ragged = next((candidate for candidate in candidates if _kinds(operation, candidate, dtype) == kinds), ragged)
     return None if ragged == shape else ragged
 
 
@@ -457,13 +457,13 @@ def further_cases(first: ArgumentSet, source: object, device: DeviceSpec, device
     if not isinstance(source, GeneratedArguments):
         return [Case(first, 1)]
     outputs = source.operation.kernel.outputs
-    needed = _COPIES_OF_A_SET * _bytes_of(first.arguments)
-    if needed > _MEMORY_SHARE * free_bytes(device, device_name):
+    need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
+    if need > _MEMORY_SHARE * free_bytes(device, device_name):
         return [Case(first, 1)]
     even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
     whole = _of_whole_numbers(source.problem)
-    if whole is not None and needed <= _MEMORY_SHARE * free_bytes(device, device_name):
+    if whole is not None and need <= _MEMORY_SHARE * free_bytes(device, device_name):
         arguments = replace(source, problem=whole, seed=source.seed + 2)()
         cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
     return cases
@@ -478,10 +478,10 @@ def _of_whole_numbers(problem: Problem) -> Problem | None:
 
     Sums of their products are whole, and so small that tensor cores of every precision add them without rounding.
     """
-    changed = [(name, _whole(argument)) for name, argument in problem.arguments]
-    if all(new is old for (_, new), (_, old) in zip(changed, problem.arguments, strict=True)):
+    replacements = [(name, _whole(argument)) for name, argument in problem.arguments]
+    if all(new is old for (_, new), (_, old) in zip(replacements, problem.arguments, strict=True)):
         return None
-    return replace(problem, arguments=tuple(changed))
+    return replace(problem, arguments=tuple(replacements))
 
 
 def _even(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:

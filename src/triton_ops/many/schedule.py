@@ -361,8 +361,8 @@ class Schedule:
 
     def _may_wait(self, device: str, state: _Device, now_s: float) -> bool:
         """True if a free device waits until one of several problems is ready."""
-        waiting = (each for group in self._groups.values() for each in group.waiting if each.runs_on(device))
-        several = len(state.ahead) + sum(1 for _ in islice(waiting, 2)) > 1
+        candidates = (each for group in self._groups.values() for each in group.waiting if each.runs_on(device))
+        several = len(state.ahead) + sum(1 for _ in islice(candidates, 2)) > 1
         return several and now_s - state.free_s < _PATIENCE_S
 
     def _taken_from(self, other: _Device, device: str) -> str:

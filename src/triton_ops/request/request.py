@@ -206,9 +206,9 @@ def _by_arguments(
     operation = target if isinstance(target, Operation) else None
     kernel = operation.kernel if operation is not None else as_kernel(target)
     arguments = by_name(kernel, arguments)  # an output is named by its argument
-    if lost := [name for name in kernel.outputs if name not in arguments.keyword]:
+    if missing := [name for name in kernel.outputs if name not in arguments.keyword]:
         raise KernelTypeError(
-            f"{kernel.name} writes {', '.join(lost)}, which is not among the given arguments",
+            f"{kernel.name} writes {', '.join(missing)}, which is not among the given arguments",
             hint="pass it, by its name or in its place",
         )
     name = device_of(arguments, device)

@@ -255,10 +255,10 @@ class TuningLoop:
         self._write(trial, self._origin(ready))
         return trial
 
-    def _finish(self, tried: _UnderWay, station: TriesConfigs) -> None:
+    def _finish(self, under_way: _UnderWay, station: TriesConfigs) -> None:
         """Wait for a trial, and let the searcher and the listener know of it."""
-        trial, compiled = tried.trial(), tried.ready.compiled
-        self.budget.note(self.budget.elapsed_s - tried.begun_s, (compiled and compiled.compile_s) or 0.0)
+        trial, compiled = under_way.trial(), under_way.ready.compiled
+        self.budget.note(self.budget.elapsed_s - under_way.begun_s, (compiled and compiled.compile_s) or 0.0)
         self._take(trial)
         if trial.measurement is not None:
             self._repeat_others(trial.measurement.mode, station)

@@ -132,8 +132,8 @@ class _SurveyReader:
         first = futures[configs[0]]
         with contextlib.suppress(NotYetError, CancelledError):  # `wait` would not see that a pool that ends cancels it
             first.exception(timeout=_FIRST_S)
-        answered = first.done() and not first.cancelled()
-        self._end_s = time.monotonic() + (self._seconds if answered else 0.0)
+        in_time = first.done() and not first.cancelled()
+        self._end_s = time.monotonic() + (self._seconds if in_time else 0.0)
         return self._in_time(futures)
 
     def _futures(self, configs: Iterable[Config]) -> dict[Config, Future[KernelWork]]:

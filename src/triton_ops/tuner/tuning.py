@@ -143,19 +143,19 @@ def pitfall_notes(trials: Sequence[Trial], work: Work | None) -> tuple[str, ...]
 
 
 def _of_space(compiled: Sequence[Resources], work: Work | None) -> Iterable[str]:
-    spills = [used.spill_bytes or 0 for used in compiled]
+    spills = [resources.spill_bytes or 0 for resources in compiled]
     if min(spills) > 0:
         yield (
             f"each of {len(compiled)} compiled configs spills registers, the least {min(spills):,} bytes per thread: "
             "the space is held back by register-spill; `triton-ops spills` tries the cures"
         )
     intense = work is not None and work.bytes > 0 and work.flops / work.bytes > _INTENSE
-    if intense and all(used.mma == "none" for used in compiled):
+    if intense and all(resources.mma == "none" for resources in compiled):
         yield (
             f"none of {len(compiled)} compiled configs uses the matrix unit: the space is held back by no-tensor-core; "
             "`triton-ops lint` says in which line"
         )
-    widths = [used.load_bytes for used in compiled]
+    widths = [resources.load_bytes for resources in compiled]
     if all(width is not None and width <= _NARROW_BYTES for width in widths):
         yield (
             f"each of {len(compiled)} compiled configs loads {max(width or 0 for width in widths)} bytes at a time at "
@@ -366,8 +366,8 @@ class Tuning:
 
     def _assignment(self, trials: Sequence[Trial]) -> Assignment:
         """The assignment of the station; its baseline is a config that worked in the interrupted run."""
-        worked = [trial.config for trial in trials if trial.ok]
-        baseline = self.default if self.default in worked else next(iter(worked), None)
+        successes = [trial.config for trial in trials if trial.ok]
+        baseline = self.default if self.default in successes else next(iter(successes), None)
         return Assignment.of(self.task, self.effort, self.cold, baseline)
 
     def _confirm(
@@ -490,9 +490,9 @@ class Tuning:
         """
         if not self.transfer or self.effort.search not in USES_PRIORS:
             return []
-        tried = {trial.config for trial in trials}
+        configs_before = {trial.config for trial in trials}
         winners = winners_nearby(self.task, self.key, self.store)
-        return [config for config in winners if config not in tried and self.quarantine.held(config) is None]
+        return [config for config in winners if config not in configs_before and self.quarantine.held(config) is None]
 
     def _plan(self, resumed: int, log: Path | None) -> RunPlan:
         task, effort = self.task, self.effort
