@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
-from triton_ops.backend import Arguments, Kernel, one_line
+from triton_ops.backend import Arguments, one_line
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, Turns, current_device, device_lost, turn_key
+from triton_ops.device import Turns, current_device, device_lost, turn_key
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import FinalRequest, compare_finalists
 from triton_ops.evaluation.judges import Precision, reduction_length
@@ -22,37 +22,30 @@ from triton_ops.evaluation.standard import Standard
 from triton_ops.evaluation.subject import ArgumentSet, SharedTimer, Subject
 from triton_ops.evaluation.verify import Verifier, further_cases, odd_case
 from triton_ops.exceptions import ShapeMismatchError, TargetError, TritonKernelError
-from triton_ops.request import CopiedArguments, Effort, GeneratedArguments, OwnedArguments, Task
+from triton_ops.request import Effort, KernelProblem, Task
 from triton_ops.space import Config, Members
 from triton_ops.timing import guard_for
-from triton_ops.values import Problem, Status, Tolerance, Trial, Work
+from triton_ops.values import Status, Trial, Work
 
 RACE = "race"
 """The step that `tell` is called with for each round of the last comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assignment:
+class Assignment(KernelProblem):
     """The part of a task that a station needs; it can be sent to another process.
 
-    Attributes that a `Task` has too are described there.
-
     Attributes:
-        trusted: The config whose results are right where there is no reference; None takes the first that runs.
+        work: The least operations and bytes of the problem; None if not known.
         shape: Extents of an operation's problem, as asked for; None for the caller's own arguments.
         effort: How long screenings and the last comparison may take.
         cold: Whether L2 holds nothing of the kernel's data when a timed launch starts.
         baseline: A config that has worked before, next to which others are timed; None takes the first that works.
         mode: The mode of times that were taken before; None leaves the choice of the timer open.
         members: Members of an `Enum` that kernels are given in place of their names.
+        trusted: The config whose results are right where there is no reference; None takes the first that runs.
     """
 
-    kernel: Kernel
-    problem: Problem
-    device: DeviceSpec
-    device_name: str
-    arguments: GeneratedArguments | CopiedArguments | OwnedArguments
-    reference: Callable[..., Any] | None
     work: Work | None
     shape: tuple[int, ...] | None
     dtype: str | None
@@ -62,8 +55,6 @@ class Assignment:
     mode: str | None = None
     odd: bool = True
     members: Members = field(default_factory=dict)
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    check: Callable[[Any, Any], Any] | None = None
     trusted: Config | None = None
 
     @classmethod
@@ -73,10 +64,9 @@ class Assignment:
         if task.named is not None:
             shape, dtype = task.named.operation.full_shape(task.named.shape), task.named.dtype
         return cls(
-            kernel=task.kernel, problem=task.problem, device=task.device, device_name=task.device_name,
-            arguments=task.arguments, reference=task.reference, work=task.work, shape=shape, dtype=dtype,
-            effort=replace(effort, search=effort.search_name), cold=cold, baseline=baseline,
-            tolerance=task.tolerance, check=task.check, trusted=task.space.default_config, members=task.space.members,
+            **task.common, work=task.work, shape=shape, dtype=dtype, cold=cold, baseline=baseline,
+            effort=replace(effort, search=effort.search_name), trusted=task.space.default_config,
+            members=task.space.members,
         )  # fmt: skip
 
 

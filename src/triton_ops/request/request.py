@@ -20,12 +20,11 @@ from triton_ops.backend import (
     source_of,
 )
 from triton_ops.base import canonical_json
-from triton_ops.device import DeviceSpec, current_gpu, device_named, gpu_missing, probe
+from triton_ops.device import current_gpu, device_named, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
-from triton_ops.request.task import CopiedArguments, GeneratedArguments, NamedProblem, Task
+from triton_ops.request.task import CopiedArguments, GeneratedArguments, KernelProblem, NamedProblem, Task
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import (
-    RULE,
     UNKNOWN,
     Problem,
     Scalar,
@@ -39,29 +38,16 @@ from triton_ops.values import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest:
+class TuneRequest(KernelProblem):
     """Kernel, problem and device of a call of `tune` or `recall`, before a config space is chosen.
 
     Attributes:
-        device_name: The device's torch name.
-        arguments: Makes the private arguments.
-        reference: Computes the right result; None if there is none.
         operation: The operation that the caller gave; None for a kernel or a callable.
         named: The problem by its shape; None for the caller's own arguments.
-        tolerance: How far results may be from the right one.
-        check: The caller's own comparison; None takes the tolerance.
     """
 
-    kernel: Kernel
-    problem: Problem
-    device: DeviceSpec
-    device_name: str
-    arguments: GeneratedArguments | CopiedArguments
-    reference: Callable[..., Any] | None
     operation: Operation | None
     named: NamedProblem | None = None
-    tolerance: Tolerance = RULE
-    check: Callable[[Any, Any], Any] | None = None
 
     def space(self, space: Any) -> ConfigSpace:
         """The config space: the given one, or else the operation's.
@@ -101,22 +87,8 @@ class TuneRequest:
         Raises:
             KernelTypeError, SpaceError: The kernel does not take the space's tunables beside the arguments.
         """
-        specs = Arguments(keyword=dict(self.problem.arguments))
-        own = self.arguments.originals if isinstance(self.arguments, CopiedArguments) else specs
-        self.kernel.check(space.tunables, own)
-        return Task(
-            kernel=self.kernel,
-            problem=self.problem,
-            space=space,
-            device=self.device,
-            device_name=self.device_name,
-            arguments=self.arguments,
-            reference=self.reference,
-            work=self.work,
-            named=self.named,
-            tolerance=self.tolerance,
-            check=self.check,
-        )
+        self.kernel.check(space.tunables, self.arguments_or_specs)
+        return Task(**self.common, space=space, work=self.work, named=self.named)
 
 
 def make_task(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
 from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Kernel, Operation, private_copy
 from triton_ops.device import DeviceSpec, target_of
 from triton_ops.space import ConfigSpace
-from triton_ops.values import Problem, Tolerance, Work
+from triton_ops.values import RULE, Problem, Tolerance, Work
 
 
 @dataclass(frozen=True)
@@ -76,28 +76,54 @@ class OwnedArguments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """One problem of one kernel on one device, with everything that a tune needs.
-
-    Attributes that a `TuneRequest` has too are described there.
+class KernelProblem:
+    """A problem of a kernel on a device.
 
     Attributes:
-        space: The config space.
+        kernel: The kernel; it turns a config into a launch.
+        device: The device's capabilities.
+        device_name: The device's torch name.
         arguments: Makes the private arguments; called only when a config is about to run.
-        work: The least operations and bytes of the problem; None if not known.
+        reference: Computes the right result; None if there is none.
+        tolerance: How far results may be from the right one.
+        check: The caller's own comparison; None takes the tolerance.
     """
 
     kernel: Kernel
     problem: Problem
-    space: ConfigSpace
     device: DeviceSpec
     device_name: str
     arguments: GeneratedArguments | CopiedArguments | OwnedArguments
     reference: Callable[..., Any] | None = None
+    tolerance: Tolerance = RULE
+    check: Callable[[Any, Any], Any] | None = None
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields of every problem by name, for a carrier that has more of them."""
+        return {each.name: getattr(self, each.name) for each in fields(KernelProblem)}
+
+    @property
+    def arguments_or_specs(self) -> Arguments:
+        """The caller's own arguments, or the specs of those that are generated."""
+        if isinstance(self.arguments, CopiedArguments):
+            return self.arguments.originals
+        return Arguments(keyword=dict(self.problem.arguments))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(KernelProblem):
+    """A problem of a kernel on a device, with everything else that a tune needs.
+
+    Attributes:
+        space: The config space.
+        work: The least operations and bytes of the problem; None if not known.
+        named: The problem by its shape; None for the caller's own arguments.
+    """
+
+    space: ConfigSpace
     work: Work | None = None
     named: NamedProblem | None = None
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    check: Callable[[Any, Any], Any] | None = None
 
     def ahead_of_time(self) -> AheadOfTime | None:
         """The part that processes without a GPU can compile; None for a kernel that is not compiled, or without a GPU.
@@ -108,6 +134,4 @@ class Task:
         kernel = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
         if self.device.kind == "cpu" or kernel is None:
             return None
-        specs = Arguments(keyword=dict(self.problem.arguments))
-        own = self.arguments.originals if isinstance(self.arguments, CopiedArguments) else specs
-        return AheadOfTime(kernel, own, target_of(self.device), self.space.members)
+        return AheadOfTime(kernel, self.arguments_or_specs, target_of(self.device), self.space.members)

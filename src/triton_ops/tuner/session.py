@@ -306,9 +306,12 @@ def tune(
         what starts its compilers stay for 15 s, for the next tune; `release_processes` ends them.
     """
     start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
-    options = {
+    problem: dict[str, Any] = {
         "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
-        "check": check, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
+        "check": check,
+    }  # fmt: skip
+    options = {
+        **problem, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
         "cache_dir": cache_dir,
     }  # fmt: skip
     call = None if force or not keep or patience is not None else call_of(target, args, kwargs, space, options)
@@ -319,10 +322,7 @@ def tune(
     callers, (target, space) = (target, space), with_configs(target, space)
     for tensor in Arguments.given(args, kwargs).tensors():
         check_memory(tensor, "an argument")
-    request = make_request(
-        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
-        check=check, seed=seed,
-    )  # fmt: skip
+    request = make_request(target, args, kwargs, seed=seed, **problem)
     result = tune_request(
         request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
         transfer=transfer, wait=wait, keep=keep, listener=listener, start=start, reuse=True,
