@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triton_ops.many.schedule import Order, Planned, Schedule, Step
+from triton_ops.many.schedule import Order, OrderStep, Planned, Schedule
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Fleet:
     def _do(self, orders: Sequence[Order]) -> None:
         for order in orders:
             assert order.device in self._prepared, f"an order for {order.device}, which is gone"
-            if order.step is Step.PREPARE:
+            if order.step is OrderStep.PREPARE:
                 others = order.device in self._busy or order.device in self._telling
                 assert not order.names or others, "a device prepares while it measures, or until something is ready"
                 self._prepare(order.device, order.names)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from triton_ops.device import spec_named
-from triton_ops.evaluation import StationFacts, fastest_screening
+from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.request import request
-from triton_ops.tuner import stations
+from triton_ops.tuner import tuning
 from triton_ops.values import Measurement, Status, Trial
 
 
@@ -22,7 +22,7 @@ class Planned:
 
     def finals(self, final):
         """The fastest trial."""
-        return replace(fastest_screening(final.trials), confidence="ok")  # as if they had raced
+        return replace(Outcome.of_screenings(final.trials), confidence="ok")  # as if they had raced
 
     def close(self):
         """Nothing is open."""
@@ -32,4 +32,4 @@ def planned_gpu():
     """Make this process believe in the GPU, until it ends."""
     request.probe = lambda _: spec_named("NVIDIA H200")
     request.gpu_missing = lambda: ""
-    stations.begin_station = lambda *_, **__: Planned
+    tuning.begin_station = lambda *_, **__: Planned

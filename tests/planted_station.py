@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from triton_ops.evaluation import StationFacts, fastest_screening
+from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.values import Measurement, Status, Trial
 
 
@@ -32,7 +32,7 @@ class Planned:
 
     def finals(self, final):
         """The fastest trial."""
-        return replace(fastest_screening(final.trials), confidence="ok")  # as if they had raced
+        return replace(Outcome.of_screenings(final.trials), confidence="ok")  # as if they had raced
 
     def close(self):
         """Note when."""

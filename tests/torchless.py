@@ -10,7 +10,7 @@ import zlib
 from enum import Enum
 from pathlib import Path
 
-from triton_ops.evaluation.worker import Answer
+from triton_ops.evaluation.worker import WorkerAnswer
 from triton_ops.processes import StepStarted
 from triton_ops.processes.channel import _HEAD, _MARK
 from triton_ops.space import Config
@@ -95,9 +95,10 @@ def sends_a_message(*, message):
     """Writes a whole message into every descriptor that takes one: a number, or an answer with another value."""
     time.sleep(1e-3)
     messages = {
-        "number": 7, "nothing": None, "answer": Answer(value="fast"), "step": StepStarted([]), "error": Answer(error=1),
-        "facts": Answer(value=None, facts=3),
-        "other": Answer(value=Trial(Config(message="none"), Status.RUNTIME, error="x")),
+        "number": 7, "nothing": None, "answer": WorkerAnswer(value="fast"), "step": StepStarted([]),
+        "error": WorkerAnswer(error=1),
+        "facts": WorkerAnswer(value=None, facts=3),
+        "other": WorkerAnswer(value=Trial(Config(message="none"), Status.RUNTIME, error="x")),
     }  # fmt: skip
     if message in messages:
         content = pickle.dumps(messages[message])

@@ -31,7 +31,7 @@ from typing import Any
 from benchmarks.document import headed, save
 from benchmarks.many.fleet_kernel import CONFIGS, LAUNCH_MS, simulated
 from triton_ops import TuneProblem, tune
-from triton_ops.many import ManyResult, Options, RayEngine, jobs_of, run_jobs
+from triton_ops.many import ManyResult, RayEngine, RunOptions, jobs_of, run_jobs
 from triton_ops.records import Resumed, Tried, read_run
 from triton_ops.request.effort import PRESETS
 from triton_ops.tuner import Silent
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def _run(problems: int, actors: int, folder: str) -> ManyResult:
-    common = Options(plan=EFFORT, cache_dir=folder)
+    common = RunOptions(plan=EFFORT, cache_dir=folder)
     jobs = jobs_of([TuneProblem(target=simulated, shape=(n,)) for n in range(1, problems + 1)], common)
     return run_jobs(jobs, common, told=lambda _: None, cluster=RayEngine(simulated=actors))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _WITHIN = 1.0  # percent
-_PARTS = {"many", "single", "fresh", "gpus", "space"}
+_PARTS = {"many", "single", "fresh", "gpus"}
 
 
 def merged(*paths: Path) -> dict[str, Any]:
@@ -56,10 +56,6 @@ def told_of(document: Mapping[str, Any]) -> list[str]:
         rows = graded["rows"].values()
         within = sum(row["behind_percent"] <= _WITHIN for row in rows)
         said.append(f"graded: {within} of {len(rows)} winners within 1 % of the best of all configs")
-    for cache, times in document.get("space", {}).get("speedups", {}).items():
-        said.append(f"space: {times:.2f} times as fast with an {cache} compile cache".replace("an full", "a full"))
-    for cache, times in document.get("space", {}).get("screening_speedups", {}).items():
-        said.append(f"space: screening alone {times:.2f} times as fast, {cache} compile cache")
     if "speedup" in document.get("gpus", {}):
         said.append(f"gpus: {document['gpus']['speedup']:.2f} times as fast")
     return said

@@ -2,7 +2,7 @@
 
     python -m benchmarks.many.many_problems --parts many single fresh --out OUT.json
     python -m benchmarks.many.many_problems --parts graded --limit-s 540 --out OUT.json  again, until all rows are there
-    python -m benchmarks.many.many_problems --parts gpus space --gpus 2 --out OUT.json
+    python -m benchmarks.many.many_problems --parts gpus --gpus 2 --out OUT.json
     python -m benchmarks.many.many_problems --parts graded --share 1/2 --out ONE.json    a half of the rows, from a copy
     python -m benchmarks.many.many_problems --merge ONE.json TWO.json --out OUT.json
 
@@ -10,9 +10,7 @@
 next, and `fresh` the same with `release_processes` before each. Each begins with empty caches, of Triton too, in a
 process of its own; the clock begins after the imports of torch and Triton. `graded` has every config of each problem
 tried, and the best of them race against the winner of `many`, or of `gpus` on one, in one process. `gpus` is `many` on
-one GPU and on several, in turn. `space` is every config of one product, screened on one GPU and on several side by
-side: first with an empty compile cache, then with a full one, where nothing waits for compilers, and where the workers
-of the run before serve.
+one GPU and on several, in turn.
 
 The file is written after every row. A part is ended where its seconds are over, and its rows stay: `graded` goes on
 with the others at the next call.
@@ -42,10 +40,9 @@ from benchmarks.tuning.spaces import operation_of
 from triton_ops import Operation, TuneProblem, compare, kernels, release_processes, tune, tune_many
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import probe
-from triton_ops.many import ManyResult, Options, ProblemOutcome, jobs_of, run_jobs, session
+from triton_ops.many import ManyResult, ProblemOutcome, RunOptions, jobs_of, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.run import Follows
-from triton_ops.records import Tried, read_run
 from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
 from triton_ops.request import Budget, effort_of
 from triton_ops.request.effort import PRESETS
@@ -70,7 +67,7 @@ NAMED = {
 PLAIN = ("4096", "llama-8b-prefill")
 _PAIR_S = 2.0  # of the comparison of a winner with the best of all configs
 _LAST_ROW_S = 40.0  # that a part may take longer than its limit, to end what it has begun
-_PARTS = ("many", "single", "fresh", "graded", "gpus", "space")
+_PARTS = ("many", "single", "fresh", "graded", "gpus")
 EVERY = replace(PRESETS["quick"], name="every", search="exhaustive", budget=Budget(), near=0.1, finalists=8, previews=0)
 
 
@@ -94,7 +91,7 @@ def main() -> int:
     """Run the parts that are asked for, and write their rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=["many"])
-    parser.add_argument("--gpus", type=int, default=2, help="how many GPUs the parts `gpus` and `space` use")
+    parser.add_argument("--gpus", type=int, default=2, help="how many GPUs the part `gpus` uses")
     parser.add_argument(
         "--limit-s", type=float, default=540.0, help="no row is begun after so many seconds of the call"
     )
@@ -236,50 +233,6 @@ def _gpus(options: argparse.Namespace) -> None:
     rows.close(speedup=walls[1] / walls[options.gpus], stopped="complete")
 
 
-def _space(options: argparse.Namespace) -> None:
-    """Every config of one product on one GPU and on several, each twice: with an empty and a full compile cache.
-
-    `screened_s` is the time between the first and the last trial of the run log.
-    """
-    _check_count(options.gpus)
-    rows, problem = _Rows(options.out, "space"), problems()["matmul 4096"]
-    walls: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for used in (1, options.gpus):
-            os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled-{used}"
-            for cache in ("empty", "full"):
-                name, start = f"{used} GPUs, {cache} compile cache", _ready()
-                found = tune(
-                    problem.target, shape=problem.shape, dtype=problem.dtype, effort=EVERY, gpus=range(used),
-                    transfer=False, cache_dir=f"{folder}/{used}-{cache}", listener=Silent(),
-                )  # fmt: skip
-                walls[name] = time.monotonic() - start
-                screened_s = _screened_s(Path(folder) / f"{used}-{cache}")
-                ties = sorted(config.text for config in found.ties)
-                rows.add(name, {
-                    "wall_s": walls[name], "screened_s": screened_s, **_of_result(found), "ties": ties,
-                    "notes": list(found.notes),
-                })  # fmt: skip
-            release_processes()
-    speedups = {
-        cache: walls[f"1 GPUs, {cache} compile cache"] / walls[f"{options.gpus} GPUs, {cache} compile cache"]
-        for cache in ("empty", "full")
-    }
-    screened = {
-        cache: rows.done[f"1 GPUs, {cache} compile cache"]["screened_s"]
-        / rows.done[f"{options.gpus} GPUs, {cache} compile cache"]["screened_s"]
-        for cache in ("empty", "full")
-    }
-    rows.close(speedups=speedups, screening_speedups=screened, stopped="complete")
-
-
-def _screened_s(folder: Path) -> float:
-    """Seconds between the first and the last trial of the one run in a cache folder."""
-    (path,) = folder.glob("runs/*/*.jsonl")
-    ended = [event.at_s for event in read_run(path).events if isinstance(event, Tried)]
-    return max(ended) - min(ended)
-
-
 def _check_count(wanted: int) -> None:
     count = torch.cuda.device_count()
     if count < wanted:
@@ -287,7 +240,7 @@ def _check_count(wanted: int) -> None:
 
 
 def _over(devices: tuple[str, ...], folder: str) -> ManyResult:
-    common = Options(plan=effort_of(), cache_dir=folder, devices=devices)
+    common = RunOptions(plan=effort_of(), cache_dir=folder, devices=devices)
 
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in devices}
@@ -345,7 +298,7 @@ class _Rows:
 
 
 _SHOWN = (
-    "status", "wall_s", "began_s", "ended_s", "behind_percent", "trials", "waited_s", "screened_s", "notes", "error",
+    "status", "wall_s", "began_s", "ended_s", "behind_percent", "trials", "waited_s", "error",
 )  # fmt: skip
 SIDES: dict[str, Callable[[argparse.Namespace], None]] = {
     "many": _many,
@@ -353,7 +306,6 @@ SIDES: dict[str, Callable[[argparse.Namespace], None]] = {
     "fresh": lambda options: _single(options, fresh=True),
     "graded": _graded,
     "gpus": _gpus,
-    "space": _space,
 }
 
 

@@ -36,15 +36,15 @@ from triton_ops import Operation, TuneProblem
 from triton_ops.compilation import CompilePool, SharedCpus
 from triton_ops.cost_model import Model
 from triton_ops.device import machine_of, spec_named
-from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts, fastest_screening
+from triton_ops.evaluation import Assignment, FinalRequest, Outcome, StationFacts
 from triton_ops.kernel_ir import KernelWork
-from triton_ops.many import ManyResult, Options, jobs_of, run_jobs, session
+from triton_ops.many import ManyResult, RunOptions, jobs_of, run_jobs, session
 from triton_ops.many.executor import Executor, LocalExecutor
 from triton_ops.many.run import Follows
 from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
 from triton_ops.request import effort_of, request
 from triton_ops.space import Config
-from triton_ops.tuner import stations
+from triton_ops.tuner import tuning
 from triton_ops.values import Compiled, Measurement, Resources, Status, Trial
 
 
@@ -157,7 +157,7 @@ class Simulated:
     def finals(self, final: FinalRequest) -> Outcome:
         """The fastest trial, after the seconds of the comparison."""
         self._clock.works(self._cost.final_s, "between")
-        return fastest_screening(final.trials)
+        return Outcome.of_screenings(final.trials)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -179,8 +179,8 @@ def simulated_machine(cpus: int, clocks: Mapping[str, GpuClock]) -> Iterator[Non
         cpus: How many configs compile at a time.
         clocks: The GPUs, by torch's names.
     """
-    before = [(request, "probe"), (request, "gpu_missing"), (session, "usable_cpus"), (stations, "begin_station"),
-              (stations, "process_started_early"), (CompilePool, "_compile"), (CompilePool, "_build_launcher"),
+    before = [(request, "probe"), (request, "gpu_missing"), (session, "usable_cpus"), (tuning, "begin_station"),
+              (tuning, "process_started_early"), (CompilePool, "_compile"), (CompilePool, "_build_launcher"),
               (CompilePool, "_read")]  # fmt: skip
     kept = [(place, name, getattr(place, name)) for place, name in before]
     server_ready_s = time.monotonic() + _SERVER_S
@@ -243,7 +243,7 @@ def simulate(gpus: int, cpus: int, ahead: int, folder: str) -> dict[str, Any]:
     """One run of all problems; its wall seconds, and where those of the GPUs went."""
     start_s, cpu_s = time.monotonic(), time.process_time()
     clocks = {f"cuda:{at}": GpuClock(start_s) for at in range(gpus)}
-    common = Options(plan=effort_of(), cache_dir=folder, isolate=False, devices=tuple(clocks))
+    common = RunOptions(plan=effort_of(), cache_dir=folder, isolate=False, devices=tuple(clocks))
 
     def executors(shared_cpus: SharedCpus, view: Follows) -> Mapping[str, Executor]:
         return {device: LocalExecutor(shared_cpus, device, view.listener) for device in clocks}

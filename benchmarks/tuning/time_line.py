@@ -3,7 +3,6 @@
     python -m benchmarks.tuning.time_line --runs 5
     python -m benchmarks.tuning.time_line --case "plain causal attention" --out /tmp/time_line.json
     python -m benchmarks.tuning.time_line --many --limit-s 150 --out /tmp/many.json
-    python -m benchmarks.tuning.time_line --space 2 --out /tmp/space.json
 
 Each tune is a process of its own with empty caches, on the GPU; none begins after `--limit-s` seconds. The clock runs
 from the call of `tune`, when torch and Triton are imported. `cpu_s` are the seconds that this process has worked by
@@ -11,8 +10,7 @@ then: where they grow between two trials, the search is thought about, or someth
 
 `--many` is one run over the 30 problems of `many_problems` with empty caches: for each problem the seconds of its
 parts, the milliseconds between the steps of a trial that its worker tells of, the last of which are the capture and the
-screening, and those from one trial to the next (`turn_ms`). `--space N` is the same for all configs of one product on
-one GPU and on N, with an empty and then with a full compile cache; each GPU has a row.
+screening, and those from one trial to the next (`turn_ms`).
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ from typing import Any
 
 import torch  # noqa: F401 - a caller has imported it
 
-from benchmarks.many.many_problems import EVERY, problems
+from benchmarks.many.many_problems import problems
 from benchmarks.tuning.live_cases import CASES
-from triton_ops import release_processes, tune, tune_many
+from triton_ops import tune, tune_many
 from triton_ops.compilation import fork_server, pool
 from triton_ops.evaluation import isolated
 from triton_ops.processes import StepStarted, WorkerProcess
@@ -44,7 +42,7 @@ from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
 from triton_ops.tuner import Silent, loop, tuning
 from triton_ops.tuner import priors as prior
 
-_ON = " on cuda"  # in the name of a thread that tries configs for another one
+_TRIALS = ", trials"  # in the name of a thread that tries configs for another one
 STEPS: list[tuple[str, Any, str]] = [
     ("start the worker", WorkerProcess, "__init__"),
     ("start the fork server", fork_server.ForkServer, "__init__"),
@@ -112,27 +110,8 @@ def many(limit_s: float) -> dict[str, Any]:
         line, found = watched(), list(problems().values())
         done = tune_many(found, budget_s=limit_s)
         line.note("all", ends=True)
-    tunes = by(line.rows, lambda row: row["thread"].partition(_ON)[0])
+    tunes = by(line.rows, lambda row: row["thread"].partition(_TRIALS)[0])
     return {"wall_s": line.rows[-1]["wall_s"], "totals": done.totals, "tunes": tunes}
-
-
-def space(gpus: int) -> dict[str, Any]:
-    """The parts of tunes of all configs of one product, by the GPU that tries them."""
-    problem, told = problems()["matmul 4096"], dict[str, Any]()
-    with tempfile.TemporaryDirectory() as folder:
-        for used in dict.fromkeys((1, gpus)):
-            os.environ["TRITON_CACHE_DIR"] = f"{folder}/compiled-{used}"
-            for cache in ("empty", "full"):
-                line = watched()
-                tune(
-                    problem.target, shape=problem.shape, dtype=problem.dtype, effort=EVERY, gpus=range(used),
-                    transfer=False, cache_dir=f"{folder}/{used}-{cache}", listener=Silent(),
-                )  # fmt: skip
-                line.note("all", ends=True)
-                whole = {"wall_s": line.rows[-1]["wall_s"], "tunes": by(line.rows, lambda row: row["thread"])}
-                told[f"{used} GPUs, {cache} compile cache"] = whole
-            release_processes()
-    return told
 
 
 def by(rows: Sequence[dict[str, Any]], whose: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
@@ -236,10 +215,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--many", action="store_true", help="one run over the problems of `many_problems`")
     parser.add_argument("--inside", action="store_true", help="used by the script itself")
-    parser.add_argument("--space", type=int, help="all configs of a product, on one GPU and on so many")
     asked = parser.parse_args()
-    if asked.space or asked.many:
-        told = space(asked.space) if asked.space else {"30 problems": many(asked.limit_s)}
+    if asked.many:
+        told = {"30 problems": many(asked.limit_s)}
         if asked.out is not None:
             asked.out.write_text(json.dumps(told))
         show(told)

@@ -141,16 +141,3 @@ print(taken.median_ms < 0.1 and own.median_ms < 0.1, torch.cuda.memory_allocated
         tmp_path,
     )
     assert said == ["True", "0"]
-
-
-def test_one_space_over_two_gpus_puts_none_aside(tmp_path):
-    said = ran(
-        """
-found = tune(matmul, shape=(4096, 4096, 4096), gpus=[0, 1], trials=120, effort="full")
-print(json.dumps([note for note in found.notes if "cuda:" in note]).replace(" ", "_"))
-""",
-        tmp_path,
-    )
-    assert "aside" not in said[0]
-    first, second = (int(said[0].partition(f"_on_cuda:{at}")[0].rpartition("_")[2]) for at in (0, 1))
-    assert min(first, second) >= 10

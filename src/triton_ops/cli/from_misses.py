@@ -13,7 +13,7 @@ from triton_ops.cli.interrupts import INTERRUPTED
 from triton_ops.cli.misses import miss_json
 from triton_ops.cli.target import load_kernels, load_object
 from triton_ops.exceptions import SettingsError
-from triton_ops.many import Options, RayEngine
+from triton_ops.many import RayEngine, RunOptions
 from triton_ops.records import read_misses
 from triton_ops.ship import Served, Targets, as_target, tune_misses
 from triton_ops.space import Config
@@ -27,7 +27,7 @@ _NUMBERS = ("count", "median ms", "vs default")
 def tune_from_misses(
     targets: Sequence[str],
     most: int | None,
-    options: Options,
+    options: RunOptions,
     tolerance: float | None,
     budget_s: float | None,
     cluster: RayEngine | None = None,

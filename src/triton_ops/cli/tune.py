@@ -45,11 +45,11 @@ from triton_ops.device import chosen_gpus, probe
 from triton_ops.exceptions import SettingsError, TritonKernelError, TuningFailedError
 from triton_ops.many import (
     Job,
-    Line,
     ManyResult,
-    Options,
+    ProblemLine,
     ProblemOutcome,
     RayEngine,
+    RunOptions,
     TuneProblem,
     checked_budget,
     chosen_engine,
@@ -103,7 +103,7 @@ class Wanted:
 
 
 def tune_listed(
-    wanted: Wanted, options: Options, budget_s: float | None, only_for_one: Mapping[str, Any], *, as_json: bool
+    wanted: Wanted, options: RunOptions, budget_s: float | None, only_for_one: Mapping[str, Any], *, as_json: bool
 ) -> int:
     """Tune a list of problems as one run, and return the exit code: 1 if a problem failed.
 
@@ -156,7 +156,7 @@ def _refuse(given: Mapping[str, Any], with_what: str) -> None:
         raise SettingsError(f"{', '.join(strange)} and {with_what} do not go together", hint="leave one of them out")
 
 
-def _lines(wanted: Wanted) -> list[Line]:
+def _lines(wanted: Wanted) -> list[ProblemLine]:
     """The problems of the file, or the named ones of the targets, of all shipped kernels where none is given.
 
     Raises:
@@ -165,24 +165,24 @@ def _lines(wanted: Wanted) -> list[Line]:
     """
     if wanted.problems is not None:
         return read_problems(Path(wanted.problems))
-    found: list[Line] = []
+    found: list[ProblemLine] = []
     for target in dict.fromkeys(wanted.targets or kernels.names()):
         operation = load_target(target)
         named = operation.problems if isinstance(operation, Operation) else {}
         if not named:
             raise SettingsError(f"{target} has no named problems", hint="list its shapes in a file: --problems FILE")
-        found += [Line(where=target, target=target, problem=name) for name in named]
+        found += [ProblemLine(where=target, target=target, problem=name) for name in named]
     return found
 
 
-def _job(line: Line, wanted: Wanted, options: Options, among: Mapping[str, Any] | None) -> Job:
+def _job(line: ProblemLine, wanted: Wanted, options: RunOptions, among: Mapping[str, Any] | None) -> Job:
     try:
         return job_of(_problem(line, wanted, among), options)
     except TritonKernelError as error:
         raise error.about(line.where) from error
 
 
-def _problem(line: Line, wanted: Wanted, among: Mapping[str, Any] | None) -> TuneProblem:
+def _problem(line: ProblemLine, wanted: Wanted, among: Mapping[str, Any] | None) -> TuneProblem:
     found = load_target(line.target, among)
     shape, dtype = line.shape, line.dtype
     if line.problem is not None:
@@ -245,6 +245,7 @@ def _tune_many_row(outcome: ProblemOutcome) -> list[str]:
 _LISTS = "--problems, --all and --from-misses"
 _LISTS_OF = {
     "--most": "--from-misses", "--kernels": "--problems and --from-misses", "--each-s": _LISTS, "--engine": _LISTS,
+    "--gpus": _LISTS,
 }  # fmt: skip
 _SHOWN = 10
 _SHOWN_FAILED = 5
@@ -316,7 +317,7 @@ def tune_command(
     ] = None,
     most: Annotated[int | None, typer.Option("--most", metavar="N", help="With --from-misses, at most N.")] = None,
     gpus: Annotated[
-        str | None, typer.Option("--gpus", metavar="LIST", help="The GPUs that measure: all, or 0,2.")
+        str | None, typer.Option("--gpus", metavar="LIST", help="For a list, the GPUs that measure: all, or 0,2.")
     ] = None,
     engine: Annotated[
         str | None,
@@ -344,7 +345,7 @@ def tune_command(
             "--most": None if from_misses else most,
         }  # fmt: skip
         cluster = chosen_engine(engine, gpus)
-        options = Options(
+        options = RunOptions(
             plan=chosen_effort(effort, search, trials, each_s), cache_dir=cache_dir, seed=seed, force=force,
             isolate=isolate, transfer=not no_transfer, wait=not no_wait, devices=chosen_gpus(gpus),
         )  # fmt: skip
@@ -361,7 +362,8 @@ def tune_command(
         )
         return tune_listed(wanted, options, checked_budget(budget_s), only_for_one, as_json=as_json)
     target = _one_target(
-        targets, {"--most": most, "--kernels": kernels or None, "--each-s": each_s, "--engine": engine}
+        targets,
+        {"--most": most, "--kernels": kernels or None, "--each-s": each_s, "--engine": engine, "--gpus": gpus},
     )
     shapes, values = parse_shapes(shape), parse_space(space or [])
     _check(dtype, device, cache_dir)
@@ -373,7 +375,7 @@ def tune_command(
                 operation, space=narrowed, shape=extents, dtype=chosen_dtype, device=device, effort=effort,
                 search=search, trials=trials, budget_s=budget_s, seed=seed, cache_dir=cache_dir, force=force,
                 cold=not warm, isolate=isolate, wait=not no_wait, transfer=not no_transfer, tolerance=tolerance,
-                check=None if check is None else load_check(check), listener=listener, gpus=gpus,
+                check=None if check is None else load_check(check), listener=listener,
             )  # fmt: skip
     except KeyboardInterrupt:
         tell("interrupted before any config ran; the same command goes on where it stopped")

@@ -14,31 +14,21 @@ if TYPE_CHECKING:
     from triton_ops.evaluation.idle_worker import Needs as Needs
     from triton_ops.evaluation.idle_worker import drop_idle_workers as drop_idle_workers
     from triton_ops.evaluation.isolated import begin_station as begin_station
-    from triton_ops.evaluation.isolated import needs_of as needs_of
     from triton_ops.evaluation.isolated import process_started_early as process_started_early
     from triton_ops.evaluation.isolated import wants_isolation as wants_isolation
     from triton_ops.evaluation.judges import LITTLE as LITTLE
     from triton_ops.evaluation.judges import Difference as Difference
     from triton_ops.evaluation.judges import Precision as Precision
     from triton_ops.evaluation.outcome import Outcome as Outcome
-    from triton_ops.evaluation.outcome import fastest_screening as fastest_screening
     from triton_ops.evaluation.poisoned import poison as poison
-    from triton_ops.evaluation.several_gpus import SideBySide as SideBySide
     from triton_ops.evaluation.standard import ExpectedResults as ExpectedResults
     from triton_ops.evaluation.standard import Standard as Standard
     from triton_ops.evaluation.station import Assignment as Assignment
-    from triton_ops.evaluation.station import KeepsEach as KeepsEach
     from triton_ops.evaluation.station import Station as Station
     from triton_ops.evaluation.station import StationFacts as StationFacts
-    from triton_ops.evaluation.station import TakesTurns as TakesTurns
-    from triton_ops.evaluation.station import TriesAtOnce as TriesAtOnce
-    from triton_ops.evaluation.station import TriesConfigs as TriesConfigs
-    from triton_ops.evaluation.station import assignment_of as assignment_of
-    from triton_ops.evaluation.station import at_once as at_once
     from triton_ops.evaluation.subject import ArgumentSet as ArgumentSet
     from triton_ops.evaluation.subject import Choose as Choose
     from triton_ops.evaluation.subject import SharedTimer as SharedTimer
     from triton_ops.evaluation.subject import Subject as Subject
-    from triton_ops.evaluation.worker import Attempt as Attempt
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -52,7 +52,7 @@ class Evaluator:
         executables: The compiled configs, kept for later launches.
         tell: Called with each step that begins: a compilation, a launch, or work on the baseline.
         members: Members of an `Enum` that the kernel is given in place of their names.
-        begun: Called with the config that is going to run, before each trial, check and visit of a race.
+        note_config: Called with the config that is going to run, before each trial, check and visit of a race.
     """
 
     kernel: Kernel
@@ -63,7 +63,7 @@ class Evaluator:
     baseline: Config | None = None
     executables: dict[Config, Executable] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda _: None
-    begun: Callable[[Config], None] = lambda _: None
+    note_config: Callable[[Config], None] = lambda _: None
     members: Members = field(default_factory=dict)
     _baseline_sampler: Sampler | None = None
     _measured: dict[str, Trial] = field(default_factory=dict)  # by program
@@ -73,20 +73,16 @@ class Evaluator:
     def attempt(self, config: Config, best: Trial | None) -> Trial:
         """Compile, verify and time `config`; an error of the candidate becomes the trial's status.
 
-        Args:
-            config: The config to try.
-            best: The best trial so far; the screening of a much slower config ends early.
+        The screening of a config that is much slower than `best`, the best trial so far, ends early.
 
         Raises:
             CacheError: The compiler cannot write its cache, so that no config can be compiled.
         """
         executable: Executable | None = None
-        self.begun(config)
+        self.note_config(config)
         try:
-            executable = self._compiled(config)
-            return self._same_program(executable) or self._remembered(
-                executable, self._verified_and_timed(executable, best)
-            )
+            executable = self._compile(config)
+            return self._same_program(executable) or self._remember(executable, self._verify_and_time(executable, best))
         except CandidateError as error:
             failure, trace = error, trace_of(error)
         except CacheError:
@@ -100,16 +96,16 @@ class Evaluator:
     def sampler(self, config: Config) -> Sampler:
         """A sampler of a config that has worked; the config is compiled again if its executable is not held here.
 
-        `begun` is called before each visit.
+        `note_config` is called before each visit.
 
         Raises:
             CandidateError: The config cannot be compiled or loaded.
         """
-        self.begun(config)
+        self.note_config(config)
         plain = self._plain_sampler(config)
 
         def queue(samples: int) -> Pending:
-            self.begun(config)
+            self.note_config(config)
             return plain.queue(samples)
 
         return replace(plain, queue=queue)
@@ -136,12 +132,8 @@ class Evaluator:
 
         Each repeat launches on every argument set, and checks the results on all of them.
 
-        Args:
-            config: The config to check.
-            sampler: Its sampler.
-            launches: How many launches are checked; with several argument sets a few more, since there are at least two
-                repeats, one for each poison of the outputs.
-            seconds: No further repeat is started after this time.
+        `launches` are checked, with several argument sets a few more, since there are at least two repeats, one for
+        each poison of the outputs. No further repeat is started after `seconds`.
 
         Returns:
             How the first wrong result is wrong; None if all are right, or nothing is verified.
@@ -151,15 +143,15 @@ class Evaluator:
         """
         if self.verifier is None:
             return None
-        self.begun(config)
-        executable = self._compiled(config)
+        self.note_config(config)
+        executable = self._compile(config)
         sets = 1 + len(self.subject.further(executable)) if executable.outputs else 1
         end = time.monotonic() + seconds
         for turn in range(max(math.ceil(launches / sets), _PATTERNS)):
             self.tell(LAUNCH)
-            found = self._wrong_once(self.verifier, executable, sampler, turn % _PATTERNS)
-            if found is not None:
-                return suspected(found, executable)
+            difference = self._wrong_once(self.verifier, executable, sampler, turn % _PATTERNS)
+            if difference is not None:
+                return suspected(difference, executable)
             if time.monotonic() > end:
                 break
         return None
@@ -170,20 +162,22 @@ class Evaluator:
 
     def _same_program(self, executable: Executable) -> Trial | None:
         """The trial of an equal program that was measured as another config; None if there is none."""
-        known = None if executable.key is None else self._measured.get(executable.key)
-        if known is None or known.config == executable.config:
+        earlier = None if executable.key is None else self._measured.get(executable.key)
+        if earlier is None or earlier.config == executable.config:
             return None
         config = executable.config.plain
-        found = replace(known, config=config, compile_s=executable.compile_s, same_code_as=known.config)
-        return replace(found, error=f"as ({known.config}), the same code: {known.error}") if known.error else found
+        trial = replace(earlier, config=config, compile_s=executable.compile_s, same_code_as=earlier.config)
+        if not earlier.error:
+            return trial
+        return replace(trial, error=f"as ({earlier.config}), the same code: {earlier.error}")
 
-    def _remembered(self, executable: Executable, trial: Trial) -> Trial:
+    def _remember(self, executable: Executable, trial: Trial) -> Trial:
         if executable.key is not None and trial.same_code_as is None:
             self._measured[executable.key] = trial
         return trial
 
     def _wrong(self, executable: Executable) -> Difference | None:
-        """How the results of an executable are wrong; None if they are right, or if there is no verifier."""
+        """The difference of an executable's results; None if they are right, or if there is no verifier."""
         if self.verifier is None:
             executable.launch(self.subject.arguments)
             return None
@@ -196,7 +190,8 @@ class Evaluator:
             return verifier.wrong(executable)
         further = self.subject.further(executable)
         sets = [self.subject.arguments, *further]
-        for tensor in Arguments(tuple(given.result(name) for given in sets for name in executable.outputs)).tensors():
+        outputs = tuple(arguments.result(name) for arguments in sets for name in executable.outputs)
+        for tensor in Arguments(outputs).tensors():
             poison(tensor, pattern)
         # Samples take the sets in turn; outside a round, whose pauses are for timed launches.
         sampler.queue(math.ceil(len(sets) / sampler.launches))()
@@ -214,25 +209,25 @@ class Evaluator:
 
     def _warm(self, config: Config) -> Launch:
         """A launch of a config that has worked, after it has run once."""
-        launch = self.subject.launch(self._compiled(config))
+        launch = self.subject.launch(self._compile(config))
         self.announce(LAUNCH)
         return run_once(launch)
 
-    def _compiled(self, config: Config) -> Executable:
+    def _compile(self, config: Config) -> Executable:
         if config not in self.executables:
             self.announce(COMPILE)
-            given = config.with_members(self.members)
-            self.executables[config] = self.kernel.compile(given, self.subject.arguments)
+            typed_config = config.with_members(self.members)
+            self.executables[config] = self.kernel.compile(typed_config, self.subject.arguments)
         return self.executables[config]
 
-    def _verified_and_timed(self, executable: Executable, best: Trial | None) -> Trial:
+    def _verify_and_time(self, executable: Executable, best: Trial | None) -> Trial:
         config = executable.config.plain
         self.tell(LAUNCH)
         if (difference := self._wrong(executable)) is not None:
             return wrong_trial(config, suspected(difference, executable), executable.resources, executable.compile_s)
         launch = self.subject.launch(executable)
         try:
-            samples, relative = self._screened(config, launch, best)
+            samples, relative = self._screen(config, launch, best)
             # Before the reset, which may empty the outputs for the next launch.
             difference = None if self.verifier is None else self.verifier.wrong_after_timing(executable)
         except EmptyCaptureError as error:
@@ -242,11 +237,11 @@ class Evaluator:
                 launch.reset()
         if difference is not None:
             return wrong_trial(config, suspected(difference, executable), executable.resources, executable.compile_s)
-        found = Measurement(tuple(samples), self._timer(launch).mode)
+        measurement = Measurement(tuple(samples), self._timer(launch).mode)
         resources, compile_s = executable.resources, executable.compile_s
-        return Trial(config, Status.OK, found, resources=resources, compile_s=compile_s, relative=relative)
+        return Trial(config, Status.OK, measurement, resources=resources, compile_s=compile_s, relative=relative)
 
-    def _screened(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
+    def _screen(self, config: Config, launch: Launch, best: Trial | None) -> tuple[list[float], float]:
         """Samples of a launch, and its time divided by that of the baseline, which is measured in turn with it."""
         timer = self._timer(launch)
         self.tell(LAUNCH)
@@ -261,16 +256,16 @@ class Evaluator:
                 return screen(sampler, timer, self.policy), 1.0
             self._baseline_sampler = self._sampler_of_baseline(self.baseline)
         self.tell(LAUNCH)
-        beside = replace(self._baseline_sampler, queue=_told_apart(self._baseline_sampler.queue))
+        beside = replace(self._baseline_sampler, queue=_blaming_baseline(self._baseline_sampler.queue))
         try:
             return screen_beside(sampler, beside, timer, self.policy, None if best is None else best.rank)
         except _BaselineFailedError as error:
             if not self._baseline_failed:
                 _log.warning("config (%s) worked before and does not now: %s", self.baseline, error)
             self._baseline_failed = True
-            return self._screened_alone(sampler, timer, best)
+            return self._screen_alone(sampler, timer, best)
 
-    def _screened_alone(self, sampler: Sampler, timer: Timer, best: Trial | None) -> tuple[list[float], float]:
+    def _screen_alone(self, sampler: Sampler, timer: Timer, best: Trial | None) -> tuple[list[float], float]:
         """Samples, and the time over that of the baseline, which fails now, by way of the best trial's."""
         self.subject.first.restore()
         samples = screen(sampler, timer, self.policy, None if best is None else best.median_ms)
@@ -290,7 +285,7 @@ class _BaselineFailedError(Exception):
     """The baseline fails, and not the candidate beside which it runs."""
 
 
-def _told_apart(queue: Callable[[int], Pending]) -> Callable[[int], Pending]:
+def _blaming_baseline(queue: Callable[[int], Pending]) -> Callable[[int], Pending]:
     """A baseline's `queue`, whose errors are told from those of the candidate beside it."""
 
     def queued(samples: int) -> Pending:
@@ -302,18 +297,18 @@ def _told_apart(queue: Callable[[int], Pending]) -> Callable[[int], Pending]:
     return queued
 
 
-def suspected(found: Difference, executable: Executable) -> Difference:
+def suspected(difference: Difference, executable: Executable) -> Difference:
     """A difference with the compiler's fault that it may come from."""
     fault = executable.suspect()
-    return replace(found, text=f"{found.text}; {fault}") if fault else found
+    return replace(difference, text=f"{difference.text}; {fault}") if fault else difference
 
 
 def wrong_trial(
-    config: Config, found: Difference, resources: Resources | None = None, compile_s: float | None = None
+    config: Config, difference: Difference, resources: Resources | None = None, compile_s: float | None = None
 ) -> Trial:
     """The trial of a config whose results are wrong."""
-    excess = found.excess if math.isfinite(found.excess) else None
-    return Trial(config, Status.WRONG, error=found.text, resources=resources, compile_s=compile_s, excess=excess)
+    excess = difference.excess if math.isfinite(difference.excess) else None
+    return Trial(config, Status.WRONG, error=difference.text, resources=resources, compile_s=compile_s, excess=excess)
 
 
 def _failed(config: Config, status: Status, error: str, executable: Executable | None) -> Trial:

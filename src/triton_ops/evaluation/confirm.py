@@ -43,13 +43,9 @@ def confirm_in_fresh_processes(
 
     A process that fails is left out with a warning. An outcome without ties is returned unchanged.
 
-    Args:
-        outcome: The outcome of the last comparison.
-        assignment: The assignment of the station that made it.
-        final: The request that the station was given.
-        mode: The mode in which the station timed; times of other modes would not be comparable.
-        turns: The turns of the run on the device; None takes turns of its own.
-        left_s: Seconds that are left of the run; None is no limit. Nothing is confirmed in less than 10 s per process.
+    `final` is the request that the station was given, and `mode` the one in which it timed: times of other modes would
+    not be comparable. `turns` None takes turns of its own. Nothing is confirmed in less than 10 s per process of
+    `left_s`; None is no limit.
 
     Cost: about 10 s per process on a GPU, one after another.
     """
@@ -61,12 +57,12 @@ def confirm_in_fresh_processes(
         return outcome
     each_s = None if left_s is None else left_s / count - _START_S
     tied = tuple(trial for trial in outcome.trials if trial.config in outcome.ties)
-    given = replace(assignment, baseline=outcome.ties[0], mode=mode)
+    fresh = replace(assignment, baseline=outcome.ties[0], mode=mode)
     questions = [
         replace(final, trials=tied, seed=final.seed + n, race=_RACE, settle=False, seconds=each_s)
         for n in range(1, count + 1)
     ]
-    elsewhere = list(_outcomes(given, questions, turns or Turns(assignment.device_name)))
+    elsewhere = list(_outcomes(fresh, questions, turns or Turns(assignment.device_name)))
     if not elsewhere:
         return outcome
     confirmed = with_further_processes(outcome, elsewhere, final.default, final.incumbents)
@@ -77,14 +73,14 @@ def _outcomes(assignment: Assignment, questions: list[FinalRequest], turns: Turn
     for question in questions:
         try:
             with closing(TakesTurns(Isolated(assignment), turns)) as station:
-                found = station.finals(question)
+                outcome = station.finals(question)
         except NotPortableError as error:
             _log.warning("the tied configs of %s are not confirmed in further processes: %s", assignment.problem, error)
             return
         except TritonKernelError as error:
             _log.warning("a process that should confirm the winner failed: %s", error)
             continue
-        if len({len(trial.final.by_round) for trial in found.trials if trial.final is not None}) == 1:
-            yield found
+        if len({len(trial.final.by_round) for trial in outcome.trials if trial.final is not None}) == 1:
+            yield outcome
         else:
             _log.warning("a process that should confirm the winner did not compare the tied configs")

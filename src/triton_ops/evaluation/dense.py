@@ -26,7 +26,7 @@ def dense(tensor: Any) -> Any:
 
 
 def kind_of(tensor: Any) -> str:
-    """What sort of tensor it is beside its dtype: its layout, or `quantized`."""
+    """The sort of a tensor beside its dtype: its layout, or `quantized`."""
     return "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
 
 
@@ -41,7 +41,7 @@ def pieces(tensor: Any, width: int = 1) -> Iterator[slice]:
 
 
 def same_bits_of(a: Any, b: Any) -> bool:
-    """Whether two tensors are equal, bit for bit, which tells the zeros apart and takes a NaN for itself."""
+    """Compare two tensors bit for bit, which tells the zeros apart and takes a NaN for itself."""
     torch = require("torch", "checking results")
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or kind_of(a) != kind_of(b):
         return False

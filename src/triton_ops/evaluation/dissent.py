@@ -1,4 +1,4 @@
-"""What configs say of what they are compared with: the default config where there is no reference, or the reference."""
+"""Configs that agree with one another against the default config or the reference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from triton_ops.evaluation.expected import Manner, difference, expected, kept
+from triton_ops.evaluation.expected import Criteria, difference, expected, kept
 from triton_ops.evaluation.judges import LITTLE, Difference, Precision
 from triton_ops.space import Config
 
@@ -25,7 +25,7 @@ class Dissent:
     """
 
     def __init__(self, precision: Precision, most: float = math.inf) -> None:
-        self._manner = Manner(precision=replace(precision, blur=2.0))
+        self._manner = Criteria(precision=replace(precision, blur=2.0))
         self._agree: set[Config] = set()
         self._against: set[Config] = set()
         self._ran: set[Config] = set()
@@ -37,12 +37,12 @@ class Dissent:
         self._agree.add(config)
         self._ran.add(config)
 
-    def differs(self, config: Config, results: Sequence[Any], found: Difference) -> None:
+    def differs(self, config: Config, results: Sequence[Any], error: Difference) -> None:
         """A config's results are wrong."""
         self._ran.add(config)
-        if found.excess > self._most:
+        if error.excess > self._most:
             return
-        self._excess = max(self._excess, found.excess)
+        self._excess = max(self._excess, error.excess)
         if self._other is None:
             self._other = expected([kept(each) for each in results], None, None, self._manner)
             self._against.add(config)
@@ -50,7 +50,7 @@ class Dissent:
             self._against.add(config)
 
     def of_default(self, default: Config | None) -> str:
-        """What is said if more configs agree against the default than with it; empty otherwise."""
+        """A remark if more configs agree against the default than with it; empty otherwise."""
         if len(self._against) < _FEWEST or len(self._against) <= len(self._agree):
             return ""
         return (
@@ -59,7 +59,7 @@ class Dissent:
         )
 
     def of_reference(self) -> str:
-        """What is said if all configs agree with one another, and none is wrong by more than the most; empty otherwise.
+        """A remark if all configs agree with one another, and none is wrong by more than the most; empty otherwise.
 
         A fault of a kernel is larger at most tiles, and another one at each.
         """

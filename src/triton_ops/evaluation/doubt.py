@@ -20,24 +20,9 @@ _CHECKPOINTS = (16, 32, 64, 128)
 _CHANCE = 0.003  # of a gain that is none, as with three standard errors: every noisy tune comes here
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """Two configs to compare.
-
-    Attributes:
-        challenger: The config that may be faster.
-        default: The default config.
-        visit_samples: Samples per visit.
-    """
-
-    challenger: Config
-    default: Config
-    visit_samples: int
-
-
 @dataclass(frozen=True)
-class Resolved:
-    """How a doubt was resolved.
+class Resolution:
+    """The answer to a doubt.
 
     Attributes:
         faster: Whether the candidate is proven faster than the default by more than the indifference zone.
@@ -49,12 +34,7 @@ class Resolved:
 
 
 class ArmFailedError(Exception):
-    """A launch of one of the two raised.
-
-    Attributes:
-        config: The config whose launch raised.
-        reason: What was raised.
-    """
+    """A launch of one of the two raised."""
 
     def __init__(self, config: Config, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -65,36 +45,31 @@ class ArmFailedError(Exception):
 def resolve(
     evaluator: Evaluator,
     timer: Timer,
-    pair: Pair,
+    challenger: Config,
+    default: Config,
     *,
+    visit_samples: int,
     seconds: float,
     rng: random.Random,
     keep_round: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
-) -> Resolved:
+) -> Resolution:
     """Compare a challenger with the default in fresh rounds.
 
-    Args:
-        evaluator: Makes the samplers.
-        timer: The timer of the race.
-        pair: The two configs.
-        seconds: No round is started after this time, except for the first six.
-        rng: Draws the orders.
-        keep_round: Called after each round; the round is discarded if the answer is False.
-        clock: Monotonic seconds.
+    No round is started after `seconds`, except for the first six. A round is discarded if `keep_round` answers False.
 
     Raises:
         ArmFailedError: A launch raised.
     """
-    configs = (pair.challenger, pair.default, pair.challenger)
-    first, second, twin = (_arm(evaluator, config, pair.visit_samples) for config in configs)
+    configs = (challenger, default, challenger)
+    first, second, twin = (_arm(evaluator, config, visit_samples) for config in configs)
     policy = DuelPolicy(checkpoints=_CHECKPOINTS, seconds=seconds, chance=_CHANCE)
     try:
-        found = duel((first, second, twin), timer, policy, rng, keep_round=keep_round, clock=clock)
+        verdict = duel((first, second, twin), timer, policy, rng, keep_round=keep_round, clock=clock)
     except Exception as error:
-        failed = [config for config, arm in zip(configs, (first, second, twin), strict=True) if arm.error is not None]
-        raise ArmFailedError(failed[0] if failed else pair.challenger, error) from error
-    return Resolved(found.verdict == "faster" and found.gain.low > EXCLUDED * INDIFFERENCE, found.gain)
+        culprits = [config for config, arm in zip(configs, (first, second, twin), strict=True) if arm.error is not None]
+        raise ArmFailedError(culprits[0] if culprits else challenger, error) from error
+    return Resolution(verdict.verdict == "faster" and verdict.gain.low > EXCLUDED * INDIFFERENCE, verdict.gain)
 
 
 def _arm(evaluator: Evaluator, config: Config, visit_samples: int) -> Arm:

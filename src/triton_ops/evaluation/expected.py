@@ -27,23 +27,23 @@ def as_list(result: Any) -> list[Any]:
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
-def kept(found: Any) -> Any:
+def kept(result: Any) -> Any:
     """A copy of a result, without its gradient graph, which later launches and the caller's code cannot change."""
-    return rebuilt(found, lambda part: value_copy(Arguments((part,)).map(lambda tensor: tensor.detach()).positional[0]))
+    return rebuilt(result, lambda part: value_copy(Arguments((part,)).map(lambda t: t.detach()).positional[0]))
 
 
-def rebuilt(found: Any, change: Callable[[Any], Any]) -> Any:
+def rebuilt(result: Any, change: Callable[[Any], Any]) -> Any:
     """A result after a change; an instance of a dataclass is made anew around its fields after the change."""
-    if (parts := fields_of(found)) is None:
-        return change(found)
-    made = copy.copy(found)
+    if (parts := fields_of(result)) is None:
+        return change(result)
+    copied = copy.copy(result)
     for name, value in parts.items():
-        object.__setattr__(made, name, rebuilt(value, change))  # a frozen instance takes it in no other way
-    return made
+        object.__setattr__(copied, name, rebuilt(value, change))  # a frozen instance takes it in no other way
+    return copied
 
 
 def has_fields(value: Any) -> bool:
-    """Whether a value is an instance of a dataclass."""
+    """Tell an instance of a dataclass from anything else."""
     return is_dataclass(value) and not isinstance(value, type)
 
 
@@ -57,12 +57,10 @@ _EXACT_INTEGERS = 2.0**24  # float32 holds every whole number up to here
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How values are judged.
+class Criteria:
+    """The way in which values are judged.
 
     Attributes:
-        precision: In what precision results are computed.
-        tolerance: The caller's tolerance, or the default one.
         exact: Whether floats must be equal too, since the problem has whole numbers only.
     """
 
@@ -72,21 +70,17 @@ class Manner:
 
 
 class _Judge(Protocol):
-    def difference(self, found: Any) -> Difference | None:
-        """How a tensor of the right shape is wrong."""
+    def difference(self, tensor: Any) -> Difference | None:
+        """The difference of a tensor of the right shape."""
 
 
 @dataclass(frozen=True)
 class ExpectedTensor:
-    """What a tensor must be.
+    """The expectation of a tensor.
 
     Attributes:
-        shape: Its extents.
-        dtype: Its torch dtype.
-        device: Its torch device.
         kind: Its layout, or `quantized`.
         own: The reference's own result, in this dtype; what has its bits is right, and need not be judged.
-        judge: Judges its values.
 
     Cost: keeps the reference's result beside what the judge keeps.
     """
@@ -98,17 +92,17 @@ class ExpectedTensor:
     own: Any
     judge: _Judge
 
-    def difference(self, found: Any) -> Difference | None:
-        """How a tensor differs; None if it is as expected."""
-        if tuple(found.shape) != self.shape:
-            return Difference(f"shape {tuple(found.shape)} instead of {self.shape}")
-        if found.dtype != self.dtype:
-            return Difference(f"dtype {_name(found.dtype)} instead of {_name(self.dtype)}")
-        if found.device != self.device:
-            return Difference(f"on {found.device} instead of {self.device}")
-        if kind_of(found) != self.kind:
-            return Difference(f"{kind_of(found)} instead of {self.kind}")
-        return None if same_bits_of(found, self.own) else self.judge.difference(dense(found))
+    def difference(self, tensor: Any) -> Difference | None:
+        """The difference of a tensor; None if it is as expected."""
+        if tuple(tensor.shape) != self.shape:
+            return Difference(f"shape {tuple(tensor.shape)} instead of {self.shape}")
+        if tensor.dtype != self.dtype:
+            return Difference(f"dtype {_name(tensor.dtype)} instead of {_name(self.dtype)}")
+        if tensor.device != self.device:
+            return Difference(f"on {tensor.device} instead of {self.device}")
+        if kind_of(tensor) != self.kind:
+            return Difference(f"{kind_of(tensor)} instead of {self.kind}")
+        return None if same_bits_of(tensor, self.own) else self.judge.difference(dense(tensor))
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,7 @@ class _Array:
     plain: Any
 
 
-def expected(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[Any] = ()) -> Any:
+def expected(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Sequence[Any] = ()) -> Any:
     """The expectation of one result.
 
     Args:
@@ -127,48 +121,45 @@ def expected(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[
             is kept, so that nothing else may write it.
         golden: Its result in higher precision, of the same structure; None if there is none.
         dtype: The dtype of the tensor that takes the result; None for a result that is returned.
-        manner: How values are judged.
+        criteria: How values are judged.
         peers: Further results whose errors are a yardstick, such as that for inputs cut to TF32.
     """
     if is_tensor(low):
-        return _expected_tensor(low, golden, dtype or low.dtype, manner, peers)
+        return _expected_tensor(low, golden, dtype or low.dtype, criteria, peers)
     if isinstance(low, Mapping):
-        return {name: expected(each, _at(golden, name), None, manner) for name, each in low.items()}
+        return {name: expected(each, _at(golden, name), None, criteria) for name, each in low.items()}
     if has_fields(low):
-        return _Fields(type(low), expected(fields_of(low), fields_of(golden), None, manner))
+        return _Fields(type(low), expected(fields_of(low), fields_of(golden), None, criteria))
     if isinstance(low, (tuple, list)):
-        return [expected(each, _at(golden, place), None, manner) for place, each in enumerate(low)]
+        return [expected(each, _at(golden, place), None, criteria) for place, each in enumerate(low)]
     if _is_array(low):
-        return _expected_array(low, golden, manner)
+        return _expected_array(low, golden, criteria)
     if isinstance(low, (float, complex)):
-        return _expected_number(low, golden, manner)
+        return _expected_number(low, golden, criteria)
     return low
 
 
-def difference(found: Any, wanted: Any) -> Difference | None:
-    """How a result differs from an expectation that `expected` made; None if it does not."""
-    if isinstance(wanted, ExpectedTensor):
-        return wanted.difference(found) if is_tensor(found) else _other_type(found, "tensor")
-    if isinstance(wanted, _Array):
-        return _between_arrays(found, wanted)
-    if isinstance(wanted, _Number):
-        return wanted.difference(found)
-    if isinstance(wanted, dict):
-        return _between_mappings(found, wanted)
-    if isinstance(wanted, _Fields):
-        same_type = type(found) is wanted.type
-        return difference(fields_of(found), wanted.content) if same_type else _other_type(found, wanted.type.__name__)
-    if isinstance(wanted, list):
-        if not isinstance(found, (tuple, list)):
-            return _other_type(found, "sequence")
-        if len(found) != len(wanted):
-            return Difference(f"{len(found)} items instead of {len(wanted)}")
-        return next((d for a, b in zip(found, wanted, strict=True) if (d := difference(a, b))), None)
-    return _between_objects(found, wanted)
+def difference(result: Any, expectation: Any) -> Difference | None:
+    """The difference between a result and an expectation that `expected` made; None if there is none."""
+    if isinstance(expectation, ExpectedTensor):
+        return expectation.difference(result) if is_tensor(result) else _other_type(result, "tensor")
+    if isinstance(expectation, _Array):
+        return _between_arrays(result, expectation)
+    if isinstance(expectation, (_Number, _Fields)):
+        return expectation.difference(result)
+    if isinstance(expectation, dict):
+        return _between_mappings(result, expectation)
+    if isinstance(expectation, list):
+        if not isinstance(result, (tuple, list)):
+            return _other_type(result, "sequence")
+        if len(result) != len(expectation):
+            return Difference(f"{len(result)} items instead of {len(expectation)}")
+        return next((d for a, b in zip(result, expectation, strict=True) if (d := difference(a, b))), None)
+    return _between_objects(result, expectation)
 
 
 def is_exact(low: Any, golden: Any) -> bool:
-    """Whether a problem of whole numbers is exact: its golden float results are whole, and rounded once they are `low`.
+    """Tell an exact problem: its golden float results are whole numbers, and rounded once they are `low`.
 
     Problems with integer results are not: whole inputs lie on the ties of a quantiser more often than not.
     """
@@ -205,21 +196,21 @@ def leaf_pairs(low: Any, golden: Any) -> Iterator[tuple[Any, Any]]:
         yield low, golden
 
 
-def same_bits(found: Any, other: Any) -> bool:
-    """Whether two results are equal: tensors and arrays bit for bit, other values as they say themselves.
+def same_bits(result: Any, other: Any) -> bool:
+    """Compare two results: tensors and arrays bit for bit, other values as they say themselves.
 
     Values whose type defines no equality are not compared.
     """
-    pairs = list(leaf_pairs(found, other))
+    pairs = list(leaf_pairs(result, other))
     return len(pairs) == sum(1 for _ in leaf_pairs(other, None)) and all(_same_leaf(a, b) for a, b in pairs)
 
 
-def _same_leaf(found: Any, other: Any) -> bool:
-    if is_tensor(found):
-        return is_tensor(other) and same_bits_of(found, other)
-    if _is_array(found):  # of a dtype that torch lacks, or there is no torch
-        return _between_arrays(found, _Array(None, other)) is None
-    return _between_objects(found, other) is None
+def _same_leaf(leaf: Any, other: Any) -> bool:
+    if is_tensor(leaf):
+        return is_tensor(other) and same_bits_of(leaf, other)
+    if _is_array(leaf):  # of a dtype that torch lacks, or there is no torch
+        return _between_arrays(leaf, _Array(None, other)) is None
+    return _between_objects(leaf, other) is None
 
 
 def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
@@ -232,7 +223,7 @@ def uncompared(results: Sequence[Any]) -> tuple[list[str], bool]:
 
 
 def _comparable(value: Any) -> bool:
-    """Whether equality tells a value from others of its type."""
+    """True if equality tells a value from others of its type."""
     if isinstance(value, (Enum, NoneType, type)):
         return True
     if getattr(type(value), "__eq__", None) is object.__eq__:  # equal only to itself
@@ -249,40 +240,45 @@ def _is_array(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Fields:
-    """What an instance of a dataclass must be: its type, and by name the expectations of its fields."""
+    """The expectation of a dataclass instance: its type, and by name the expectations of its fields."""
 
     type: Any
     content: Any
 
+    def difference(self, result: Any) -> Difference | None:
+        if type(result) is not self.type:
+            return _other_type(result, self.type.__name__)
+        return difference(fields_of(result), self.content)
 
-def _expected_tensor(low: Any, golden: Any, dtype: Any, manner: Manner, peers: Sequence[Any]) -> ExpectedTensor:
+
+def _expected_tensor(low: Any, golden: Any, dtype: Any, criteria: Criteria, peers: Sequence[Any]) -> ExpectedTensor:
     golden = golden if golden is not None and tuple(golden.shape) == tuple(low.shape) else None
     own = low.to(dtype) if low.dtype != dtype else low
     wide = None if golden is None else dense(golden)
-    judge = _judge(dense(own), wide, manner, [dense(peer) for peer in peers])
+    judge = _judge(dense(own), wide, criteria, [dense(peer) for peer in peers])
     return ExpectedTensor(tuple(low.shape), dtype, low.device, kind_of(low), own, judge)
 
 
-def _judge(own: Any, golden: Any, manner: Manner, peers: Sequence[Any]) -> _Judge:
+def _judge(own: Any, golden: Any, criteria: Criteria, peers: Sequence[Any]) -> _Judge:
     if not own.dtype.is_floating_point:
         both = [own] if golden is None else [own, golden.to(own.dtype)]
-        floats = any("float" in dtype for dtype in manner.precision.inputs)
+        floats = any("float" in dtype for dtype in criteria.precision.inputs)
         return Equal(both, codes=floats and _name(own.dtype) in _CODES)
-    if manner.exact:
+    if criteria.exact:
         return Equal([own if golden is None else golden.to(own.dtype)])
-    if manner.tolerance.by_element:
-        return ByElement(golden, own, manner.tolerance)
-    times = manner.tolerance.times
+    if criteria.tolerance.by_element:
+        return ByElement(golden, own, criteria.tolerance)
+    times = criteria.tolerance.times
     if golden is None:
-        return Rounded(own, (), own.dtype, precision=manner.precision, times=times)
-    return Rounded(golden, [own, *peers], own.dtype, precision=manner.precision, times=times)
+        return Rounded(own, (), own.dtype, precision=criteria.precision, times=times)
+    return Rounded(golden, [own, *peers], own.dtype, precision=criteria.precision, times=times)
 
 
-def _expected_array(low: Any, golden: Any, manner: Manner) -> _Array:
+def _expected_array(low: Any, golden: Any, criteria: Criteria) -> _Array:
     if low.dtype.kind in "fc" or low.dtype.name in _CODES:
         require("torch", f"judging by how much numbers of {low.dtype} may differ (a `check` needs none)")
     own, wide = _as_tensor(low), None if golden is None else _as_tensor(golden)
-    return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, manner, ()), low.copy())
+    return _Array(None if own is None else _expected_tensor(own, wide, own.dtype, criteria, ()), low.copy())
 
 
 def _as_tensor(array: Any) -> Any:
@@ -295,21 +291,21 @@ def _as_tensor(array: Any) -> Any:
         return None
 
 
-def _between_arrays(found: Any, wanted: _Array) -> Difference | None:
-    if type(found) is not type(wanted.plain):
-        return _other_type(found, type(wanted.plain).__name__)
-    if found.dtype != wanted.plain.dtype:
-        return Difference(f"dtype {found.dtype} instead of {wanted.plain.dtype}")
-    if wanted.tensor is not None:
-        return wanted.tensor.difference(_as_tensor(found))
-    return None if _same_elements(found, wanted.plain) else Difference("an array whose elements differ")
+def _between_arrays(array: Any, expectation: _Array) -> Difference | None:
+    if type(array) is not type(expectation.plain):
+        return _other_type(array, type(expectation.plain).__name__)
+    if array.dtype != expectation.plain.dtype:
+        return Difference(f"dtype {array.dtype} instead of {expectation.plain.dtype}")
+    if expectation.tensor is not None:
+        return expectation.tensor.difference(_as_tensor(array))
+    return None if _same_elements(array, expectation.plain) else Difference("an array whose elements differ")
 
 
-def _same_elements(found: Any, wanted: Any) -> bool:
-    """Whether arrays are equal; an element that differs from itself, such as NaN or a missing date, equals its like."""
-    if found.shape != wanted.shape:
+def _same_elements(array: Any, right: Any) -> bool:
+    """Compare arrays; an element that differs from itself, such as NaN or a missing date, equals its like."""
+    if array.shape != right.shape:
         return False
-    same = (found == wanted) | ((found != found) & (wanted != wanted))
+    same = (array == right) | ((array != array) & (right != right))
     return bool(require("numpy", "comparing arrays").all(same))  # of a text on its own there is a plain bool
 
 
@@ -320,48 +316,48 @@ class _Number:
     value: Any
     margin: float
 
-    def difference(self, found: Any) -> Difference | None:
-        if type(found) is not type(self.value):
-            return _other_type(found, type(self.value).__name__)
-        same = found == self.value or (found != found and self.value != self.value)
-        if same or abs(found - self.value) <= self.margin:
+    def difference(self, number: Any) -> Difference | None:
+        if type(number) is not type(self.value):
+            return _other_type(number, type(self.value).__name__)
+        same = number == self.value or (number != number and self.value != self.value)
+        if same or abs(number - self.value) <= self.margin:
             return None
-        excess = abs(found - self.value) / self.margin if self.margin else math.inf
-        return Difference(f"{found:.6g} instead of {self.value:.6g}", excess if excess == excess else math.inf)
+        excess = abs(number - self.value) / self.margin if self.margin else math.inf
+        return Difference(f"{number:.6g} instead of {self.value:.6g}", excess if excess == excess else math.inf)
 
 
-def _expected_number(low: Any, golden: Any, manner: Manner) -> _Number:
+def _expected_number(low: Any, golden: Any, criteria: Criteria) -> _Number:
     """A number, expected as near as results of the inputs' dtypes are; as near as a double's for other inputs."""
     value = golden if isinstance(golden, (float, complex)) else low
-    tolerance = manner.tolerance
+    tolerance = criteria.tolerance
     if tolerance.by_element:
         return _Number(low, tolerance.absolute + 2 * (tolerance.relative or 0.0) * abs(low))
-    margin = 2 * abs(low - value) + 4 * manner.precision.rounding("float64") * abs(value)
+    margin = 2 * abs(low - value) + 4 * criteria.precision.rounding("float64") * abs(value)
     return _Number(type(low)(value), tolerance.times * margin if math.isfinite(margin) else 0.0)
 
 
-def _between_mappings(found: Any, wanted: Mapping[Any, Any]) -> Difference | None:
-    if not isinstance(found, Mapping):
-        return _other_type(found, "mapping")
-    if set(found) != set(wanted):
-        return Difference(f"the keys {', '.join(map(str, found))} instead of {', '.join(map(str, wanted))}")
-    return next((d for name in wanted if (d := difference(found[name], wanted[name]))), None)
+def _between_mappings(mapping: Any, expectation: Mapping[Any, Any]) -> Difference | None:
+    if not isinstance(mapping, Mapping):
+        return _other_type(mapping, "mapping")
+    if set(mapping) != set(expectation):
+        return Difference(f"the keys {', '.join(map(str, mapping))} instead of {', '.join(map(str, expectation))}")
+    return next((d for name in expectation if (d := difference(mapping[name], expectation[name]))), None)
 
 
-def _between_objects(found: Any, wanted: Any) -> Difference | None:
-    if type(found) is not type(wanted):
-        return _other_type(found, type(wanted).__name__)
-    if not _comparable(wanted):
+def _between_objects(value: Any, right: Any) -> Difference | None:
+    if type(value) is not type(right):
+        return _other_type(value, type(right).__name__)
+    if not _comparable(right):
         return None
     try:
-        same = bool(found == wanted) or bool(found != found and wanted != wanted)
+        same = bool(value == right) or bool(value != value and right != right)
     except Exception:  # noqa: BLE001 - equality that gives no answer for this value
         same = False
-    return None if same else Difference(f"{_shown(found)} instead of {_shown(wanted)}")
+    return None if same else Difference(f"{_shown(value)} instead of {_shown(right)}")
 
 
-def _other_type(found: Any, wanted: str) -> Difference:
-    return Difference(f"a {type(found).__name__} instead of a {wanted}")
+def _other_type(value: Any, kind: str) -> Difference:
+    return Difference(f"a {type(value).__name__} instead of a {kind}")
 
 
 def _shown(value: Any) -> str:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import candidate_error, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
-from triton_ops.evaluation.doubt import ArmFailedError, Pair, Resolved, resolve
+from triton_ops.evaluation.doubt import ArmFailedError, Resolution, resolve
 from triton_ops.evaluation.judges import Difference
-from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, fastest_screening, outcome_of, unraced
+from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, outcome_of, unraced
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import LEAST_ROUNDS, Arm, Decision, RacePolicy, Sampler, doubtful, gain, race
@@ -35,10 +35,8 @@ class FinalRequest:
     """A request for the last comparison.
 
     Attributes:
-        trials: The trials of the search.
         default: The default config; it is a finalist if its trial is ok.
         incumbents: Winners of earlier runs; they are finalists if their trials are ok.
-        seed: Seed of the random order inside rounds.
         race: How long the race may last, and when an arm is dropped; None takes the effort's policy.
         settle: Whether a doubt about the default is resolved in fresh rounds after the race.
         seconds: How long the whole comparison may last; None leaves it to the race's policy. Where it is short, fewer
@@ -66,12 +64,7 @@ def compare_finalists(
 ) -> Outcome:
     """Race the finalists, check their results again, and decide.
 
-    Args:
-        evaluator: Makes the samplers of configs, and checks results.
-        final: The request.
-        effort: How near the best a finalist must be, and how long the race may last.
-        keep_round: Called after each round; the round is discarded if the answer is False.
-        clock: Monotonic seconds.
+    A round is discarded if `keep_round` answers False.
     """
     end = clock() + (math.inf if final.seconds is None else final.seconds)
     trials, policy = {trial.config: trial for trial in final.trials}, final.race or effort.race
@@ -121,7 +114,7 @@ class _LastComparison:
     doubt_s: float
     rng: random.Random
     wrong: dict[Config, Difference] = field(default_factory=dict)
-    resolved: dict[Config, Resolved] = field(default_factory=dict)
+    resolutions: dict[Config, Resolution] = field(default_factory=dict)
     gone: set[Config] = field(default_factory=set)
 
     def race(self) -> None:
@@ -138,60 +131,59 @@ class _LastComparison:
             if arm.dropped_at is not None:
                 continue
             seconds = min(_CHECKED_S, _CHECK_SHARE * self._left_s / len(self.arms))
-            if said := self._wrong_again(config, _CHECKED, seconds):
-                self.wrong[config] = said
+            if difference := self._wrong_again(config, _CHECKED, seconds):
+                self.wrong[config] = difference
         self._race_again()
 
     def _race_again(self) -> None:
         """Race once more if those who lost their place have had others dropped, whose rounds say nothing then."""
-        staying = {it: arm for it, arm in self.arms.items() if it not in self.gone and arm.dropped_at is None}
-        lost = {config for config, arm in staying.items() if config in self.wrong or arm.error is not None}
-        others = [arm for config, arm in self.arms.items() if config not in self.gone | lost]
-        if not lost or all(arm.dropped_at is None for arm in others):
+        candidates = {it: arm for it, arm in self.arms.items() if it not in self.gone and arm.dropped_at is None}
+        losers = {config for config, arm in candidates.items() if config in self.wrong or arm.error is not None}
+        others = [arm for config, arm in self.arms.items() if config not in self.gone | losers]
+        if not losers or all(arm.dropped_at is None for arm in others):
             return
-        self.gone |= lost
+        self.gone |= losers
         for arm in [*others, *self.twins]:
             arm.start_again()
         self.race()
 
     @property
     def _left_s(self) -> float:
-        """Seconds that are left for the whole comparison, at least 0."""
         return max(self.end - self.clock(), 0.0)
 
     def outcome(self) -> Outcome:
         """The outcome among the configs whose results are right, after doubts and the winner's results were checked."""
         while True:
-            found = self._found()
-            winner = found.winner.config if found.winner is not None else None
+            outcome = self._outcome()
+            winner = outcome.winner.config if outcome.winner is not None else None
             if winner not in self.arms or winner is None:
-                return found
-            said = self._wrong_again(winner, _WINNER_CHECKED, min(_WINNER_CHECKED_S, self._left_s))
-            if said:
-                self.wrong[winner] = said
+                return outcome
+            difference = self._wrong_again(winner, _WINNER_CHECKED, min(_WINNER_CHECKED_S, self._left_s))
+            if difference is not None:
+                self.wrong[winner] = difference
                 self._race_again()
             elif self.arms[winner].error is None:
-                return found
+                return outcome
 
-    def _found(self) -> Outcome:
+    def _outcome(self) -> Outcome:
         """The outcome by what is known so far."""
-        updated = {**self.trials, **{config: self._updated(config, arm) for config, arm in self.arms.items()}}
+        updated = {**self.trials, **{config: self._update(config, arm) for config, arm in self.arms.items()}}
         alive = [updated[config] for config, arm in self.arms.items() if updated[config].ok and arm.visits]
         if not alive:
-            return fastest_screening(tuple(updated.values()))
+            return Outcome.of_screenings(tuple(updated.values()))
         standing = Field(
             trials=alive, arms=self.arms, twins=self.twins, default=self.final.default, incumbents=self.final.incumbents
         )
         decision = standing.decision()
-        doubted = self._doubted(standing, decision)
-        if doubted is None:
+        challenger = self._doubted(standing, decision)
+        if challenger is None:
             return outcome_of(standing, tuple(updated.values()), decision)
-        if doubted not in self.resolved and self._too_late(standing, doubted):
-            own, rival = standing.default_ms, self.arms[doubted].values_ms
-            self.resolved[doubted] = Resolved(faster=False, over=gain(own, rival))
-        if doubted not in self.resolved and not self._resolve(doubted):
-            return self._found()  # one of the two failed, and stands no more
-        return outcome_of(standing, tuple(updated.values()), decision, (doubted, self.resolved[doubted]))
+        if challenger not in self.resolutions and self._too_late(standing, challenger):
+            own, rival = standing.default_ms, self.arms[challenger].values_ms
+            self.resolutions[challenger] = Resolution(faster=False, over=gain(own, rival))
+        if challenger not in self.resolutions and not self._resolve(challenger):
+            return self._outcome()  # one of the two failed, and stands no more
+        return outcome_of(standing, tuple(updated.values()), decision, (challenger, self.resolutions[challenger]))
 
     def _doubted(self, standing: Field, decision: Decision) -> Config | None:
         """The config of which the race cannot say whether it beats the default; None if there is none."""
@@ -201,7 +193,7 @@ class _LastComparison:
         return challenger if doubtful(self.arms[challenger].values_ms, standing.default_ms) else None
 
     def _too_late(self, standing: Field, challenger: Config) -> bool:
-        """Whether the time that is left is too short for the fewest rounds that can resolve a doubt."""
+        """True if the time that is left is too short for the fewest rounds that can resolve a doubt."""
         pair = [trial for trial in standing.trials if trial.config in (challenger, self.final.default)]
         return _visits_ms([*pair, *pair[:1]], self.policy) * LEAST_ROUNDS > 1e3 * self._left_s
 
@@ -209,14 +201,11 @@ class _LastComparison:
         """Resolve a doubt; False if a launch failed, whose arm then has an error."""
         default, timer = self.final.default, self.evaluator.shared_timer.timer
         assert timer is not None  # there are rounds, so there is a timer
-        pair = Pair(
-            challenger=challenger,
-            default=default,
-            visit_samples=max(self.arms[it].visit_samples for it in (challenger, default)),
-        )
+        samples = max(self.arms[config].visit_samples for config in (challenger, default))
+        seconds = min(max(self.policy.seconds, self.doubt_s), self._left_s)
         try:
-            self.resolved[challenger] = resolve(
-                self.evaluator, timer, pair, seconds=min(max(self.policy.seconds, self.doubt_s), self._left_s),
+            self.resolutions[challenger] = resolve(
+                self.evaluator, timer, challenger, default, visit_samples=samples, seconds=seconds,
                 rng=self.rng, keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         except ArmFailedError as error:
@@ -225,7 +214,7 @@ class _LastComparison:
         return True
 
     def _wrong_again(self, config: Config, launches: int, seconds: float) -> Difference | None:
-        """How the results of a finalist's timed launches are wrong; None if they are right, or the finalist failed."""
+        """The difference of a finalist's timed launches; None if their results are right, or the finalist failed."""
         arm = self.arms[config]
         if arm.error is not None:
             return None
@@ -235,10 +224,10 @@ class _LastComparison:
             arm.error = candidate_error(error, Status.RUNTIME)
             return None
 
-    def _updated(self, config: Config, arm: Arm) -> Trial:
+    def _update(self, config: Config, arm: Arm) -> Trial:
         trial, timer = self.trials[config], self.evaluator.shared_timer.timer
-        if (said := self.wrong.get(config)) is not None:
-            return wrong_trial(config, said, trial.resources, trial.compile_s)
+        if (difference := self.wrong.get(config)) is not None:
+            return wrong_trial(config, difference, trial.resources, trial.compile_s)
         if arm.error is not None:
             return Trial(config, Status.RUNTIME, error=one_line(arm.error), resources=trial.resources)
         if not arm.visits or timer is None:
@@ -267,21 +256,20 @@ def _fitting(
     `least` of them are taken in any case. The configs in `always` come first, then the fastest. The race's own limit
     leaves nobody out, since two rounds are always run.
     """
-    taken: list[Trial] = []
+    fitting: list[Trial] = []
     for trial in sorted(racing, key=lambda trial: trial.config not in always):  # stable: the fastest first
-        if len(taken) < least or _visits_ms([*taken, trial], policy) <= _room_ms(seconds):
-            taken.append(trial)
+        if len(fitting) < least or _visits_ms([*fitting, trial], policy) <= _room_ms(seconds):
+            fitting.append(trial)
     rivals = len(racing) > 1
-    return [] if rivals and len(taken) < 2 else [trial for trial in racing if trial in taken]
+    return [] if rivals and len(fitting) < 2 else [trial for trial in racing if trial in fitting]
 
 
 def _visits_ms(trials: Sequence[Trial], policy: RacePolicy) -> float:
-    """Wall time of a round with these finalists."""
     return _LOAD * sum(max(policy.visit_ms, trial.median_ms) for trial in trials)
 
 
 def _room_ms(seconds: float) -> float:
-    """How long a round may last if there is to be time for a few of them in `seconds`."""
+    """The longest round of which a few fit into `seconds`."""
     return 1e3 * seconds / _FEW_ROUNDS
 
 

@@ -21,7 +21,7 @@ from triton_ops.backend import Arguments, is_tensor, one_line
 from triton_ops.base import require
 from triton_ops.device import free_bytes_of
 from triton_ops.evaluation.dense import dense
-from triton_ops.evaluation.expected import Manner, as_list, difference, expected, kept, leaf_pairs
+from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, leaf_pairs
 from triton_ops.evaluation.judges import Precision, Rounded
 from triton_ops.evaluation.lifted import Lifted
 from triton_ops.evaluation.own_check import Check, refusal
@@ -39,7 +39,7 @@ _TF32_KEPT = ~((1 << 13) - 1)  # TF32 has 13 bits of fraction less than float32
 
 
 def raises_any(arguments: Arguments, name: str) -> bool:
-    """Whether some float is narrower than this precision, and none is wider."""
+    """True if some float is narrower than this precision, and none is wider."""
     sizes = [size for value in (*arguments.tensors(), *_arrays(arguments)) if (size := _float_bytes(value))]
     limit = 8 if name == "float64" else 4
     return bool(sizes) and min(sizes) < limit and max(sizes) <= limit
@@ -123,7 +123,7 @@ _ROUNDED_BLUR, _OWN_BLUR = 1.5, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What the reference says of one case.
+    """The reference's answers for one case.
 
     Attributes:
         low: Its results, in order, in the precision that is asked for.
@@ -179,7 +179,7 @@ class Referee:
         self.used = self.rounded = self.why_own = ""
         self.unstable = False
 
-    def answers(self, given: ArgumentSet, precision: Precision) -> Answers:
+    def answers(self, argument_set: ArgumentSet, precision: Precision) -> Answers:
         """The reference's results for the arguments of a case, which are restored if the reference writes them.
 
         Raises:
@@ -190,112 +190,112 @@ class Referee:
         Cost: two calls of the reference, one of them in higher precision as well; a third where the two differ by more
         than rounding, or where there is only one; two more where a part of it has no higher precision.
         """
-        low = self._asked(given)
+        low = self._ask(argument_set)
         with _comparing():
-            return self._answers(low, given, precision)
+            return self._answers(low, argument_set, precision)
 
-    def answers_for(self, check: Check, given: ArgumentSet, precision: Precision) -> Answers:
+    def answers_for(self, check: Check, argument_set: ArgumentSet, precision: Precision) -> Answers:
         """The reference's results for the caller's own comparison, which needs no golden result.
 
         Raises:
             TargetError: The check does not accept what the reference gives when it is asked again.
             Exception: As `answers`.
         """
-        low = self._asked(given)
-        self._check_fit(low, given)
-        if refusal(check, low, low) is None and (found := refusal(check, self._asked(given), low)) is not None:
-            raise _random(found.text)
+        low = self._ask(argument_set)
+        self._check_fit(low, argument_set)
+        if refusal(check, low, low) is None and (reason := refusal(check, self._ask(argument_set), low)) is not None:
+            raise _random(reason.text)
         return Answers(low=low, golden=[None] * len(low), precision=precision)
 
-    def _answers(self, low: list[Any], given: ArgumentSet, precision: Precision) -> Answers:
-        self._check_fit(low, given)
-        truth = self._truth(given, low, precision)
-        _give_back(given.arguments)
+    def _answers(self, low: list[Any], argument_set: ArgumentSet, precision: Precision) -> Answers:
+        self._check_fit(low, argument_set)
+        truth = self._truth(argument_set, low, precision)
+        _give_back(argument_set.arguments)
         golden, own = (None, math.inf) if truth is None else (truth.golden, truth.own)
         if own > min(_USELESS, _UNLIKE * _f(low, precision)) or _others_differ(low, golden, precision):
-            self._check_repeatable(low, given, precision)
+            self._check_repeatable(low, argument_set, precision)
         self._way, self.used, self.rounded = None if truth is None else truth.way, "", ""
         if truth is None:
             blurred = replace(precision, blur=_OWN_BLUR)
             return Answers(low=low, golden=[None] * len(low), precision=blurred)
         self.used, self.why_own = truth.way.name, ""
-        disturbed = self._disturbed(truth, given, precision) if truth.rounded else []
+        disturbed = self._disturbed(truth, argument_set, precision) if truth.rounded else []
         blur = _ROUNDED_BLUR if disturbed or any(map(_not_wider, truth.golden, low)) else 1.0
         blur = _OWN_BLUR if truth.rounded and not disturbed else blur
         return Answers(
             low=low, golden=truth.golden, precision=replace(precision, blur=blur), disturbed=disturbed,
         )  # fmt: skip
 
-    def cut_to_tf32(self, given: ArgumentSet) -> list[Any] | None:
+    def cut_to_tf32(self, argument_set: ArgumentSet) -> list[Any] | None:
         """The golden results for float32 inputs cut to the bits that TF32 keeps; None if there are none."""
         try:
-            found = self._found(self._way, given, (), cut)[0] if self._way else None
+            results = self._results(self._way, argument_set, (), cut)[0] if self._way else None
         except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: the rule does without
-            found = None
-        _give_back(given.arguments)
-        return found
+            results = None
+        _give_back(argument_set.arguments)
+        return results
 
-    def _disturbed(self, truth: _Truth, given: ArgumentSet, precision: Precision) -> list[Any]:
+    def _disturbed(self, truth: _Truth, argument_set: ArgumentSet, precision: Precision) -> list[Any]:
         """The golden results of a second run whose roundings err otherwise; none where it fails."""
         self.used = f"{truth.way.name} but for {_listed(truth.rounded)}"
         try:
-            found, _ = self._found(truth.way, given, truth.golden, seed=_SEED)
+            results, _ = self._results(truth.way, argument_set, truth.golden, seed=_SEED)
         except Exception:  # noqa: BLE001 - it worked before, so that only memory can be short: more rounding is allowed
-            found = []
-        _give_back(given.arguments)
-        if not _alike(found, truth.golden):
-            found = []
-        cost = f"costs {_own_error(found, truth.golden, precision):.2g} of the result" if found else "is not known"
+            results = []
+        _give_back(argument_set.arguments)
+        if not _alike(results, truth.golden):
+            results = []
+        cost = f"costs {_own_error(results, truth.golden, precision):.2g} of the result" if results else "is not known"
         self.rounded = f"{_listed(truth.rounded)} ran in the precision of the tensors, which {cost} and is allowed for"
-        return found
+        return results
 
-    def _asked(self, given: ArgumentSet) -> list[Any]:
-        said = self._reference(*given.arguments.positional, **given.arguments.keyword)
-        if isinstance(said, (Iterator, Awaitable)):
+    def _ask(self, argument_set: ArgumentSet) -> list[Any]:
+        answer = self._reference(*argument_set.arguments.positional, **argument_set.arguments.keyword)
+        if isinstance(answer, (Iterator, Awaitable)):
             raise TargetError(
-                f"the reference returns a {type(said).__name__}, which has computed nothing yet",
+                f"the reference returns a {type(answer).__name__}, which has computed nothing yet",
                 hint="let it return its results: tensors, arrays or numbers",
             )
-        if (changed := given.changed()) and said is None:  # what it writes is its result
-            self._written, said = tuple(changed), tuple(changed.values())
-        found = [kept(item) for item in as_list(said)]
-        if changed:
-            given.restore()
-        if any(tensor.device.type == "meta" for tensor in Arguments(tuple(found)).tensors()):
+        if (changes := argument_set.changed()) and answer is None:  # what it writes is its result
+            self._written, answer = tuple(changes), tuple(changes.values())
+        results = [kept(item) for item in as_list(answer)]
+        if changes:
+            argument_set.restore()
+        if any(tensor.device.type == "meta" for tensor in Arguments(tuple(results)).tensors()):
             raise DeviceError(
                 "the reference returns a tensor on the device meta, which has no values",
                 "a device with memory", "meta", "reference",
                 hint="let it compute its results on the device of its arguments",
             )  # fmt: skip
-        return found
+        return results
 
-    def _truth(self, given: ArgumentSet, low: Sequence[Any], precision: Precision) -> _Truth | None:
+    def _truth(self, argument_set: ArgumentSet, low: Sequence[Any], precision: Precision) -> _Truth | None:
         """The results in the first way that has no part in the tensors' own precision, else in the first way."""
         partial: _Truth | None = None
-        for way in [way for way in self._ways if _applies(way, given.arguments, low)]:
+        for way in [way for way in self._ways if _applies(way, argument_set.arguments, low)]:
             if partial is not None and partial.way.name != way.name:
                 break
             try:
-                found, rounded = self._found(way, given, low)
+                results, rounded = self._results(way, argument_set, low)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - it may refuse a precision by any error
                 self.why_own = f"in {way.name} it fails with {one_line(error)}"
                 self._ways.remove(way)
                 continue
-            if not _alike(found, low):
+            if not _alike(results, low):
                 self.why_own = f"in {way.name} it returns another shape or number of results"
-            elif (own := _own_error(low, found, precision)) > max(_USELESS, _UNLIKE * _f(low, precision)):
+            elif (own := _own_error(low, results, precision)) > max(_USELESS, _UNLIKE * _f(low, precision)):
                 self.why_own = f"in {way.name} it gives another result, {own:.2g} apart"
                 self.unstable = self.unstable or way.lifts
-            elif own == 0 and not way.lifts and any(map(_not_wider, found, low)):
+            elif own == 0 and not way.lifts and any(map(_not_wider, results, low)):
                 self.why_own = f"in {way.name} it gives the same bits, as of results that were computed before"
-            elif rounded or (partial is not None and any(map(_not_wider, found, low))):
-                partial = partial or _Truth(golden=found, way=way, rounded=rounded, own=own)
+            elif rounded or (partial is not None and any(map(_not_wider, results, low))):
+                partial = partial or _Truth(golden=results, way=way, rounded=rounded, own=own)
             else:
-                return _Truth(golden=found, way=way, own=own)
+                return _Truth(golden=results, way=way, own=own)
         return partial
 
-    def _found(
-        self, way: _Way, given: ArgumentSet, low: Sequence[Any],
+    def _results(
+        self, way: _Way, argument_set: ArgumentSet, low: Sequence[Any],
         change: Callable[[Any], Any] = lambda t: t, seed: int | None = None,
     ) -> tuple[list[Any], tuple[str, ...]]:  # fmt: skip
         """The results in one way, and what was computed in the tensors' own precision.
@@ -305,29 +305,29 @@ class Referee:
             Exception: Whatever the reference raises.
         """
         torch = require("torch", "checking results")
-        arguments = given.arguments
+        arguments = argument_set.arguments
         raised = [*arguments.tensors(), *Arguments(tuple(low)).tensors()]
-        needed = _COPIES * sum(t.numel() * (8 if way.name == "float64" else 4) for t in raised)
+        need = _COPIES * sum(t.numel() * (8 if way.name == "float64" else 4) for t in raised)
         free = min((free_bytes_of(str(t.device)) for t in raised), default=0)
-        if needed > _MEMORY_SHARE * free:
-            raise MemoryError(f"its inputs and results would take {needed >> 20} MiB of {free >> 20} MiB")
+        if need > _MEMORY_SHARE * free:
+            raise MemoryError(f"its inputs and results would take {need >> 20} MiB of {free >> 20} MiB")
         with without_tf32(torch):
             wide = raised_arguments(arguments, way.name, change, tensors=not way.lifts)
             run = Lifted(way.name, change=change, seed=seed) if way.lifts else None
-            said = run.run(self._reference, wide) if run else self._reference(*wide.positional, **wide.keyword)
+            answer = run.run(self._reference, wide) if run else self._reference(*wide.positional, **wide.keyword)
             synchronize(arguments)
-            if said is None and self._written:
-                said = tuple(ArgumentSet(wide, self._outputs, protected=False).inputs(self._written).values())
-            found = [kept(run.wide(item) if run else item) for item in as_list(said)]
-        return found, tuple(run.rounded) if run else ()
+            if answer is None and self._written:
+                answer = tuple(ArgumentSet(wide, self._outputs, protected=False).inputs(self._written).values())
+            results = [kept(run.wide(item) if run else item) for item in as_list(answer)]
+        return results, tuple(run.rounded) if run else ()
 
-    def _check_repeatable(self, low: Sequence[Any], given: ArgumentSet, precision: Precision) -> None:
-        again, manner = self._asked(given), Manner(precision=replace(precision, blur=_OWN_BLUR))
-        wanted = [expected(each, None, None, manner) for each in low]
-        if (found := difference(again, wanted)) is not None:
-            raise _random(found.text)
+    def _check_repeatable(self, low: Sequence[Any], argument_set: ArgumentSet, precision: Precision) -> None:
+        again, criteria = self._ask(argument_set), Criteria(precision=replace(precision, blur=_OWN_BLUR))
+        expectations = [expected(each, None, None, criteria) for each in low]
+        if (change := difference(again, expectations)) is not None:
+            raise _random(change.text)
 
-    def _check_fit(self, low: Sequence[Any], given: ArgumentSet) -> None:
+    def _check_fit(self, low: Sequence[Any], argument_set: ArgumentSet) -> None:
         """Raise unless the results fit the outputs; a wider float is rounded to the output's dtype."""
         if not self._outputs:
             return
@@ -336,30 +336,30 @@ class Referee:
                 f"the reference returns {len(low)} results, the kernel writes {len(self._outputs)}",
                 hint="let the reference return the outputs, in the order in which the kernel names them",
             )
-        for name, found in zip(self._outputs, low, strict=True):
-            if is_tensor(wanted := given.arguments.keyword.get(name)):
-                _check_output(name, found, wanted)
+        for name, result in zip(self._outputs, low, strict=True):
+            if is_tensor(output := argument_set.arguments.keyword.get(name)):
+                _check_output(name, result, output)
 
 
-def _check_output(name: str, found: Any, wanted: Any) -> None:
-    hint = f"return what {name} must hold: {tuple(wanted.shape)} {wanted.dtype} on {wanted.device}"
-    if not is_tensor(found):
-        raise KernelTypeError(f"the reference returns a {type(found).__name__} for {name}, not a tensor", hint=hint)
-    if tuple(found.shape) != tuple(wanted.shape):
+def _check_output(name: str, result: Any, output: Any) -> None:
+    hint = f"return what {name} must hold: {tuple(output.shape)} {output.dtype} on {output.device}"
+    if not is_tensor(result):
+        raise KernelTypeError(f"the reference returns a {type(result).__name__} for {name}, not a tensor", hint=hint)
+    if tuple(result.shape) != tuple(output.shape):
         raise ShapeMismatchError(
-            f"the reference returns shape {tuple(found.shape)} for {name}, which is {tuple(wanted.shape)}",
-            tuple(wanted.shape), tuple(found.shape), name, hint=hint,
+            f"the reference returns shape {tuple(result.shape)} for {name}, which is {tuple(output.shape)}",
+            tuple(output.shape), tuple(result.shape), name, hint=hint,
         )  # fmt: skip
-    wider = wanted.dtype.is_floating_point and found.dtype.is_floating_point
-    if found.dtype != wanted.dtype and not (wider and found.dtype.itemsize > wanted.dtype.itemsize):
+    wider = output.dtype.is_floating_point and result.dtype.is_floating_point
+    if result.dtype != output.dtype and not (wider and result.dtype.itemsize > output.dtype.itemsize):
         raise UnsupportedDtypeError(
-            f"the reference returns {found.dtype} for {name}, which is {wanted.dtype}",
-            str(found.dtype), [str(wanted.dtype)], name, hint=hint,
+            f"the reference returns {result.dtype} for {name}, which is {output.dtype}",
+            str(result.dtype), [str(output.dtype)], name, hint=hint,
         )  # fmt: skip
-    if found.device != wanted.device:
+    if result.device != output.device:
         raise DeviceError(
-            f"the reference returns a tensor on {found.device} for {name}, which is on {wanted.device}",
-            str(wanted.device), str(found.device), name, hint=hint,
+            f"the reference returns a tensor on {result.device} for {name}, which is on {output.device}",
+            str(output.device), str(result.device), name, hint=hint,
         )  # fmt: skip
 
 
@@ -372,7 +372,7 @@ def _random(how: str) -> TargetError:
 
 @contextmanager
 def _comparing() -> Iterator[None]:
-    """What torch raises inside is no fault of the reference: its results are of a kind that cannot be compared.
+    """Turn what torch raises inside into an error: the reference's results are of a kind that cannot be compared.
 
     Raises:
         TargetError: In place of what torch raises.
@@ -397,12 +397,12 @@ def _own_error(low: Sequence[Any], golden: Sequence[Any], precision: Precision) 
 
 
 def _others_differ(low: Sequence[Any], golden: Sequence[Any] | None, precision: Precision) -> bool:
-    """Whether some value that is no floating-point tensor differs between the precisions."""
+    """True if some value that is no floating-point tensor differs between the precisions."""
     if golden is None:
         return False
-    manner = Manner(precision=precision)
+    criteria = Criteria(precision=precision)
     pairs = [(a, b) for a, b in leaf_pairs(low, golden) if not _is_float(a)]
-    return any(difference(b, expected(a, None, None, manner)) is not None for a, b in pairs)
+    return any(difference(b, expected(a, None, None, criteria)) is not None for a, b in pairs)
 
 
 def _is_float(value: Any) -> bool:
@@ -420,18 +420,18 @@ def _f(low: Sequence[Any], precision: Precision) -> float:
     return max((precision.rounding(name) for name in names), default=0.0)
 
 
-def _alike(found: Sequence[Any], low: Sequence[Any]) -> bool:
-    shapes = [[tuple(t.shape) for t in Arguments(tuple(each)).tensors()] for each in (found, low)]
-    return len(found) == len(low) and shapes[0] == shapes[1]
+def _alike(results: Sequence[Any], low: Sequence[Any]) -> bool:
+    shapes = [[tuple(t.shape) for t in Arguments(tuple(each)).tensors()] for each in (results, low)]
+    return len(results) == len(low) and shapes[0] == shapes[1]
 
 
 def _not_wider(golden: Any, low: Any) -> bool:
-    """Whether the reference rounds its result to a dtype of its own, whatever its inputs are."""
+    """True if the reference rounds its result to a dtype of its own, whatever its inputs are."""
     return is_tensor(low) and low.dtype.is_floating_point and low.dtype.itemsize < 4 and golden.dtype == low.dtype
 
 
 def _applies(way: _Way, arguments: Arguments, low: Sequence[Any]) -> bool:
-    """Whether a way may lead to results in higher precision than those that are there."""
+    """True if a way may lead to results in higher precision than those that are there."""
     if not way.lifts:
         return raises_any(arguments, way.name)
     either = arguments, Arguments(tuple(low))

@@ -12,20 +12,46 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
 from triton_ops import settings
+from triton_ops.backend import Kernel, MayCrash
+from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.processes import IDLE_S, IdleProcesses, WorkerDiedError, WorkerHungError, WorkerProcess
 
 _log = logging.getLogger("triton_ops")
 
-Needs: TypeAlias = tuple[tuple[str, ...], str]  # the packages that it has imported, and its device
-TRITON_ON_THE_FIRST_GPU: Needs = ("triton", "torch"), "cuda:0"
 _REST_S = 10.0
 _MOST = 8  # the GPUs of a large host
 _EARLY_S = 60.0  # a program that asks for tunes may first load a model
 _DRIVER = "/dev/nvidiactl"
+
+
+class Needs(NamedTuple):
+    """The packages that a worker has imported, and the device that it has readied."""
+
+    packages: tuple[str, ...]
+    device: str
+
+    @classmethod
+    def of(cls, kernel: Kernel, device: DeviceSpec, device_name: str) -> Needs:
+        """The needs of a kernel on a device."""
+        own = kernel.process_imports if isinstance(kernel, MayCrash) else ()
+        packages = tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])]))
+        return cls(packages, "cuda:0" if device_name == "cuda" else device_name)
+
+    def start_worker(self) -> None:
+        """Start a worker for a tune that is about to come, unless one waits.
+
+        Raises:
+            DeviceError: No process can be started here.
+        """
+        if not waits(self):
+            start(self)
+
+
+TRITON_ON_THE_FIRST_GPU = Needs(("triton", "torch"), "cuda:0")
 
 
 @dataclass(frozen=True)
@@ -47,7 +73,7 @@ def take(needs: Needs) -> WorkerProcess | None:
 
 
 def waits(needs: Needs) -> bool:
-    """Whether a worker was left that has what is needed."""
+    """True if a worker was left that has what is needed."""
     return _idle.waits(needs, _does)
 
 
@@ -57,7 +83,7 @@ def keep(worker: WorkerProcess, idle_s: float = IDLE_S) -> None:
 
 
 def _does(has: Needs, needs: Needs) -> bool:
-    """Whether a worker has the device, and all packages at least: what chooses among kernels needs torch alone."""
+    """Compare devices, and packages, of which a worker may have more: a chooser among kernels needs torch alone."""
     return has[1] == needs[1] and set(has[0]) >= set(needs[0])
 
 

@@ -16,14 +16,14 @@ from functools import partial
 from typing import Any
 
 from triton_ops.backend import CompilesAhead, Kernel, MayCrash, pack, packed_allocator
-from triton_ops.device import DeviceSpec
+from triton_ops.device import DeviceSpec, Turns
 from triton_ops.evaluation import idle_worker
 from triton_ops.evaluation.candidate import COMPILE
 from triton_ops.evaluation.finals import FinalRequest, finalists
-from triton_ops.evaluation.outcome import Outcome, fastest_screening
-from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts
+from triton_ops.evaluation.outcome import Outcome
+from triton_ops.evaluation.station import RACE, Assignment, Inline, Station, StationFacts, TakesTurns
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD
-from triton_ops.evaluation.worker import Answer, Attempt, Setup, answers
+from triton_ops.evaluation.worker import Attempt, Setup, WorkerAnswer, answers
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.processes import WorkerDiedError, WorkerHungError, WorkerProcess
 from triton_ops.space import Config
@@ -75,7 +75,7 @@ class Isolated:
         self._changes: dict[str, Any] = {}
         self._worker: WorkerProcess | None = None
         self._spare = process
-        needs = needs_of(assignment.kernel, assignment.device, assignment.device_name)
+        needs = idle_worker.Needs.of(assignment.kernel, assignment.device, assignment.device_name)
         self._new = partial(WorkerProcess, *needs)
         self._reuse = reuse
         self._asking = False
@@ -125,13 +125,13 @@ class Isolated:
         whole_s = self._effort.race.seconds + self._patience.trial_s + self._patience.launch_s * len(trials)
         for _ in range(2):
             try:
-                found: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s, RACE).value
+                outcome: Outcome = self._ask(replace(final, trials=tuple(trials.values())), whole_s, RACE).value
             except (WorkerHungError, WorkerDiedError) as error:  # noqa: PERF203 - twice at most
                 _log.warning("the last comparison starts again: %s", error)
                 trials.update((trial.config, trial) for trial in self._failing(final, trials))
             else:
-                return found
-        return replace(fastest_screening(tuple(trials.values())), confidence=_UNFINISHED)
+                return outcome
+        return replace(Outcome.of_screenings(tuple(trials.values())), confidence=_UNFINISHED)
 
     def close(self) -> None:
         """Kill the processes, or leave the worker to the next tune; everything that they found has been handed over."""
@@ -158,7 +158,7 @@ class Isolated:
         return trial, during, False
 
     def _not_its_fault(self, during: str) -> bool:
-        """Whether the step that ended the process was not the candidate's; its cause is then kept from recurring."""
+        """True if the step that ended the process was not the candidate's; its cause is then kept from recurring."""
         if during == ODD:
             self._changes["odd"] = False
             return True
@@ -174,28 +174,28 @@ class Isolated:
         """Failed trials of the finalists that fail again in a trial of their own, or in a race without other arms."""
         for trial in finalists(trials, self._effort, {final.default, *final.incumbents}):
             again = self.attempt(trial.config, None)
-            again = self._raced_alone(again, final) if again.ok else again
+            again = self._race_alone(again, final) if again.ok else again
             if not again.ok:
                 yield again
 
-    def _raced_alone(self, trial: Trial, final: FinalRequest) -> Trial:
+    def _race_alone(self, trial: Trial, final: FinalRequest) -> Trial:
         """The trial of a finalist after a last comparison in which it was the only one."""
         try:
             question = replace(final, trials=(trial,), incumbents=())
-            found: Outcome = self._ask(question, self._patience.trial_s, RACE).value
+            outcome: Outcome = self._ask(question, self._patience.trial_s, RACE).value
         except WorkerHungError as error:
             return Trial(trial.config, Status.TIMEOUT, error=str(error))
         except WorkerDiedError as error:
             return Trial(trial.config, Status.CRASH, error=str(error))
-        return found.trials[0]
+        return outcome.trials[0]
 
-    def _ask(self, question: Any, whole_s: float, step: str) -> Answer:
+    def _ask(self, question: Any, whole_s: float, step: str) -> WorkerAnswer:
         worker = self._ready()
         own, compile_s = self._patience.launch_s, self._patience.compile_s
         limits_s = {COMPILE: compile_s, LAUNCH: own, ODD: own, RACE: own, BASELINE: compile_s + own}
         self._asking = True
         try:
-            answer: Answer = worker.ask(question, whole_s, limits_s, step, partial(answers, question))
+            answer: WorkerAnswer = worker.ask(question, whole_s, limits_s, step, partial(answers, question))
         except (WorkerHungError, WorkerDiedError) as error:
             self._lose(str(error))
             raise
@@ -222,7 +222,7 @@ class Isolated:
             if self._worker is not None:
                 return self._worker
             try:
-                self._worker = self._started()
+                self._worker = self._start()
             except (WorkerHungError, WorkerDiedError) as error:
                 if turn + 1 == _STARTS or not (self._deaths or getattr(error, "outside", False)):
                     raise TargetError(
@@ -233,7 +233,7 @@ class Isolated:
         assert self._worker is not None
         return self._worker
 
-    def _started(self) -> WorkerProcess:
+    def _start(self) -> WorkerProcess:
         """A worker with the task loaded; after a first death a second process is started, to be ready for the next."""
         worker, self._spare = self._spare or self._new(), None
         first, self._first = self._first, None
@@ -241,7 +241,7 @@ class Isolated:
             if self._deaths:
                 self._spare = self._new()
             setup = first or self._setup()
-            answer: Answer = worker.ask(setup, self._patience.setup_s, {}, "start", partial(answers, setup))
+            answer: WorkerAnswer = worker.ask(setup, self._patience.setup_s, {}, "start", partial(answers, setup))
             if answer.unloadable:
                 raise NotPortableError(answer.error.message if answer.error else "")
             if answer.error is not None:
@@ -253,20 +253,12 @@ class Isolated:
         return worker
 
     def _setup(self) -> Setup:
-        """The question to load the task."""
         changes = {**self._changes, "baseline": self._facts.baseline, "mode": self._facts.mode}
         return Setup(packed=self._packed, changes=changes, allocator=packed_allocator(), imports=self._imports)
 
 
-def needs_of(kernel: Kernel, device: DeviceSpec, device_name: str) -> idle_worker.Needs:
-    """The packages that a worker imports for a kernel, and the device that it readies."""
-    own = kernel.process_imports if isinstance(kernel, MayCrash) else ()
-    packages = tuple(dict.fromkeys([*own, *(["torch"] if device.kind != "cpu" else [])]))
-    return packages, "cuda:0" if device_name == "cuda" else device_name
-
-
 def imports_to_compile(kernel: Kernel) -> tuple[str, ...]:
-    """What a worker imports before it loads the task, since the kernel needs it when it compiles.
+    """Packages that a worker imports before it loads the task, since the kernel needs them when it compiles.
 
     Left to the first compilation, the import would not read this package's bytecode: it would take 2 to 3 s of the
     first trial where Python keeps none.
@@ -281,17 +273,13 @@ def process_started_early(
 ) -> Iterator[WorkerProcess | None]:
     """Start a process for `begin_station` ahead, so that its imports run meanwhile; it is killed at the end.
 
-    Args:
-        kernel: The kernel that is going to be tuned.
-        device: The device it runs on.
-        device_name: The device's torch name.
-        isolate: As in `begin_station`; where candidates are not isolated, no process is started and None is given.
-        reuse: Whether a worker that the tune before has left may serve.
+    Where candidates are not isolated, which `isolate` decides as in `begin_station`, no process is started and None is
+    given. With `reuse`, a worker that the tune before has left may serve.
     """
     if not wants_isolation(kernel, device, isolate):
         yield None
         return
-    needs = needs_of(kernel, device, device_name)
+    needs = idle_worker.Needs.of(kernel, device, device_name)
     process = (idle_worker.take(needs) if reuse else None) or WorkerProcess(*needs)
     try:
         yield process
@@ -301,7 +289,7 @@ def process_started_early(
 
 
 def wants_isolation(kernel: Kernel, device: DeviceSpec, isolate: bool | None) -> bool:
-    """Whether candidates run in a worker: as asked; if `isolate` is None, where a kernel that may crash uses a GPU."""
+    """Decide if candidates run in a worker: as asked; for None, where a kernel that may crash uses a GPU."""
     return isolate if isolate is not None else device.kind != "cpu" and isinstance(kernel, MayCrash)
 
 
@@ -309,8 +297,9 @@ def begin_station(
     assignment: Assignment,
     isolate: bool | None,
     process: WorkerProcess | None = None,
-    begun: Callable[[Config | None], None] = lambda _: None,
+    note_config: Callable[[Config | None], None] = lambda _: None,
     *,
+    turns: Turns | None = None,
     reuse: bool = False,
 ) -> Callable[[], Station]:
     """Begin to open the station for an assignment: in a worker, or in this process.
@@ -322,7 +311,8 @@ def begin_station(
         assignment: The work of the station.
         isolate: Whether candidates run in a worker; None isolates kernels that may crash, such as Triton's on a GPU.
         process: A process from `process_started_early`, if there is one already.
-        begun: As of `Inline`; it is not called for a worker, which a config ends alone.
+        note_config: As of `Inline`; it is not called for a worker, which a config ends alone.
+        turns: The turns that the station takes on its device; None takes turns of its own.
         reuse: Whether the worker is left to the next tune.
 
     Returns:
@@ -330,11 +320,15 @@ def begin_station(
         the task exists in this process only, and `TritonKernelError` if the arguments or the reference fail, as with
         `Inline`. Until it is called, the given process is the caller's to kill.
     """
-    inline = partial(Inline, assignment, begun=begun)
+    own_turns = turns or Turns(assignment.device_name)
+
+    def inline(place: str) -> Station:
+        return TakesTurns(Inline(assignment, note_config=note_config, place=place), own_turns)
+
     if isolate is False:
-        return partial(inline, place="inline, as asked")
+        return partial(inline, "inline, as asked")
     if not wants_isolation(assignment.kernel, assignment.device, isolate):
-        return partial(inline, place="inline, as callables are unless isolation is asked for")
+        return partial(inline, "inline, as callables are unless isolation is asked for")
 
     def not_portable(error: NotPortableError) -> Station:
         if isolate:
@@ -343,18 +337,18 @@ def begin_station(
                 hint="define it in a module that can be imported, or leave the isolation out",
             ) from error
         _log.warning("%s runs inline, where a crash ends this process: %s", assignment.kernel.name, error)
-        return inline(place=f"inline: {error}")
+        return inline(f"inline: {error}")
 
     try:
         station = Isolated(assignment, process, reuse=reuse, wait=False)
     except NotPortableError as error:
         return partial(not_portable, error)
 
-    def opened() -> Station:
+    def open_station() -> Station:
         try:
             station.open()
         except NotPortableError as error:
             return not_portable(error)
-        return station
+        return TakesTurns(station, own_turns)
 
-    return opened
+    return open_station

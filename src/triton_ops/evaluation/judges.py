@@ -1,4 +1,4 @@
-"""Judges of one tensor: by the rule of `criteria.py`, element by element within a caller's tolerance, or exactly.
+"""Judges of one tensor: by the rule, element by element within a caller's tolerance, or exactly.
 
 Each has a method `difference(found)` that takes a tensor of the right shape, dtype and device. Large tensors are judged
 piece by piece, in float64, so that little memory is needed beside the result.
@@ -60,7 +60,7 @@ _SLACK = {_FLOAT64: 2.0**-36, _FLOAT32: 2.0**-18}
 
 @dataclass(frozen=True)
 class Difference:
-    """How a result is wrong.
+    """The error of a result.
 
     Attributes:
         text: For people, with the numbers.
@@ -90,11 +90,11 @@ class Precision:
 
     def rounding(self, output: str) -> float:
         """f: the relative error, by root mean square, that rounding may cost a result of dtype `output`."""
-        used = [_REAL_OF.get(dtype, dtype) for dtype in (output, *self.inputs)]
-        known = [dtype for dtype in used if dtype in UNITS]
-        accumulator = _FLOAT64 if all(dtype == "float64" for dtype in known) else _FLOAT32
+        names = [_REAL_OF.get(dtype, dtype) for dtype in (output, *self.inputs)]
+        dtypes = [dtype for dtype in names if dtype in UNITS]
+        accumulator = _FLOAT64 if all(dtype == "float64" for dtype in dtypes) else _FLOAT32
         terms = [self.unit(output) / math.sqrt(3), _SLACK[accumulator], 4 * accumulator * math.sqrt(self.reduction)]
-        eight = _FLOAT8 * math.sqrt(self.reduction) if any(dtype in _NARROW for dtype in known[1:]) else 0.0
+        eight = _FLOAT8 * math.sqrt(self.reduction) if any(dtype in _NARROW for dtype in dtypes[1:]) else 0.0
         return self.blur * (max(terms) + eight)
 
     def unit(self, output: str) -> float:
@@ -106,11 +106,11 @@ class Precision:
         return max([UNITS.get(output, 0.0), *units])
 
     def distance(self, output: str) -> float:
-        """How far apart the smallest numbers of dtype `output` are, times the blur."""
+        """The distance of the smallest numbers of dtype `output`, times the blur."""
         return self.blur * _DISTANCES.get(_REAL_OF.get(output, output), 0.0)
 
     def narrow(self, output: str) -> bool:
-        """Whether 8-bit floats take part, whose largest errors vary more."""
+        """True if 8-bit floats take part, whose largest errors vary more."""
         return output in _NARROW or any(dtype in _NARROW for dtype in self.inputs)
 
 
@@ -182,10 +182,10 @@ class Rounded:
         for part in self._parts():
             golden = self._tamed(self._golden[part].double(), part)
             sizes.append(self._row_sums(golden))
-            found = [torch.nan_to_num(self._tamed(peer[part].double() - golden, part)) for peer in peers]
-            for each, error in zip(errors, found, strict=True):
+            differences = [torch.nan_to_num(self._tamed(peer[part].double() - golden, part)) for peer in peers]
+            for each, error in zip(errors, differences, strict=True):
                 each.append(self._row_sums(error))
-            largest = max([largest, *(float(error.abs().max()) for error in found)])
+            largest = max([largest, *(float(error.abs().max()) for error in differences)])
             size = max(size, float(golden.abs().max()))
         square = torch.cat(sizes)
         own = [torch.cat(each) for each in errors]
@@ -205,23 +205,18 @@ class Rounded:
         error = max(0.0, self._own_mean - 2 * self._least)
         return error / self._mean if self._mean else float(error > 0)
 
-    @property
-    def rounding(self) -> float:
-        """F of these results."""
-        return self._f
-
-    def difference(self, found: Any) -> Difference | None:
-        """How `found`, a tensor of the same shape, is wrong; None if it is right."""
+    def difference(self, result: Any) -> Difference | None:
+        """The error of `result`, a tensor of the same shape; None if it is right."""
         if self._golden.numel() == 0:
             return None
-        flat = found.reshape(-1)
+        flat = result.reshape(-1)
         measured = self._measured(flat, lambda values, _: values)
         if not math.isfinite(measured.largest):  # rarely, since this reads the result once more
             measured = self._measured(flat, self._closed)
         excess = self._excess(measured)
         return None if excess <= 1 else Difference(self._text(flat, measured), excess)
 
-    def _measured(self, flat: Any, closed: Callable[[Any, slice], Any]) -> _Measured:
+    def _measured(self, flat: Any, closed: Callable[[Any, slice], Any]) -> _Errors:
         """The errors of a result whose values are taken as `closed` gives them."""
         torch, columns = self._torch, []
         for part, rows in zip(self._parts(), self._row_parts(), strict=True):
@@ -235,23 +230,25 @@ class Rounded:
             columns.append(torch.stack([size.square().sum(), ends, over.double(), share.max(), strange.double()]))
         table = torch.stack(columns)
         sums, most = torch.stack([table.sum(0), table.amax(0)]).tolist()  # the one time that the device is waited for
-        return _Measured(
+        return _Errors(
             mean=math.sqrt(sums[0] / self._golden.numel()), largest=most[1], rows_over=int(sums[2]), row=most[3],
             strange=int(sums[4]),
         )  # fmt: skip
 
-    def _excess(self, found: _Measured) -> float:
+    def _excess(self, measured: _Errors) -> float:
         """The largest ratio of an error and its limit; at most 1 for a right result."""
-        if found.strange or not math.isfinite(found.largest):
+        if measured.strange or not math.isfinite(measured.largest):
             return math.inf
         allowed = max(1, _OUTLIER_SHARE * len(self._rows))
-        many = max(1.0 + 1e-3, found.row / (_ROW * self._by_mean)) if found.rows_over > allowed else 0.0
+        many = max(1.0 + 1e-3, measured.row / (_ROW * self._by_mean)) if measured.rows_over > allowed else 0.0
         return max(
-            _over(found.largest, self._limit), _over(found.mean, self._mean_limit), found.row / (_ROW * self._by_mean),
+            _over(measured.largest, self._limit),
+            _over(measured.mean, self._mean_limit),
+            measured.row / (_ROW * self._by_mean),
             many,
-        )  # fmt: skip
+        )
 
-    def _text(self, flat: Any, found: _Measured) -> str:
+    def _text(self, flat: Any, measured: _Errors) -> str:
         """The error in words, with the worst element; this goes through the result once more."""
         torch, count = self._torch, self._golden.numel()
         off, worst, place = 0, -1.0, 0
@@ -272,12 +269,12 @@ class Rounded:
         parts = [
             f"{share} are off" if off else "all elements are a little off",
             f"the worst at {index}: {values}",
-            f"error {found.mean / size:.2g} of the result, allowed {self._mean_limit / size:.2g}",
+            f"error {measured.mean / size:.2g} of the result, allowed {self._mean_limit / size:.2g}",
         ]
         if self._own_mean:
             parts.append(f"the reference's own {self._own_mean / size:.2g}")
         if len(self._rows) > 1:
-            parts.append(f"{found.rows_over} of {len(self._rows)} rows beyond theirs")
+            parts.append(f"{measured.rows_over} of {len(self._rows)} rows beyond theirs")
         return ", ".join(parts)
 
     def _parts(self) -> Iterator[slice]:
@@ -304,7 +301,7 @@ class Rounded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Measured:
+class _Errors:
     mean: float
     largest: float
     rows_over: int
@@ -325,9 +322,9 @@ class _OddPlaces:
         about = self._torch.finfo(dtype)
         self.largest, self._edge = float(about.max), _edge(about)
         self._mask = None
-        found = [self._odd(part) for part in pieces(golden)]
-        if any(bool(each.any()) for each in found):
-            self._mask = self._torch.cat(found)
+        masks = [self._odd(part) for part in pieces(golden)]
+        if any(bool(each.any()) for each in masks):
+            self._mask = self._torch.cat(masks)
         else:
             self._peers = []  # they may be large
 
@@ -335,7 +332,7 @@ class _OddPlaces:
         return ~self._torch.stack([self._torch.isfinite(each) for each in self._held(part)]).all(0)
 
     def _held(self, part: slice) -> list[Any]:
-        """What the golden result, rounded, and the peers are."""
+        """The golden result, rounded, and the peers."""
         golden = self._golden[part]
         return [golden.to(self._dtype).to(golden.dtype), *(peer[part].to(golden.dtype) for peer in self._peers)]
 
@@ -352,26 +349,26 @@ class _OddPlaces:
         """The values with zeros at the odd places."""
         return values if self._mask is None else self._torch.where(self._mask[part], 0.0, values)
 
-    def strange(self, found: Any, part: slice, limits: tuple[float, float]) -> Any:
-        """How many elements are not finite where they should be, or not what they must be at an odd place.
+    def strange(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
+        """The number of elements that are not finite where they should be, or not what they must be at an odd place.
 
         Without odd places none is counted: what is not finite there has an error that is not finite either.
         `limits` are the largest errors of an element, and of one beside the largest number of the dtype.
         """
-        return (
-            self._torch.zeros((), device=found.device) if self._mask is None else self.wrong(found, part, limits).sum()
-        )
+        if self._mask is None:
+            return self._torch.zeros((), device=values.device)
+        return self.wrong(values, part, limits).sum()
 
-    def wrong(self, found: Any, part: slice, limits: tuple[float, float]) -> Any:
-        """Which elements these are."""
+    def wrong(self, values: Any, part: slice, limits: tuple[float, float]) -> Any:
+        """A mask of these elements."""
         torch = self._torch
-        wide = found.double()
+        wide = values.double()
         closed = self.closed(wide, part, limits[1])
         if self._mask is None:
             return ~torch.isfinite(closed)
         right = torch.isfinite(closed) & ~self._mask[part]
-        held = [each.double() for each in self._held(part)]
-        for there in held:
+        references = [each.double() for each in self._held(part)]
+        for there in references:
             right |= self._mask[part] & ((wide == there) | (wide.isnan() & there.isnan()))
         golden = self._golden[part].double()
         beside_infinity = golden.abs() >= self.largest - limits[1]
@@ -382,10 +379,7 @@ class _OddPlaces:
 class ByElement:
     """Judges floating-point results element by element, by a caller's tolerance.
 
-    Args:
-        golden: The golden result.
-        peer: The reference's own result; an element may be near either.
-        tolerance: A tolerance with a limit for elements.
+    An element may be near the golden result or near `peer`, the reference's own.
     """
 
     def __init__(self, golden: Any, peer: Any, tolerance: Tolerance) -> None:
@@ -394,9 +388,9 @@ class ByElement:
         self._either = [(each.reshape(-1), self._size(each.reshape(-1))) for each in either]
         self._tolerance = tolerance
 
-    def difference(self, found: Any) -> Difference | None:
-        """How `found`, a tensor of the same shape, is wrong; None if it is right."""
-        flat, worst, over = found.reshape(-1), [0.0], 0
+    def difference(self, result: Any) -> Difference | None:
+        """The error of `result`, a tensor of the same shape; None if it is right."""
+        flat, worst, over = result.reshape(-1), [0.0], 0
         for part in pieces(flat):
             least = self._ratios(flat[part].double(), part)
             worst.append(float(least.max()))
@@ -409,15 +403,15 @@ class ByElement:
             max(worst),
         )
 
-    def _ratios(self, found: Any, part: slice) -> Any:
+    def _ratios(self, values: Any, part: slice) -> Any:
         """The error of each element divided by what is allowed, for the nearer of the expected results."""
         torch, least = self._torch, None
         for one, size in self._either:
             expected = one[part].double()
             finite = torch.where(torch.isfinite(expected), expected, 0.0)
             allowed = self._tolerance.absolute + (self._tolerance.relative or 0.0) * (finite.abs() + size)
-            same = (found == expected) | (found.isnan() & expected.isnan())
-            error = torch.nan_to_num((found - expected).abs(), nan=math.inf)
+            same = (values == expected) | (values.isnan() & expected.isnan())
+            error = torch.nan_to_num((values - expected).abs(), nan=math.inf)
             ratio = torch.where(same, 0.0, _ratio(torch, error, allowed))
             least = ratio if least is None else torch.minimum(least, ratio)
         return least
@@ -446,9 +440,9 @@ class Equal:
         self._torch = require("torch", "checking results")
         self._peers, self._codes = [peer.reshape(-1) for peer in peers], codes
 
-    def difference(self, found: Any) -> Difference | None:
-        """How `found`, a tensor of the same shape, is wrong; None if it is right."""
-        flat, count, largest, index = found.reshape(-1), 0, -1.0, 0
+    def difference(self, result: Any) -> Difference | None:
+        """The error of `result`, a tensor of the same shape; None if it is right."""
+        flat, count, largest, index = result.reshape(-1), 0, -1.0, 0
         for part in pieces(flat):
             wrong = self._wrong(flat[part], part)
             if not (here := int(wrong.sum())):
@@ -463,18 +457,19 @@ class Equal:
             return None
         return Difference(self._text(flat[index].item(), self._peers[0][index].item(), share, index))
 
-    def _wrong(self, found: Any, part: slice) -> Any:
-        wrong = self._torch.ones_like(found, dtype=self._torch.bool)
+    def _wrong(self, values: Any, part: slice) -> Any:
+        wrong = self._torch.ones_like(values, dtype=self._torch.bool)
         for peer in self._peers:
             there = peer[part]
-            wrong &= ~((found == there) | ((found != found) & (there != there)))
+            wrong &= ~((values == there) | ((values != values) & (there != there)))
         return wrong
 
     @staticmethod
-    def _text(found: Any, wanted: Any, share: float, index: int) -> str:
+    def _text(value: Any, right: Any, share: float, index: int) -> str:
         """The worst element in words; integers in full, since 17 digits do not tell large ones apart."""
         worst, *pair = (
-            f"{value:g}" if isinstance(value, float) else f"{value:d}" for value in (abs(found - wanted), found, wanted)
+            f"{number:g}" if isinstance(number, float) else f"{number:d}"
+            for number in (abs(value - right), value, right)
         )
         return (
             f"{share:.2%} of the elements differ, the worst by {worst}; none may; element {index} is {pair[0]} instead "
@@ -483,7 +478,7 @@ class Equal:
 
 
 def _chance(elements: int) -> float:
-    """How much larger errors by root mean square may be for results of few elements, whose peer's error is chance."""
+    """A factor of errors by root mean square for results of few elements, whose peer's error is chance."""
     return 1 + 3 / elements if 0 < elements < _CUT else 1.0
 
 

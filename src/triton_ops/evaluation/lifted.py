@@ -68,7 +68,7 @@ class Lifted:
         self._wider = dict.fromkeys(narrow, real) | {torch.complex32: complex_, torch.complex64: complex_}
         self._change, self._seed, self._generators = change, seed, dict[Any, Any]()
         self._beside: Any = require("torch.utils.weak", "checking results").WeakTensorKeyDictionary()
-        self._given: dict[tuple[Any, ...], _Given] = {}
+        self._blocks: dict[tuple[Any, ...], _Given] = {}
         self._open: dict[Any, Any] = {}
         self._read_as_bits: dict[Any, Any] = {}
         self._free_bytes: dict[str, int] = {}
@@ -76,7 +76,7 @@ class Lifted:
         self.rounded: dict[str, None] = {}
 
     def run(self, reference: Callable[..., Any], arguments: Arguments) -> Any:
-        """What the reference returns for arguments that it may write; `wide` has its numbers in higher precision.
+        """The reference's answer for arguments that it may write; `wide` has its numbers in higher precision.
 
         Raises:
             MemoryError, RuntimeError: The device has no room for the wide tensors.
@@ -89,15 +89,15 @@ class Lifted:
                 if "torch._dynamo" in sys.modules:  # compiled code would be compiled again, for tensors of two kinds
                     stack.enter_context(self._torch.compiler.set_stance("force_eager"))
                 stack.enter_context(_mode_class()(self._call))
-                said = reference(*arguments.positional, **arguments.keyword)
+                answer = reference(*arguments.positional, **arguments.keyword)
         finally:
             with self._torch.no_grad():
-                for given in self._given.values():
-                    if given.before is not None:
-                        given.memory.copy_(given.before)
+                for memory in self._blocks.values():
+                    if memory.before is not None:
+                        memory.memory.copy_(memory.before)
         if self._failure:  # the reference has caught it
             raise MemoryError(self._failure)
-        return said
+        return answer
 
     def wide(self, value: Any) -> Any:
         """A result of the run with the wide tensors in place of its tensors, also within containers.
@@ -118,17 +118,17 @@ class Lifted:
         if self._torch._C._functorch.peek_interpreter_stack() is not None:
             self.rounded["a transform of functions"] = None  # as `torch.vmap`, which has tensors of its own
             return func(*args, **kwargs)
-        if getattr(func, "__name__", "") == "__get__" and not is_tensor(said := func(*args, **kwargs)):
-            return said
+        if getattr(func, "__name__", "") == "__get__" and not is_tensor(answer := func(*args, **kwargs)):
+            return answer
         if name in _ADDRESSES:
             for tensor in tensors:
-                self._opened(tensor)
+                self._read_from_memory(tensor)
             return func(*args, **kwargs)
         if not tensors:
-            said = func(*args, **kwargs)
-            for made in tensors_in((said,)):
-                self._of(made, made_here=True)
-            return said
+            answer = func(*args, **kwargs)
+            for tensor in tensors_in((answer,)):
+                self._of(tensor, made_here=True)
+            return answer
         if name == "view" and any(isinstance(each, self._torch.dtype) for each in (*args, *kwargs.values())):
             self._read_as_bits[_place(tensors[0])] = tensors[0]
             return self._in_own_precision(func, args, kwargs, tensors, "")
@@ -139,24 +139,24 @@ class Lifted:
             with self._recording():
                 beside = [self._of(tensor) for tensor in tensors]
                 before = [_version(each) for each in beside]
-                wide = self._called_wide(func, name, args, kwargs)
+                wide = self._call_wide(func, name, args, kwargs)
         except (MemoryError, self._torch.OutOfMemoryError) as error:
             self._failure = one_line(error)
             raise
         except Exception:  # noqa: BLE001 - a function may refuse float64 by any error
             return self._in_own_precision(func, args, kwargs, tensors, name)
         changes = zip(tensors, beside, before, strict=True)
-        written = [t for t, each, version in changes if _version(each) != version or name in _UNCOUNTED]
-        for tensor in written:
+        targets = [t for t, each, version in changes if _version(each) != version or name in _UNCOUNTED]
+        for tensor in targets:
             self._save(tensor)
-        said = func(*args, **kwargs)
-        for tensor in written:
+        answer = func(*args, **kwargs)
+        for tensor in targets:
             if _place(tensor) in self._read_as_bits:  # other tensors see the same bits as another dtype
                 self._round(tensor)
                 self._open[_place(tensor)] = tensor
-        return wide if name in _VALUES else self._paired(said, wide, name, tensors, beside)
+        return wide if name in _VALUES else self._pair(answer, wide, name, tensors, beside)
 
-    def _called_wide(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    def _call_wide(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         torch, wider = self._torch, self._wider
         if name in _CASTS and len(args) == 1:
             dtype = getattr(torch, {"half": "float16", "float": "float32", "cfloat": "complex64", "chalf": "complex32"}
@@ -179,30 +179,30 @@ class Lifted:
             self._round(tensor)
         copies = [(each, each.memory.clone()) for each in self._unsaved(tensors)]
         before = [_version(tensor) for tensor in tensors]
-        said = func(*args, **kwargs)
+        answer = func(*args, **kwargs)
         versions = zip(tensors, before, strict=True)
-        written = [tensor for tensor, version in versions if _version(tensor) != version]
-        for given, copy in copies if written else ():
-            given.before = copy
-        made = [*tensors_in((said,)), *written]
-        for tensor in written:
+        targets = [tensor for tensor, version in versions if _version(tensor) != version]
+        for block, copy in copies if targets else ():
+            block.before = copy
+        results = [*tensors_in((answer,)), *targets]
+        for tensor in targets:
             if (beside := self._beside.get(tensor)) is not None:
                 beside.data.copy_(tensor)
-        for tensor in tensors_in((said,)):
-            if all(tensor is not each for each in written):
-                self._beside[tensor] = self._widened(tensor)
-        if name and any(tensor.is_floating_point() or tensor.is_complex() for tensor in made):
+        for tensor in tensors_in((answer,)):
+            if all(tensor is not each for each in targets):
+                self._beside[tensor] = self._widen(tensor)
+        if name and any(tensor.is_floating_point() or tensor.is_complex() for tensor in results):
             self.rounded[name] = None
-        return said
+        return answer
 
-    def _paired(self, said: Any, wide: Any, name: str, tensors: Sequence[Any], beside: Sequence[Any]) -> Any:
+    def _pair(self, answer: Any, wide: Any, name: str, tensors: Sequence[Any], beside: Sequence[Any]) -> Any:
         """The results of a function, each with the wide one beside it."""
-        results, others = list(tensors_in((said,))), list(tensors_in((wide,)))
+        results, others = list(tensors_in((answer,))), list(tensors_in((wide,)))
         if [t.shape for t in results] != [t.shape for t in others]:
-            if len(results) != len(others) or (is_tensor(said) and any(said is tensor for tensor in tensors)):
+            if len(results) != len(others) or (is_tensor(answer) and any(answer is tensor for tensor in tensors)):
                 raise TypeError(f"{name} gives other results for other dtypes")
             dtypes = iter([result.dtype for result in results])  # the wide numbers decide which elements there are
-            return mapped(wide, lambda each: self._remade(each, next(dtypes)))
+            return mapped(wide, lambda each: self._narrow_copy(each, next(dtypes)))
         places, wide_places = {_place(t) for t in tensors}, {_place(t) for t in beside}
         floats = any(each.is_floating_point() or each.is_complex() for each in beside)
         for result, other in zip(results, others, strict=True):
@@ -214,23 +214,22 @@ class Lifted:
             if _place(other) in wide_places and _place(result) not in places:
                 other = other.clone()  # a cast that has made a copy
             self._beside[result] = _as_laid_out(self._torch, other, result)
-        return said
+        return answer
 
-    def _remade(self, wide: Any, dtype: Any) -> Any:
-        made = wide.detach().to(dtype, copy=True)
-        self._beside[made] = wide
-        return made
+    def _narrow_copy(self, wide: Any, dtype: Any) -> Any:
+        narrow = wide.detach().to(dtype, copy=True)
+        self._beside[narrow] = wide
+        return narrow
 
     def _of(self, tensor: Any, *, made_here: bool = False) -> Any:
-        """The wide tensor beside one."""
         if self._open and _place(tensor) in self._open:
-            return self._widened(tensor)
-        found = self._beside.get(tensor)
-        if found is None:
+            return self._widen(tensor)
+        wide = self._beside.get(tensor)
+        if wide is None:
             with self._recording():
-                found = self._widened(tensor, noisy=False) if made_here else self._of_given(tensor)
-            self._beside[tensor] = found
-        return found
+                wide = self._widen(tensor, noisy=False) if made_here else self._of_given(tensor)
+            self._beside[tensor] = wide
+        return wide
 
     def _of_given(self, tensor: Any) -> Any:
         """The wide tensor beside one that was there before; tensors that share memory share the wide one's."""
@@ -239,17 +238,17 @@ class Lifted:
             raise TypeError(f"{type(tensor).__name__} has tensors of its own")
         key = (_place(tensor), tensor.dtype)
         if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
-            return self._widened(tensor, noisy=False)
-        if (given := self._given.get(key)) is None:
+            return self._widen(tensor, noisy=False)
+        if (block := self._blocks.get(key)) is None:
             storage = tensor.untyped_storage()
             count = storage.nbytes() // tensor.itemsize
             dtype = self._wider.get(tensor.dtype, tensor.dtype)
             self._reserve(str(tensor.device), count * dtype.itemsize)
             memory = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
             with torch.no_grad():
-                given = self._given[key] = _Given(memory, self._change(memory).to(dtype, copy=True))
-        found = given.wide.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-        return found.requires_grad_() if tensor.requires_grad else found
+                block = self._blocks[key] = _Given(memory, self._change(memory).to(dtype, copy=True))
+        wide = block.wide.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return wide.requires_grad_() if tensor.requires_grad else wide
 
     def _reserve(self, device: str, count: int) -> None:
         """Take bytes of the share of the memory that was free at first.
@@ -257,12 +256,12 @@ class Lifted:
         Raises:
             MemoryError: That is not left.
         """
-        left = self._free_bytes.setdefault(device, int(_MEMORY_SHARE * free_bytes_of(device)))
-        if count > left:
-            raise MemoryError(f"what it closes over would take {count >> 20} MiB, and {left >> 20} MiB may be taken")
-        self._free_bytes[device] = left - count
+        free = self._free_bytes.setdefault(device, int(_MEMORY_SHARE * free_bytes_of(device)))
+        if count > free:
+            raise MemoryError(f"what it closes over would take {count >> 20} MiB, and {free >> 20} MiB may be taken")
+        self._free_bytes[device] = free - count
 
-    def _opened(self, tensor: Any) -> None:
+    def _read_from_memory(self, tensor: Any) -> None:
         """Take the numbers of a tensor from its memory from now on, since they may be written there unseen."""
         self._round(tensor)
         self._save(tensor)
@@ -278,28 +277,27 @@ class Lifted:
             return
         if wide.dtype != tensor.dtype and self._seed is not None:
             exact = wide == wide.to(tensor.dtype)
-            wide = self._torch.where(exact, wide, self._disturbed(wide, tensor.dtype))
+            wide = self._torch.where(exact, wide, self._disturb(wide, tensor.dtype))
         if all(stride or extent < 2 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)):
             tensor.data.copy_(wide.detach())
 
     def _unsaved(self, tensors: Sequence[Any]) -> Iterator[_Given]:
         """The memory of some tensors that was there before, and of which no copy is kept yet."""
         places = {_place(tensor) for tensor in tensors}
-        yield from (given for key, given in self._given.items() if key[0] in places and given.before is None)
+        yield from (block for key, block in self._blocks.items() if key[0] in places and block.before is None)
 
     def _save(self, tensor: Any) -> None:
-        for given in self._unsaved([tensor]):
-            given.before = given.memory.clone()
+        for block in self._unsaved([tensor]):
+            block.before = block.memory.clone()
 
-    def _widened(self, tensor: Any, *, noisy: bool = True) -> Any:
-        """The numbers of a tensor in the wide dtype."""
+    def _widen(self, tensor: Any, *, noisy: bool = True) -> Any:
         dtype = self._wider.get(tensor.dtype, tensor.dtype)
         wide = tensor.detach().to(dtype, copy=True)
         if noisy and dtype != tensor.dtype and self._seed is not None:
-            wide = self._disturbed(wide, tensor.dtype)
+            wide = self._disturb(wide, tensor.dtype)
         return wide.requires_grad_() if tensor.requires_grad else wide
 
-    def _disturbed(self, wide: Any, dtype: Any) -> Any:
+    def _disturb(self, wide: Any, dtype: Any) -> Any:
         """Wide numbers with an error of up to one rounding unit of a dtype each."""
         if wide.is_complex():
             return wide
@@ -340,17 +338,12 @@ def _name_of(func: Any) -> str:
     name = str(getattr(func, "__name__", func))
     if name != "__get__":
         return name.partition(".")[0]
-    read = func.__self__
-    return str(getattr(read, "__name__", getattr(getattr(read, "fget", None), "__name__", name)))
-
-
-def _is_plain_fact(func: Any, said: Any) -> bool:
-    """Whether a call has read an attribute that is no tensor, such as a shape."""
-    return getattr(func, "__name__", "") == "__get__" and not is_tensor(said)
+    descriptor = func.__self__
+    return str(getattr(descriptor, "__name__", getattr(getattr(descriptor, "fget", None), "__name__", name)))
 
 
 def _place(tensor: Any) -> Any:
-    """What tensors that share memory have in common; None for a tensor that has none of its own."""
+    """The identity of a tensor's memory; None for a tensor that has none of its own."""
     try:
         return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):
@@ -358,7 +351,7 @@ def _place(tensor: Any) -> Any:
 
 
 def _version(tensor: Any) -> int:
-    """How often a tensor was written; 0 for one that does not count it."""
+    """The number of times a tensor was written; 0 for one that does not count it."""
     return 0 if tensor.is_inference() else int(tensor._version)
 
 

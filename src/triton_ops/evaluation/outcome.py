@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from triton_ops.evaluation.doubt import Resolved
+from triton_ops.evaluation.doubt import Resolution
 from triton_ops.records import ALONE
 from triton_ops.space import Config
 from triton_ops.timing import (
@@ -78,8 +78,23 @@ class Outcome:
 
     @property
     def compared(self) -> bool:
-        """Whether several configs were compared side by side."""
+        """True if several configs were compared side by side."""
         return len(self.raced.dropped_at) > 1
+
+    @classmethod
+    def of_screenings(cls, trials: Sequence[Trial]) -> Outcome:
+        """The outcome without a race: the winner is the config with the fastest screening."""
+        running = [trial for trial in trials if trial.ok]
+        best = min(running, key=lambda trial: trial.rank, default=None)
+        programs = [trial for trial in running if trial.same_code_as is None]
+        return cls(
+            winner=best,
+            ties=() if best is None else (best.config,),
+            noise=0.0,
+            gain=None,
+            confidence=ALONE if len(programs) == 1 else "nothing was raced",
+            trials=tuple(trials),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,22 +143,18 @@ class Field:
 
 
 def outcome_of(
-    field: Field, trials: Sequence[Trial], decision: Decision, resolved: tuple[Config, Resolved] | None = None
+    field: Field, trials: Sequence[Trial], decision: Decision, resolution: tuple[Config, Resolution] | None = None
 ) -> Outcome:
     """The outcome of a race.
 
-    Args:
-        field: The finalists whose results are right.
-        trials: All trials.
-        decision: The decision by the rounds of the race.
-        resolved: The challenger of the default and how the doubt about it was resolved; None without a doubt.
+    `resolution` is the challenger of the default with the answer to the doubt about it; None without a doubt.
     """
     winner, ties = field.trials[decision.winner].config, [field.trials[i].config for i in decision.ties]
     over = None if winner == field.default or not field.default_ms else _over(field, winner)
-    if resolved is not None:
-        challenger, found = resolved
-        winner, over = (challenger, found.over) if found.faster else (field.default, None)
-        tied = {*ties, challenger, field.default} if not found.faster else {*ties, challenger} - {field.default}
+    if resolution is not None:
+        challenger, verdict = resolution
+        winner, over = (challenger, verdict.over) if verdict.faster else (field.default, None)
+        tied = {*ties, challenger, field.default} if not verdict.faster else {*ties, challenger} - {field.default}
         ties = [winner, *(t.config for t in field.trials if t.config in tied and t.config != winner)]
     rows = [twin.values_ms for twin in field.twins if twin.visits]
     itself = gap(rows[1], rows[0]) if len(rows) == 2 else None
@@ -152,34 +163,19 @@ def outcome_of(
         ties=tuple(ties),
         noise=max(decision.noise, abs(itself.centre)) if itself else decision.noise,
         gain=None if over is None else _ratio(over),
-        confidence=_confidence(field, winner, decision, itself, resolved),
+        confidence=_confidence(field, winner, decision, itself, resolution),
         trials=tuple(trials),
         itself=itself,
     )
 
 
-def fastest_screening(trials: Sequence[Trial]) -> Outcome:
-    """The outcome without a race: the winner is the config with the fastest screening."""
-    running = [trial for trial in trials if trial.ok]
-    best = min(running, key=lambda trial: trial.rank, default=None)
-    programs = [trial for trial in running if trial.same_code_as is None]
-    return Outcome(
-        winner=best,
-        ties=() if best is None else (best.config,),
-        noise=0.0,
-        gain=None,
-        confidence=ALONE if len(programs) == 1 else "nothing was raced",
-        trials=tuple(trials),
-    )
-
-
 def unraced(trials: Sequence[Trial], default: Config) -> Outcome:
     """The outcome where there was no time for a race: the default, or the fastest screening if the default failed."""
-    found = fastest_screening(trials)
-    own = next((trial for trial in trials if trial.config == default and trial.ok), found.winner)
-    if own is None or found.confidence == ALONE:
-        return found
-    return replace(found, winner=own, ties=(own.config,), confidence=_NO_TIME)
+    outcome = Outcome.of_screenings(trials)
+    own = next((trial for trial in trials if trial.config == default and trial.ok), outcome.winner)
+    if own is None or outcome.confidence == ALONE:
+        return outcome
+    return replace(outcome, winner=own, ties=(own.config,), confidence=_NO_TIME)
 
 
 def with_further_processes(
@@ -189,19 +185,15 @@ def with_further_processes(
 
     A config that failed in one of the processes, or gave wrong results there, is no longer among the ties.
 
-    Args:
-        outcome: The outcome of the last comparison.
-        elsewhere: For each further process its outcome, of a comparison of `outcome.ties`.
-        default: The default config.
-        incumbents: Winners of earlier runs.
+    `elsewhere` has for each further process its outcome, of a comparison of `outcome.ties`.
     """
-    failed = {trial.config: trial for found in elsewhere for trial in found.trials if not trial.ok}
+    failed = {trial.config: trial for process in elsewhere for trial in process.trials if not trial.ok}
     trials = tuple(failed.get(trial.config, trial) for trial in outcome.trials)
     tied = [config for config in outcome.ties if config not in failed]
     if not tied:
-        return fastest_screening(trials)
-    processes = [_by_config(found.trials) for found in (outcome, *elsewhere)]
-    levels = [relative_levels([_row(found[config]) for config in tied]) for found in processes]
+        return Outcome.of_screenings(trials)
+    processes = [_by_config(process.trials) for process in (outcome, *elsewhere)]
+    levels = [relative_levels([_row(process[config]) for config in tied]) for process in processes]
     rows = [[math.exp(level) for level in column] for column in zip(*levels, strict=True)]
     places = {config: place for place, config in enumerate(tied)}
     first, own = processes[0], processes[0].get(default)
@@ -243,8 +235,8 @@ def _over(field: Field, config: Config) -> Interval:
     return gain(field.default_ms, field.arms[config].values_ms)
 
 
-def _ratio(found: Interval) -> Interval:
-    return Interval(math.exp(found.centre), math.exp(found.low), math.exp(found.high))
+def _ratio(logarithm: Interval) -> Interval:
+    return Interval(math.exp(logarithm.centre), math.exp(logarithm.low), math.exp(logarithm.high))
 
 
 def _confidence(
@@ -252,7 +244,7 @@ def _confidence(
     winner: Config,
     decision: Decision,
     itself: Interval | None,
-    resolved: tuple[Config, Resolved] | None,
+    resolution: tuple[Config, Resolution] | None,
 ) -> str:
     """`ok`, unless a config differs from itself, or the default stays only because a gain was not told from noise."""
     if itself and abs(itself.centre) > max(INDIFFERENCE, BEYOND_CHANCE * itself.margin):
@@ -260,7 +252,7 @@ def _confidence(
     challenger = field.challenger(decision)
     if winner != field.default or challenger is None or not field.default_ms:
         return "ok"
-    possible = resolved[1].over if resolved is not None else _over(field, challenger)
+    possible = resolution[1].over if resolution is not None else _over(field, challenger)
     if possible.high <= _UNTOLD:
         return "ok"
     low, high = (100 * math.expm1(end) for end in (possible.low, possible.high))

@@ -14,22 +14,19 @@ Check = Callable[[Any, Any], Any]
 
 
 def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Difference | None:
-    """Why a check does not accept some results; None if it does.
+    """The reason why a check does not accept some results; None if it does.
 
-    Args:
-        check: Called with a result and the expected one; with tuples of them where there is not exactly one.
-        results: The results of a config.
-        expected: The results of the reference, or of the default config.
+    The check is called with a result and the expected one; with tuples of them where there is not exactly one.
 
     Cost: a copy of both, since the check may write them.
     """
     try:
-        said = check(_one_or_all(results), _one_or_all(expected))
-        truth = _truth(said)
+        answer = check(_one_or_all(results), _one_or_all(expected))
+        truth = _truth(answer)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the caller's function may raise anything; it ends this trial only
         return Difference(f"the check raised {one_line(error)}")
     if truth is None:
-        return Difference(f"the check returned a {type(said).__name__}, not a bool")
+        return Difference(f"the check returned a {type(answer).__name__}, not a bool")
     return None if truth else Difference("the check refuses the result")
 
 
@@ -39,19 +36,19 @@ def try_check(check: Check, expected: Sequence[Any]) -> None:
     Raises:
         TargetError: The check raises, returns no bool, or refuses the expected results themselves.
     """
-    if (found := refusal(check, expected, expected)) is not None:
+    if (difference := refusal(check, expected, expected)) is not None:
         raise TargetError(
-            f"{found.text}, when it was given the expected result twice",
+            f"{difference.text}, when it was given the expected result twice",
             hint="write check(result, expected) so that it returns True for a right result, and False for any other",
         )
 
 
-def _truth(said: Any) -> bool | None:
+def _truth(answer: Any) -> bool | None:
     """A bool, or what torch and NumPy have for one; None for anything else."""
-    if isinstance(said, bool):
-        return said
-    one = getattr(said, "shape", None) == () and "bool" in str(getattr(said, "dtype", ""))
-    return bool(said) if one else None
+    if isinstance(answer, bool):
+        return answer
+    one = getattr(answer, "shape", None) == () and "bool" in str(getattr(answer, "dtype", ""))
+    return bool(answer) if one else None
 
 
 def _one_or_all(values: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What code of the user's may change in a worker for all that follows.
+"""The state of a worker that code of the user's may change for all that follows.
 
 A worker that serves the next tune is as it was when it was started: its environment, folder, CPUs, umask and limits,
 the settings of Python's own modules (`standard_state.py`), torch's and NumPy's as these set them when they are
@@ -42,7 +42,6 @@ class Setting:
     """One setting of a process.
 
     Attributes:
-        name: What it is, in words.
         read: Gives its value, which can be compared.
         write: Puts a value back; None for what cannot be put back.
     """
@@ -53,7 +52,7 @@ class Setting:
 
     @property
     def known(self) -> bool:
-        """Whether this system and this Python have the setting."""
+        """True if this system and this Python have the setting."""
         try:
             self.read()
         except (AttributeError, OSError, ValueError):
@@ -61,7 +60,7 @@ class Setting:
         return True
 
     def is_again(self, value: Any) -> bool:
-        """Whether the setting has this value, after it was put back if it can be."""
+        """True if the setting has this value, after it was put back if it can be."""
         try:
             if self.write is not None and self.read() != value:
                 self.write(value)
@@ -201,13 +200,13 @@ STANDARD: tuple[Setting, ...] = (
 
 
 def _subnormal(least: float, one: float) -> bool:
-    """Whether subnormal numbers are kept; a call, so that nothing is folded when this is compiled."""
+    """True if subnormal numbers are kept; a call, so that nothing is folded when this is compiled."""
     return least * one > 0.0
 
 
 def callables_of(modules: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The functions and classes of modules that are imported, by name, as they are now."""
-    return {name: _callables(found) for name in modules if (found := sys.modules.get(name)) is not None}
+    return {name: _callables(module) for name in modules if (module := sys.modules.get(name)) is not None}
 
 
 def replaced(before: dict[str, dict[str, Any]]) -> str:
@@ -215,16 +214,16 @@ def replaced(before: dict[str, dict[str, Any]]) -> str:
 
     It is empty if there is none. Libraries replace functions of Python's when they are imported, as torch does.
     """
-    for module, held in before.items():
+    for module, callables in before.items():
         now = vars(sys.modules[module]) if module in sys.modules else {}
-        for name, value in held.items():
-            if (found := now.get(name)) is not value and not _of_a_library(found):
+        for name, value in callables.items():
+            if (current := now.get(name)) is not value and not _of_a_library(current):
                 return f"{module}.{name}"
     return ""
 
 
 def _of_a_library(value: Any) -> bool:
-    """Whether a function or class is of an installed package that is none of Python's own."""
+    """True for a function or class of an installed package that is none of Python's own."""
     home = str(getattr(value, "__module__", None))
     return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
 
@@ -276,7 +275,7 @@ _NUMPY_FRESH = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessState:
-    """How a process is set.
+    """The settings of a process.
 
     Attributes:
         standard: The settings of Python and of the process, by name.
@@ -292,7 +291,7 @@ class ProcessState:
 
     @classmethod
     def here(cls) -> ProcessState:
-        """How this process is set now."""
+        """The settings of this process now."""
         own = [name for name in sys.modules if name.partition(".")[0] in sys.stdlib_module_names]
         return cls(
             standard={setting.name: setting.read() for setting in STANDARD if setting.known},
@@ -302,7 +301,7 @@ class ProcessState:
         )
 
     def changed(self) -> str:
-        """What is not as it was, after what can be put back was put back; empty if this process is as it was."""
+        """Put back what can be, and name what is not as it was; empty if this process is as it was."""
         for setting in STANDARD:
             if setting.name in self.standard and not setting.is_again(self.standard[setting.name]):
                 return setting.name
@@ -313,19 +312,19 @@ class ProcessState:
         return self._changed_in_torch() or _changed_in_numpy()
 
     def _changed_in_torch(self) -> str:
-        found = _torch()
-        expected = self.torch or (_fresh() if found else {})
-        if found:
+        current = _torch()
+        expected = self.torch or (_fresh() if current else {})
+        if current:
             sys.modules["torch"].manual_seed(_TORCH_SEED)
-        return next((f"torch's {name}" for name, value in expected.items() if found.get(name) != value), "")
+        return next((f"torch's {name}" for name, value in expected.items() if current.get(name) != value), "")
 
 
 def _torch() -> dict[str, str]:
     torch: Any = sys.modules.get("torch")
-    return {} if torch is None else {name: _asked(ask, torch) for name, ask in _TORCH.items()}
+    return {} if torch is None else {name: _answer(ask, torch) for name, ask in _TORCH.items()}
 
 
-def _asked(ask: Callable[[Any], object], torch: Any) -> str:
+def _answer(ask: Callable[[Any], object], torch: Any) -> str:
     try:
         return str(ask(torch))
     except (AttributeError, RuntimeError, TypeError) as error:  # of another version, or set in ways that do not agree
@@ -333,13 +332,13 @@ def _asked(ask: Callable[[Any], object], torch: Any) -> str:
 
 
 def _fresh() -> dict[str, str]:
-    """What torch has when it is imported here."""
-    given = settings.openmp_text() or ""
-    return {**_FRESH, "threads": given if given.isdigit() else str(usable_cpus())}
+    """Torch's settings when it is imported here."""
+    text = settings.openmp_text() or ""
+    return {**_FRESH, "threads": text if text.isdigit() else str(usable_cpus())}
 
 
 def _changed_in_numpy() -> str:
-    """What of NumPy is not as when it is imported, after its random numbers were begun anew."""
+    """NumPy's setting that is not as when it is imported, after its random numbers were begun anew."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "geterr"):
         return ""

@@ -14,7 +14,7 @@ from typing import Any
 from triton_ops.backend import is_tensor
 from triton_ops.device import free_bytes_of
 from triton_ops.evaluation.dense import same_bits_of
-from triton_ops.evaluation.expected import Manner, difference, expected, is_exact, kept, uncompared
+from triton_ops.evaluation.expected import Criteria, difference, expected, is_exact, kept, uncompared
 from triton_ops.evaluation.golden import Answers
 from triton_ops.evaluation.judges import Difference, Precision
 from triton_ops.evaluation.own_check import Check, refusal, try_check
@@ -29,27 +29,26 @@ class RightResults:
     """The last results of one case that were judged and are right. Only results that are all tensors are kept."""
 
     def __init__(self) -> None:
-        self._kept: deque[list[Any]] = deque(maxlen=_MOST)
+        self._copies: deque[list[Any]] = deque(maxlen=_MOST)
 
     def hold(self, results: Sequence[Any]) -> bool:
-        """Whether some results have the bits of kept ones."""
+        """True if some results have the bits of kept ones."""
         if not all(is_tensor(each) for each in results):
             return False
-        for place, right in enumerate(self._kept):
+        for place, right in enumerate(self._copies):
             if len(right) == len(results) and all(map(same_bits_of, results, right)):
-                del self._kept[place]
-                self._kept.appendleft(right)
+                del self._copies[place]
+                self._copies.appendleft(right)
                 return True
         return False
 
     def keep(self, results: Sequence[Any]) -> None:
         """Keep a copy of results that are right, in place of those that were met least lately."""
         if all(is_tensor(each) and each.device.type in _KINDS for each in results) and _fit(results):
-            self._kept.appendleft([kept(each) for each in results])
+            self._copies.appendleft([kept(each) for each in results])
 
 
 def _fit(results: Sequence[Any]) -> bool:
-    """Whether there is room for a copy of some tensors."""
     counts: Counter[str] = Counter()
     for each in results:
         counts[str(each.device)] += each.numel() * each.element_size()
@@ -58,10 +57,9 @@ def _fit(results: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Standard:
-    """How results are compared with the expected ones.
+    """The rule by which results are compared with the expected ones.
 
     Attributes:
-        precision: In what precision results are computed, as far as dtypes and the length of reductions tell.
         tolerance: The caller's tolerance, or the default one, which is the rule.
         check: The caller's own comparison; None takes the tolerance.
     """
@@ -72,12 +70,12 @@ class Standard:
 
     @property
     def by_rule(self) -> bool:
-        """Whether the rule holds, and not a caller's limit for elements or a check."""
+        """True where the rule holds, and not a caller's limit for elements or a check."""
         return self.check is None and not self.tolerance.by_element
 
     @property
     def words(self) -> str:
-        """What replaces the rule, to be read after what results are compared with; empty for the rule."""
+        """The replacement of the rule, to be read after what results are compared with; empty for the rule."""
         if self.check is not None:
             return f", by the check `{getattr(self.check, '__name__', type(self.check).__name__)}`"
         return f", within tolerance: {self.tolerance}" if self.tolerance.content else ""
@@ -122,12 +120,12 @@ class ExpectedResults:
 
     @property
     def exact(self) -> bool:
-        """Whether the expected results are whole numbers that every right config meets bit for bit."""
+        """True if the expected results are whole numbers that every right config meets bit for bit."""
         return is_exact(self._answers.low, self._answers.golden)
 
     @property
     def count(self) -> int:
-        """How many results there are."""
+        """The number of results."""
         return len(self._dtypes)
 
     def prepare(self, tf32: bool) -> None:
@@ -138,24 +136,24 @@ class ExpectedResults:
         answers, tf32 = self._answers, self._cuts(tf32)
         if self._standard.check is not None or tf32 in self._by_tf32:
             return
-        manner = Manner(
+        criteria = Criteria(
             precision=replace(answers.precision, tf32=tf32), tolerance=self._standard.tolerance, exact=self._whole
         )
         none = [None] * len(answers.low)
         others = zip((self._cut() if tf32 else None) or none, answers.disturbed or none, strict=True)
         self._by_tf32[tf32] = [
-            expected(low, golden, dtype, manner, [each for each in peers if is_tensor(each)])
+            expected(low, golden, dtype, criteria, [each for each in peers if is_tensor(each)])
             for low, golden, dtype, peers in zip(answers.low, answers.golden, self._dtypes, others, strict=True)
         ]
         if not self._cuts(True):  # nothing more is made from them, and they may be large
             self._answers = replace(answers, low=none, golden=none, disturbed=[])
 
     def _cuts(self, tf32: bool) -> bool:
-        """Whether a config that computes in TF32 is judged by a yardstick of its own."""
+        """True if a config that computes in TF32 is judged by a yardstick of its own."""
         return tf32 and "float32" in self._answers.precision.inputs and self._standard.by_rule and not self._whole
 
     def difference(self, results: Sequence[Any], tf32: bool) -> Difference | None:
-        """How results differ from the expected ones; None if they do not."""
+        """The difference between results and the expected ones; None if there is none."""
         if len(results) != len(self._dtypes):
             return Difference(f"returns {len(results)} results instead of {len(self._dtypes)}")
         if self._standard.check is not None:
@@ -164,10 +162,10 @@ class ExpectedResults:
         if self._right[cuts].hold(results):
             return None
         pairs = zip(results, self._by_tf32[cuts], strict=True)
-        found = next((d for a, b in pairs if (d := difference(a, b)) is not None), None)
-        if found is None:
+        first = next((d for a, b in pairs if (d := difference(a, b)) is not None), None)
+        if first is None:
             self._right[cuts].keep(results)
-        return found
+        return first
 
 
 def own_answers(results: Sequence[Any], precision: Precision) -> Answers:

@@ -51,9 +51,9 @@ class ArgumentSet:
 
     def __init__(self, arguments: Arguments, outputs: Sequence[str] = (), *, protected: bool = True) -> None:
         self.arguments, self._canaries = with_canaries(arguments, outputs)
-        written = [self.arguments.keyword.get(name) for name in outputs]
-        tensors = list(Arguments(tuple(written)).tensors())
-        self.outputs = [*tensors, *(value for value in host_values(written) if is_array(value))]
+        values = [self.arguments.keyword.get(name) for name in outputs]
+        tensors = list(Arguments(tuple(values)).tensors())
+        self.outputs = [*tensors, *(value for value in host_values(values) if is_array(value))]
         self._inputs = dict(_inputs(self.arguments, outputs, {place_of(tensor) for tensor in tensors}))
         self._before = Protection(self._inputs.values() if protected else ())
         self._forms = {name: Form.of(self.arguments.keyword[name]) for name in outputs if self._is_tensor(name)}
@@ -61,8 +61,8 @@ class ArgumentSet:
     @property
     def input_dtypes(self) -> list[str]:
         """The dtypes of the inputs, by their long names such as `float32`."""
-        given = [value for value in self._inputs.values() if hasattr(value, "dtype")]
-        return [str(value.dtype).removeprefix("torch.") for value in given]
+        inputs = [value for value in self._inputs.values() if hasattr(value, "dtype")]
+        return [str(value.dtype).removeprefix("torch.") for value in inputs]
 
     def written_by(self, executable: Executable) -> list[Any]:
         """The values of the arguments that an executable writes; empty for an executable that returns its result."""
@@ -74,7 +74,7 @@ class ArgumentSet:
             poison(values, pattern)
 
     def stray_writes(self) -> str | None:
-        """How many bytes a launch wrote outside which output; None if all canaries are whole."""
+        """The bytes that a launch wrote outside an output, in words; None if all canaries are whole."""
         return self._canaries.stray_writes()
 
     def changed(self) -> dict[str, Any]:
@@ -82,8 +82,8 @@ class ArgumentSet:
 
         Contents are not looked at where inputs are not protected.
         """
-        found = self._before.differing()
-        inputs = {name: value for name, value in self._inputs.items() if id(value) in found}
+        differing = self._before.differing()
+        inputs = {name: value for name, value in self._inputs.items() if id(value) in differing}
         return inputs | {name: form.tensor for name, form in self._forms.items() if form.changed()}
 
     def inputs(self, names: Sequence[str]) -> dict[str, Any]:
@@ -103,12 +103,9 @@ class ArgumentSet:
 class SharedTimer:
     """The timer of one tune or comparison: the first timed launch chooses it, and all later launches use it.
 
-    Args:
-        device: The device that launches run on.
-        device_name: The device's torch name.
-        cold: On a GPU, whether L2 holds nothing of the arguments when a launch starts.
-        mode: The mode of times taken before, with which new times must be comparable; None leaves the choice open.
-        choose: Chooses the timer; other than `choose_timer` only in simulations.
+    `cold` says for a GPU whether L2 holds nothing of the arguments when a launch starts. `mode` is that of times taken
+    before, with which new times must be comparable; None leaves the choice open. `choose` is other than `choose_timer`
+    only in simulations.
 
     Attributes:
         timer: The timer; None until it is chosen.
@@ -146,13 +143,16 @@ class SharedTimer:
         return self.timer
 
     def sets(self, arguments: Arguments) -> int:
-        """How many argument sets keep L2 cold.
+        """The number of argument sets that keep L2 cold.
 
         It is 1 on a CPU, where warm launches are wanted, where no more fit, and where the mode of times taken before is
         a flush: a timer that flushes launches on the first set only.
         """
-        flushes = (self.mode or "").endswith("flushed")
-        return sets_for(self.device, self.device_name, arguments) if self.cold and not flushes else 1
+        if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
+            return 1
+        touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
+        free = free_bytes(self.device, self.device_name)
+        return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
 
 
 @dataclass
@@ -181,9 +181,7 @@ class Subject:
     def launch(self, executable: Executable, outputs: Sequence[Any] | None = None) -> Launch:
         """A launch that is ready to be timed.
 
-        Args:
-            executable: The executable to launch.
-            outputs: Tensors of the first set that it writes; None takes those that the executable names.
+        `outputs` are tensors of the first set that the executable writes; None takes those that it names.
 
         Raises:
             RuntimeError, MemoryError: There is no room for the further argument sets.
@@ -199,7 +197,7 @@ class Subject:
         return Launch(call, None, others, tuple(outputs), again=lambda: executable.bind(self.arguments))
 
     def _reset(self, call: Callable[[], Any]) -> Callable[[], None] | None:
-        """What must be done before every launch, outside the timed region; None if nothing."""
+        """The work before every launch, outside the timed region; None if there is none."""
         if not isinstance(call, PreparedCall):
             return self.first.restore if self.restores else None
         if not self.restores:
@@ -214,9 +212,8 @@ class Subject:
     def further(self, executable: Executable | None = None) -> list[Arguments]:
         """The argument sets after the first; none where launches change what they read.
 
-        Args:
-            executable: An executable that `launch` was asked for; there are none if something must be done before each
-                of its launches.
+        There are none either if something must be done before each launch of the executable, for which `launch` was
+        asked.
         """
         if self.restores or (executable is not None and executable.config in self._with_reset):
             return []
@@ -233,15 +230,6 @@ def run_once(launch: Launch) -> Launch:
     return launch
 
 
-def sets_for(device: DeviceSpec, device_name: str, arguments: Arguments) -> int:
-    """How many argument sets keep L2 cold on a device; 1 on a CPU, and where no more fit into memory."""
-    if device.kind == "cpu":
-        return 1
-    touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
-    free = free_bytes(device, device_name)
-    return sets_needed(sum(touched.values()), device.l2_bytes, free) or 1
-
-
 def synchronize(arguments: Arguments) -> None:
     """Wait for the devices that the arguments are on, so that errors of earlier launches are raised."""
     for device in {tensor.device for tensor in arguments.tensors() if tensor.device.type != "cpu"}:
@@ -249,12 +237,12 @@ def synchronize(arguments: Arguments) -> None:
 
 
 def _inputs(arguments: Arguments, outputs: Sequence[str], written: set[tuple[str, int]]) -> Iterator[tuple[str, Any]]:
-    """What launches may change of the arguments that are no outputs, by the argument's name.
+    """The parts of arguments, outputs excepted, that launches may change, by the argument's name.
 
     Tensors and arrays inside a container are numbered: `name[0]`. Containers stand for their own items only.
     """
-    given = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
-    for name, value in given:
+    values = [*((f"argument {i}", value) for i, value in enumerate(arguments.positional)), *arguments.keyword.items()]
+    for name, value in values:
         tensors = [tensor for tensor in Arguments((value,)).tensors() if place_of(tensor) not in written]
         others = [] if name in outputs else list(host_values((value,)))
         for number, part in enumerate([*tensors, *others]):

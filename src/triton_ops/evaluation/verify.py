@@ -27,7 +27,7 @@ from typing import Any
 from triton_ops.backend import Arguments, Executable, Kernel, Operation, nothing_compiled
 from triton_ops.device import DeviceSpec, free_bytes
 from triton_ops.evaluation.dissent import Dissent
-from triton_ops.evaluation.expected import Manner, as_list, difference, expected, kept, same_bits
+from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
 from triton_ops.evaluation.judges import LITTLE, Difference
 from triton_ops.evaluation.standard import ExpectedResults, Standard, own_answers
@@ -48,7 +48,6 @@ class Case:
     """One check: arguments, a poison pattern, and the expected results.
 
     Attributes:
-        argument_set: The arguments of the launch.
         pattern: The poison pattern of the outputs, 0 or 1.
         label: Stands before the description of a difference; empty for the tuned problem with its own data.
         whole: Whether the inputs are whole numbers; the case is left out unless its results are exact.
@@ -72,12 +71,9 @@ class Verifier:
     """Checks executables of one kernel.
 
     Attributes:
-        kernel: The kernel whose executables are checked.
         subject: The subject on which the executables are timed. Its argument set is the first case, and its `restores`
             is set if launches change what they read.
-        others: Further cases, with other data.
         reference: Called with the arguments of a case for the right results; None takes the results of the base config.
-        standard: How results are compared with the right ones.
         ragged: The case of odd extents; it is used only once the same code is known to serve it.
         trusted: The default config, whose results are the right ones where there is no reference; None, or a config
             that does not run, leaves that to the first that does.
@@ -125,16 +121,16 @@ class Verifier:
             self._take_base(executable)
         for case in self.cases:
             self.tell(LAUNCH)
-            if case.holds(executable.config) and (found := self._wrong_at(case, executable)) is not None:
+            if case.holds(executable.config) and (error := self._wrong_at(case, executable)) is not None:
                 remark = self._remark() if executable.config == self.base else ""
-                return replace(found, text=f"{case.label}{found.text}{remark}")
+                return replace(error, text=f"{case.label}{error.text}{remark}")
         self._dissent.agrees(executable.config)
         return None
 
     def wrong_after_timing(
         self, executable: Executable, sets: Sequence[Arguments] = (), *, last: bool = False
     ) -> Difference | None:
-        """How the results that timed launches left behind are wrong; None if they are right.
+        """The difference of the results that timed launches left behind; None if they are right.
 
         Args:
             executable: The executable that was launched.
@@ -142,26 +138,26 @@ class Verifier:
             last: Whether the last launch on every set was this executable's, and not that of what it was measured
                 beside. If not, it is launched once more, where its results must have equal bits.
         """
-        first, given = self.cases[0], self.subject.first
-        if (stray := given.stray_writes()) is not None:
+        first, argument_set = self.cases[0], self.subject.first
+        if (stray := argument_set.stray_writes()) is not None:
             return Difference(stray)
-        for arguments in [given.arguments, *sets] if executable.outputs else []:
-            written = [arguments.result(name) for name in executable.outputs]
-            if self._is_last(first, executable, written):
+        for arguments in [argument_set.arguments, *sets] if executable.outputs else []:
+            results = [arguments.result(name) for name in executable.outputs]
+            if self._is_last(first, executable, results):
                 continue
-            found = self._judged(first, executable, written) or (
-                self._other_bits(executable, written) if last else None
+            error = self._judged(first, executable, results) or (
+                self._other_bits(executable, results) if last else None
             )
-            if found is not None:
-                return replace(found, text=f"after timing, {found.text}{self._remark()}")
-        if not self.subject.restores and (changed := given.changed()):
-            given.restore()
-            return Difference(f"after timing, {_and(changed)} is changed, which the first config does not do")
+            if error is not None:
+                return replace(error, text=f"after timing, {error.text}{self._remark()}")
+        if not self.subject.restores and (changes := argument_set.changed()):
+            argument_set.restore()
+            return Difference(f"after timing, {_and(changes)} is changed, which the first config does not do")
         return None if last or not self._bitwise(executable) else self._wrong_at(first, executable)
 
     @property
     def against(self) -> str:
-        """What results are compared with, in words, such as `the reference in float64`."""
+        """The thing that results are compared with, in words, such as `the reference in float64`."""
         if self.not_compared:
             return f"nothing: {self.not_compared}"
         if (first := self.cases[0]).expected is not None and first.expected.empty and not first.effects:
@@ -176,10 +172,10 @@ class Verifier:
 
     @property
     def suspicion(self) -> str:
-        """Why the reference rather than every config is wrong; empty without a reference, or if nothing says so."""
-        if self._referee is None or not self.standard.by_rule or not (said := self._dissent.of_reference()):
+        """The reason why the reference rather than every config is wrong; empty if nothing says so."""
+        if self._referee is None or not self.standard.by_rule or not (words := self._dissent.of_reference()):
             return ""
-        return f"{said}, since {self._referee.why_own}" if self._referee.unstable else said
+        return f"{words}, since {self._referee.why_own}" if self._referee.unstable else words
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -188,12 +184,13 @@ class Verifier:
         own = f"the reference is its own judge, with twice the rounding allowed: {why}" if why else ""
         rounded = "" if self._referee is None or not self.standard.by_rule else self._referee.rounded
         default = self._dissent.of_default(self.base) if self._referee is None else ""
-        held = self.cases[0].expected
+        expectation = self.cases[0].expected
         opaque = (
             ""
-            if held is None or not held.opaque
+            if expectation is None or not expectation.opaque
             else (
-                f"values of type {_and(held.opaque)} are not compared, since the type defines no equality: give a check"
+                f"values of type {_and(expectation.opaque)} are not compared, since the type defines no equality: "
+                "give a check"
             )
         )
         return tuple(filter(None, (self.suspicion, own, rounded, opaque, self._varies, default)))
@@ -201,32 +198,32 @@ class Verifier:
     def _wrong_at(self, case: Case, executable: Executable) -> Difference | None:
         if case.expected is not None:
             case.expected.prepare(bool(executable.tf32))
-        with self._ran(case, executable) as (results, changed):
+        with self._ran(case, executable) as (results, changes):
             if (stray := case.argument_set.stray_writes()) is not None:
                 return Difference(stray)
-            if strange := [name for name in changed if name not in case.effects]:
+            if strange := [name for name in changes if name not in case.effects]:
                 return Difference(f"changes {_and(strange)}, which the first config does not do")
             same = self._is_last(case, executable, results)
-            found = None if same else self._judged(case, executable, results)
+            error = None if same else self._judged(case, executable, results)
             for name, tensor in case.argument_set.inputs(list(case.effects)).items():
-                if found is None and not self.not_compared and self.reference is None and self.standard.check is None:
+                if error is None and not self.not_compared and self.reference is None and self.standard.check is None:
                     other = difference(tensor, case.effects[name])
-                    found = replace(other, text=f"in {name}, {other.text}") if other else None
-            if found is None and case is self.cases[0]:
-                found = None if same else self._other_bits(executable, results)
-            elif found is not None and case is self.cases[0]:
-                self._dissent.differs(executable.config, results, found)
-            return found
+                    error = replace(other, text=f"in {name}, {other.text}") if other else None
+            if error is None and case is self.cases[0]:
+                error = None if same else self._other_bits(executable, results)
+            elif error is not None and case is self.cases[0]:
+                self._dissent.differs(executable.config, results, error)
+            return error
 
     def _judged(self, case: Case, executable: Executable, results: list[Any]) -> Difference | None:
-        """How results differ from the expected ones; None if they do not, or are not compared."""
+        """The difference between results and the expected ones; None if there is none, or they are not compared."""
         if self.not_compared or case.expected is None:
             return None
         case.expected.prepare(bool(executable.tf32))
         return case.expected.difference(results, bool(executable.tf32))
 
     def _is_last(self, case: Case, executable: Executable, results: list[Any]) -> bool:
-        """Whether results have the bits of the executable's first ones on these arguments, which were right.
+        """True if results have the bits of the executable's first ones on these arguments, which were right.
 
         Equal bits need no second judgement, which costs many times as much as this comparison.
         """
@@ -235,7 +232,7 @@ class Verifier:
         return self._last is not None and self._last[0] is executable and same_bits(results, self._last[1])
 
     def _other_bits(self, executable: Executable, results: list[Any]) -> Difference | None:
-        """What is wrong with right results that do not have the bits of the executable's first ones; those are kept."""
+        """The fault of right results that do not have the bits of the executable's first ones; those are kept."""
         if self._last is None or self._last[0] is not executable:
             self._last = executable, [kept(each) for each in results]
             return None
@@ -249,36 +246,35 @@ class Verifier:
         return None
 
     def _bitwise(self, executable: Executable) -> bool:
-        """Whether equal launches must give equal bits."""
-        asked = self.standard.tolerance.bitwise
-        return asked or (asked is None and executable.atomics is False)
+        demand = self.standard.tolerance.bitwise
+        return demand or (demand is None and executable.atomics is False)
 
     @contextmanager
     def _ran(self, case: Case, executable: Executable) -> Iterator[tuple[list[Any], dict[str, Any]]]:
         """The results and the changed inputs of one launch; the inputs are restored at the end."""
-        given = case.argument_set
+        argument_set = case.argument_set
         if self.subject.restores:
-            given.restore()  # earlier timed launches have left the inputs changed
-        given.poison(case.pattern)
+            argument_set.restore()  # earlier timed launches have left the inputs changed
+        argument_set.poison(case.pattern)
         try:
-            result = executable.launch(given.arguments)
-            synchronize(given.arguments)
-            changed = given.changed()
+            result = executable.launch(argument_set.arguments)
+            synchronize(argument_set.arguments)
+            changes = argument_set.changed()
         except BaseException:
-            given.restore()
+            argument_set.restore()
             raise
         try:
-            yield self._results(case, executable, result, changed), changed
+            yield self._results(case, executable, result, changes), changes
         finally:
-            if changed:
-                given.restore()
+            if changes:
+                argument_set.restore()
 
-    def _results(self, case: Case, executable: Executable, result: Any, changed: dict[str, Any]) -> list[Any]:
-        if written := case.argument_set.written_by(executable):
-            return written
-        wanted = 0 if self.reference is None or case.expected is None else case.expected.count
-        if result is None and wanted == len(changed):
-            return list(changed.values())  # an undeclared output is the result
+    def _results(self, case: Case, executable: Executable, result: Any, changes: dict[str, Any]) -> list[Any]:
+        if outputs := case.argument_set.written_by(executable):
+            return outputs
+        count = 0 if self.reference is None or case.expected is None else case.expected.count
+        if result is None and count == len(changes):
+            return list(changes.values())  # an undeclared output is the result
         return as_list(result)
 
     def _take_base(self, executable: Executable) -> None:
@@ -309,14 +305,14 @@ class Verifier:
 
     def _remark(self) -> str:
         """A likely reason of wrong results: the kernel reads an output, which holds poison, or writes it in part."""
-        case, held = self.cases[0], []
+        case, leftovers = self.cases[0], []
         if self._first is None or not case.argument_set.outputs:
             return ""
         for pattern in (0, 1):
             with self._ran(replace(case, pattern=pattern), self._first) as (results, _):
-                held.append([kept(found) for found in results])
-        manner = Manner(precision=replace(self.standard.precision, blur=2.0))
-        if difference(held[1], expected(held[0], None, None, manner)) is None:
+                leftovers.append([kept(each) for each in results])
+        criteria = Criteria(precision=replace(self.standard.precision, blur=2.0))
+        if difference(leftovers[1], expected(leftovers[0], None, None, criteria)) is None:
             return ""
         names = " and ".join(self.kernel.outputs)
         return f"; what the first config leaves in {names} depends on what was there: a part is read, or not written"
@@ -326,13 +322,13 @@ class Verifier:
         if case is not self.cases[0] and case.argument_set is self.cases[0].argument_set:
             self._learn_again(case, executable)
             return
-        with self._ran(case, executable) as (results, changed):
-            manner = Manner(
+        with self._ran(case, executable) as (results, changes):
+            criteria = Criteria(
                 precision=replace(self.standard.precision, blur=2.0, tf32=bool(executable.tf32)),
                 tolerance=self.standard.tolerance,
             )
-            case.effects = {name: expected(kept(tensor), None, None, manner) for name, tensor in changed.items()}
-            self.subject.restores = self.subject.restores or bool(changed)
+            case.effects = {name: expected(kept(tensor), None, None, criteria) for name, tensor in changes.items()}
+            self.subject.restores = self.subject.restores or bool(changes)
             if self.reference is None:
                 answers = own_answers(results, self.standard.precision)
                 case.expected = ExpectedResults(self.standard, answers, whole=case.whole)
@@ -361,7 +357,7 @@ class Verifier:
                 self.not_compared = _varying(again)
 
     def _same_code(self, ragged: Case, executable: Executable) -> bool:
-        """Whether the very code that is tuned serves the odd extents too; a check of other code would prove nothing.
+        """True if the very code that is tuned serves the odd extents too; a check of other code would prove nothing.
 
         Extents that need another compilation are not taken, even if the code turns out equal: it would be one more for
         each config, while the GPU waits. On an H200 that was 0.27 s of the 0.28 s of a trial of one kernel.
@@ -378,22 +374,25 @@ class Verifier:
         return other.machine_code == executable.machine_code
 
     def _ask(self, referee: Referee, case: Case) -> None:
-        given, check = case.argument_set, self.standard.check
-        if case is not self.cases[0] and given is self.cases[0].argument_set:
+        argument_set, check = case.argument_set, self.standard.check
+        if case is not self.cases[0] and argument_set is self.cases[0].argument_set:
             case.expected = self.cases[0].expected
             return
         precision = self.standard.precision
-        answers = referee.answers_for(check, given, precision) if check else referee.answers(given, precision)
-        outputs = [given.arguments.keyword.get(name) for name in self.kernel.outputs]
+        if check is None:
+            answers = referee.answers(argument_set, precision)
+        else:
+            answers = referee.answers_for(check, argument_set, precision)
+        outputs = [argument_set.arguments.keyword.get(name) for name in self.kernel.outputs]
         case.expected = ExpectedResults(
-            self.standard, answers, outputs, cut=lambda: referee.cut_to_tf32(given), whole=case.whole
+            self.standard, answers, outputs, cut=lambda: referee.cut_to_tf32(argument_set), whole=case.whole
         )
         if case.whole and not case.expected.exact:
             self.cases.remove(case)
 
 
-def _varying(found: Difference) -> str:
-    return f"the first config's results differ from run to run ({found.text})"
+def _varying(difference: Difference) -> str:
+    return f"the first config's results differ from run to run ({difference.text})"
 
 
 def _and(names: Any) -> str:
@@ -410,15 +409,15 @@ def ragged_shape(operation: Operation, shape: tuple[int, ...], dtype: str | None
     kinds = _kinds(operation, shape, dtype)
     if kinds is None:
         return None
-    found = shape
+    ragged = shape
     for axis, extent in enumerate(shape):
-        tried = ((*found[:axis], odd, *found[axis + 1 :]) for odd in _odd(extent) if odd != extent)
-        found = next((wanted for wanted in tried if _kinds(operation, wanted, dtype) == kinds), found)
-    return None if found == shape else found
+        candidates = ((*ragged[:axis], odd, *ragged[axis + 1 :]) for odd in _odd(extent) if odd != extent)
+        ragged = next((candidate for candidate in candidates if _kinds(operation, candidate, dtype) == kinds), ragged)
+    return None if ragged == shape else ragged
 
 
 def _odd(extent: int) -> tuple[int, ...]:
-    """What may stand for an extent, the smallest first."""
+    """Extents that may stand for one, the smallest first."""
     if extent <= _STEP:
         return (extent,)
     if extent % _STEP:
@@ -427,7 +426,7 @@ def _odd(extent: int) -> tuple[int, ...]:
 
 
 def _kinds(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> tuple[object, ...] | None:
-    """How Triton specialises the values of a problem; None if the operation refuses the shape."""
+    """Triton's specialisations of the values of a problem; None if the operation refuses the shape."""
     try:
         problem = operation.problem(shape, dtype)
     except (TritonKernelError, ArithmeticError, ValueError, AssertionError, LookupError, TypeError):
@@ -436,7 +435,7 @@ def _kinds(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> t
 
 
 def _kind(value: object) -> object:
-    """What code is compiled for of a value: of an integer its alignment; a flag or a name is a constant of its own."""
+    """Triton's specialisation of a value: of an integer its alignment; a flag or a name is a constant of its own."""
     if isinstance(value, (bool, str)):
         return value
     return (value == 1, value % _STEP == 0) if isinstance(value, int) else None
@@ -453,24 +452,20 @@ def further_cases(first: ArgumentSet, source: object, device: DeviceSpec, device
 
     Without a second draw, the first data serves again, with outputs that hold another poison.
 
-    Args:
-        first: The arguments of the tuned problem.
-        source: What made them.
-        device: The device that they are on.
-        device_name: Its torch name.
+    `first` are the arguments of the tuned problem on the device, and `source` is what made them.
     """
     if not isinstance(source, GeneratedArguments):
         return [Case(first, 1)]
     outputs = source.operation.kernel.outputs
-    needed = _COPIES_OF_A_SET * _bytes_of(first.arguments)
-    if needed > _MEMORY_SHARE * free_bytes(device, device_name):
+    need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
+    if need > _MEMORY_SHARE * free_bytes(device, device_name):
         return [Case(first, 1)]
     even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
     whole = _of_whole_numbers(source.problem)
-    if whole is not None and needed <= _MEMORY_SHARE * free_bytes(device, device_name):
-        made = replace(source, problem=whole, seed=source.seed + 2)()
-        cases.append(Case(ArgumentSet(made, outputs), 0, "on whole numbers, ", whole=True))
+    if whole is not None and need <= _MEMORY_SHARE * free_bytes(device, device_name):
+        arguments = replace(source, problem=whole, seed=source.seed + 2)()
+        cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
     return cases
 
 
@@ -483,21 +478,21 @@ def _of_whole_numbers(problem: Problem) -> Problem | None:
 
     Sums of their products are whole, and so small that tensor cores of every precision add them without rounding.
     """
-    changed = [(name, _whole(given)) for name, given in problem.arguments]
-    if all(new is old for (_, new), (_, old) in zip(changed, problem.arguments, strict=True)):
+    replacements = [(name, _whole(argument)) for name, argument in problem.arguments]
+    if all(new is old for (_, new), (_, old) in zip(replacements, problem.arguments, strict=True)):
         return None
-    return replace(problem, arguments=tuple(changed))
+    return replace(problem, arguments=tuple(replacements))
 
 
-def _even(given: TensorSpec | Scalar) -> TensorSpec | Scalar:
-    outliers = isinstance(given, TensorSpec) and given.fill == "outliers"
-    return replace(given, fill="uniform") if isinstance(given, TensorSpec) and outliers else given
+def _even(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
+    outliers = isinstance(argument, TensorSpec) and argument.fill == "outliers"
+    return replace(argument, fill="uniform") if isinstance(argument, TensorSpec) and outliers else argument
 
 
-def _whole(given: TensorSpec | Scalar) -> TensorSpec | Scalar:
-    if isinstance(given, TensorSpec) and given.fill in ("uniform", "outliers") and "float" in given.dtype:
-        return replace(given, fill="whole")
-    return given
+def _whole(argument: TensorSpec | Scalar) -> TensorSpec | Scalar:
+    if isinstance(argument, TensorSpec) and argument.fill in ("uniform", "outliers") and "float" in argument.dtype:
+        return replace(argument, fill="whole")
+    return argument
 
 
 def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -> Case | None:
@@ -505,10 +500,7 @@ def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -
 
     Only problems that an operation makes from a shape have one.
 
-    Args:
-        source: What made the arguments of the tuned problem.
-        shape: The extents of the tuned problem.
-        dtype: Its dtype, as asked for.
+    `source` is what made the arguments of the tuned problem, of which `shape` and `dtype` are as asked for.
     """
     if shape is None or not isinstance(source, GeneratedArguments):
         return None
@@ -519,8 +511,8 @@ def odd_case(source: object, shape: tuple[int, ...] | None, dtype: str | None) -
     try:
         problem = operation.problem(odd, dtype)
         space = operation.space_for(problem)
-        made = ArgumentSet(replace(source, problem=problem)(), operation.kernel.outputs)
+        argument_set = ArgumentSet(replace(source, problem=problem)(), operation.kernel.outputs)
     except Exception:  # noqa: BLE001 - the operation refuses the shape only when it makes its space or arguments
         return None
     label = f"at {'x'.join(map(str, odd))}, "
-    return Case(made, 0, label, holds=lambda config: space.why_not(config) is None)
+    return Case(argument_set, 0, label, holds=lambda config: space.why_not(config) is None)

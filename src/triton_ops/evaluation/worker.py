@@ -67,13 +67,11 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkerAnswer:
     """The answer to a question.
 
     Attributes:
         value: A trial, an outcome, or None.
-        facts: What the worker's station has found out so far.
-        error: The error that the parent is to raise.
         unloadable: Whether the error says that the task cannot be made in another process.
     """
 
@@ -84,8 +82,8 @@ class Answer:
 
 
 def answers(question: Any, message: Any) -> bool:
-    """Whether a message of a worker answers a question; one that does may still be untrue."""
-    if not isinstance(message, Answer) or not isinstance(message.facts, StationFacts | None):
+    """True if a message of a worker answers a question; one that does may still be untrue."""
+    if not isinstance(message, WorkerAnswer) or not isinstance(message.facts, StationFacts | None):
         return False
     if message.error is not None:
         return isinstance(message.error, TritonKernelError)
@@ -120,7 +118,7 @@ def _import(packages: Sequence[str], device: str) -> None:
 def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) -> None:
     """Answer the questions that `receive` gives, until it raises EOFError; `device` is the GPU of this process."""
     station: Inline | None = None
-    known, begun, context = frozenset(sys.modules), ProcessState.here(), copy_context()
+    own_modules, state, context = frozenset(sys.modules), ProcessState.here(), copy_context()
     while True:
         try:
             question = receive()
@@ -128,8 +126,8 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
             return
         if isinstance(question, Rest):
             station = None
-            _give_up(known)
-            answer = Answer(value=begun.changed() or ("a process" if strays() else ""))
+            _give_up(own_modules)
+            answer = WorkerAnswer(value=state.changed() or ("a process" if strays() else ""))
         elif isinstance(question, Setup):
             stay_on(device)  # code of the task before may have chosen another
             context = copy_context()  # what is set for one task, such as Triton's allocator, ends with it
@@ -139,9 +137,9 @@ def serve(receive: Callable[[], Any], send: Callable[[Any], None], device: str) 
         send(answer)
 
 
-def _give_up(known: Collection[str]) -> None:
+def _give_up(own_modules: Collection[str]) -> None:
     """Free the GPU's memory, and forget the user's modules, so that the next task imports them as they are then."""
-    for name in [name for name in sys.modules if name not in known and not is_installed(name)]:
+    for name in [name for name in sys.modules if name not in own_modules and not is_installed(name)]:
         del sys.modules[name]
     linecache.clearcache()
     gc.collect()
@@ -149,7 +147,7 @@ def _give_up(known: Collection[str]) -> None:
         cuda.empty_cache()
 
 
-def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, Answer]:
+def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None, WorkerAnswer]:
     if question.imports:
         import_heavy(question.imports, "what is going to be tuned")
     question.surroundings.take()
@@ -158,17 +156,17 @@ def _set_up(question: Setup, tell: Callable[[str], None]) -> tuple[Inline | None
         if question.allocator is not None:
             take_allocator(question.allocator)
     except KernelTypeError as error:
-        return None, Answer(error=error, unloadable=True)
+        return None, WorkerAnswer(error=error, unloadable=True)
     try:
         station = Inline(replace(assignment, **question.changes), tell)
     except TritonKernelError as error:
-        return None, Answer(error=error)
-    return station, Answer(facts=station.facts)
+        return None, WorkerAnswer(error=error)
+    return station, WorkerAnswer(facts=station.facts)
 
 
-def _answer(station: Inline | None, question: Any) -> Answer:
+def _answer(station: Inline | None, question: Any) -> WorkerAnswer:
     if station is None:
-        return Answer(error=KernelTypeError(f"a worker without a task was asked {type(question).__name__}"))
+        return WorkerAnswer(error=KernelTypeError(f"a worker without a task was asked {type(question).__name__}"))
     try:
         value: Any
         if isinstance(question, Attempt):
@@ -178,7 +176,7 @@ def _answer(station: Inline | None, question: Any) -> Answer:
         else:
             raise KernelTypeError(f"a worker does not know {type(question).__name__}")
     except TritonKernelError as error:
-        return Answer(error=error)
+        return WorkerAnswer(error=error)
     except Exception as error:  # noqa: BLE001 - an answer must come, and the parent raises it
-        return Answer(error=TritonKernelError(f"the worker failed: {one_line(error)}"))
-    return Answer(value, station.facts)
+        return WorkerAnswer(error=TritonKernelError(f"the worker failed: {one_line(error)}"))
+    return WorkerAnswer(value, station.facts)

@@ -5,9 +5,9 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.many.executor import Job as Job
-    from triton_ops.many.executor import Place as Place
-    from triton_ops.many.problem import Line as Line
-    from triton_ops.many.problem import Options as Options
+    from triton_ops.many.executor import JobPlace as JobPlace
+    from triton_ops.many.problem import ProblemLine as ProblemLine
+    from triton_ops.many.problem import RunOptions as RunOptions
     from triton_ops.many.problem import TuneProblem as TuneProblem
     from triton_ops.many.problem import is_positive as is_positive
     from triton_ops.many.problem import job_of as job_of

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from triton_ops.compilation import SharedCpus
-from triton_ops.evaluation import Needs, idle_worker
+from triton_ops.evaluation import Needs
 from triton_ops.processes import start_thread
 from triton_ops.request import GRACE_S
-from triton_ops.tuner import Gate, Leave, Listener, Prepared
+from triton_ops.tuner import Gate, Leave, Listener, Preparation
 from triton_ops.values import TuningResult
 
 
@@ -27,8 +27,8 @@ class ExecutorLostError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where and how a job is tuned in this process.
+class JobPlace:
+    """The place of a job in this process.
 
     Attributes:
         device: Torch's name of the device; None takes the problem's own.
@@ -52,10 +52,8 @@ class Job:
     Attributes:
         name: The id of its record's key, which tells it from all others.
         label: Kernel and problem in words.
-        kernel: The kernel's name.
         problem: What the caller gave, from which the job can be made again elsewhere.
-        tune: Tunes the problem in this process.
-        known: The result if the winner is known; None if it is to be tuned.
+        recall: Gives the result if the winner is known; None if it is to be tuned.
         weight: How much the problem counts beside the others.
         devices: The devices that can measure it; None for all.
         worker: What a worker process for it imports, and the device that it readies; None if it runs in this process.
@@ -65,8 +63,8 @@ class Job:
     label: str
     kernel: str
     problem: Any
-    tune: Callable[[Place], TuningResult]
-    known: Callable[[], TuningResult | None] = field(default=lambda: None)
+    tune: Callable[[JobPlace], TuningResult]
+    recall: Callable[[], TuningResult | None] = field(default=lambda: None)
     weight: float = 1.0
     devices: frozenset[str] | None = None
     worker: Needs | None = None
@@ -81,8 +79,7 @@ class Executor(Protocol):
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Begin with what jobs need before they are measured, such as compiling, while another one is measured.
 
-        Args:
-            jobs: All that are to be prepared, the next one first. What was prepared before for others is dropped.
+        All `jobs` are to be prepared, the next one first. What was prepared before for others is dropped.
         """
 
     def measure(self, job: Job, limit_s: float | None) -> Future[TuningResult]:
@@ -92,9 +89,7 @@ class Executor(Protocol):
         Its exception is a `TritonKernelError` if the tune failed, `KeyboardInterrupt` if the executor was closed before
         any config ran, and an `ExecutorLostError` if the executor or its device is gone.
 
-        Args:
-            job: The job.
-            limit_s: Seconds that it may take at most; None is no further limit.
+        The job may take `limit_s` seconds at most; None is no further limit.
         """
 
     def close(self) -> None:
@@ -110,11 +105,7 @@ class TellsReady(Protocol):
     """An executor that can tell when a job is prepared so far that measuring it need not wait."""
 
     def tell_ready(self, call: Ready) -> None:
-        """From now on have a function called for each job that is prepared, once enough of it is, all is, or it ended.
-
-        Args:
-            call: The function.
-        """
+        """Have a function called for each job once enough of it is prepared, once all is, or when it ended."""
 
 
 _log = logging.getLogger("triton_ops")
@@ -137,7 +128,7 @@ class OpensLater:
         self._leave: Leave | None = None
         self._ended = False
 
-    def wait(self, prepared: Prepared | None = None) -> Leave:
+    def wait(self, prepared: Preparation | None = None) -> Leave:
         """Wait until the job is let in, which may be before enough is prepared.
 
         Args:
@@ -223,10 +214,8 @@ class _Tune:
 class LocalExecutor:
     """Measures jobs on a device of this machine, in worker processes or in this process, as `tune` does.
 
-    Args:
-        shared_cpus: The CPUs that compile, shared with the other executors of this process.
-        device: Torch's name of the device; None measures each job on its own.
-        listener_of: Makes the listener of a job.
+    With `device` None each job is measured on its own device. The CPUs that compile are shared with the other executors
+    of this process.
     """
 
     def __init__(self, shared_cpus: SharedCpus, device: str | None, listener_of: Callable[[Job], Listener]) -> None:
@@ -279,7 +268,7 @@ class LocalExecutor:
         return _Tune(
             job,
             lambda gate: job.tune(
-                Place(device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener)
+                JobPlace(device=self._device, gate=gate, shared_cpus=self._shared_cpus, listener=listener)
             ),
             self._ready,
             held_s,
@@ -288,6 +277,5 @@ class LocalExecutor:
     def _start_worker(self, job: Job) -> None:
         """Start the worker of a job that is measured soon, so that it imports while the first configs compile."""
         if job.worker is not None:
-            needs = job.worker if self._device is None else (job.worker[0], self._device)
-            if not idle_worker.waits(needs):
-                idle_worker.start(needs)
+            needs = job.worker if self._device is None else job.worker._replace(device=self._device)
+            needs.start_worker()

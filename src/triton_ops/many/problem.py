@@ -24,9 +24,9 @@ from typing import Any
 
 from triton_ops.backend import Arguments, Kernel, Operation
 from triton_ops.base import read_named
-from triton_ops.evaluation import needs_of, wants_isolation
+from triton_ops.evaluation import Needs, wants_isolation
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError
-from triton_ops.many.executor import Job, Place
+from triton_ops.many.executor import Job, JobPlace
 from triton_ops.records import key_of
 from triton_ops.request import Effort, TuneRequest, make_request, with_configs
 from triton_ops.space import ConfigSpace
@@ -42,19 +42,10 @@ _COMMENT = re.compile(r"""(?P<kept>"(?:\\.|[^"\\])*"|'[^']*'|\\.)|\s\#.*""")  # 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ProblemLine:
     """One problem of a file.
 
-    Attributes:
-        where: The file and the number of the line, for errors.
-        target: What is tuned, as on the command line.
-        shape: Its extents; None if not given.
-        dtype: Its dtype; None if not given.
-        problem: The name of one of the operation's problems; None if not given.
-        device: Where it is tuned; None if not given.
-        space: What may be tried; None takes the operation's.
-        warm: Whether it is timed with its data in L2.
-        weight: How much it counts.
+    Fields that the line does not give are None. `where` names the file and the number of the line, for errors.
     """
 
     where: str
@@ -68,7 +59,7 @@ class Line:
     weight: float = 1.0
 
 
-def read_problems(path: Path) -> list[Line]:
+def read_problems(path: Path) -> list[ProblemLine]:
     """The problems in a file.
 
     Raises:
@@ -80,13 +71,13 @@ def read_problems(path: Path) -> list[Line]:
         raise SettingsError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
     except ValueError as error:
         raise SettingsError(f"{path} is no text: {error}", hint=_FORM) from error
-    found = list(problems_in(text.splitlines(), str(path)))
-    if not found:
+    lines = list(problems_in(text.splitlines(), str(path)))
+    if not lines:
         raise SettingsError(f"{path} has no problem", hint=_FORM)
-    return found
+    return lines
 
 
-def problems_in(lines: Iterable[str], name: str) -> Iterator[Line]:
+def problems_in(lines: Iterable[str], name: str) -> Iterator[ProblemLine]:
     """The problems in some lines of a file of that name.
 
     Raises:
@@ -96,20 +87,20 @@ def problems_in(lines: Iterable[str], name: str) -> Iterator[Line]:
         where = f"{name}, line {number}"
         stripped = text.strip().removeprefix("\ufeff").strip()
         if stripped and not stripped.startswith("#"):
-            given = _object(stripped, where) if stripped.startswith("{") else _words(stripped, where)
-            yield _checked(given, where)
+            fields = _object(stripped, where) if stripped.startswith("{") else _words(stripped, where)
+            yield _checked(fields, where)
 
 
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, where))
+        fields = json.loads(text, object_pairs_hook=lambda pairs: _each_once(pairs, where))
     except SettingsError:
         raise
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{where}: this is no JSON object: {error}", hint=_FORM) from error
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise SettingsError(f"{where}: this is no JSON object", hint=_FORM)
-    return found
+    return fields
 
 
 def _each_once(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
@@ -123,10 +114,10 @@ def _each_once(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
 def _words(text: str, where: str) -> dict[str, Any]:
     """The fields in `TARGET name=value …`, with values as texts."""
     try:
-        words = shlex.split(_COMMENT.sub(lambda found: found["kept"] or "", text))
+        words = shlex.split(_COMMENT.sub(lambda fields: fields["kept"] or "", text))
     except ValueError as error:
         raise SettingsError(f"{where}: {error}", hint=_FORM) from error
-    found: dict[str, Any] = {"target": words[0]} if words else {}
+    fields: dict[str, Any] = {"target": words[0]} if words else {}
     for word in words[1:]:
         name, equals, value = word.partition("=")
         if word == "warm":
@@ -134,29 +125,29 @@ def _words(text: str, where: str) -> dict[str, Any]:
         if not equals or name in _JSON_ONLY:
             hint = f"write the whole line as a JSON object for {name}" if name in _JSON_ONLY else _FORM
             raise SettingsError(f"{where}: {word!r} is not name=value", hint=hint)
-        if name in found:
+        if name in fields:
             raise SettingsError(f"{where}: {name} stands twice", hint=_FORM)
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
-def _checked(given: Mapping[str, Any], where: str) -> Line:
-    if unknown := [name for name in given if name not in _FIELDS]:
+def _checked(fields: Mapping[str, Any], where: str) -> ProblemLine:
+    if unknown := [name for name in fields if name not in _FIELDS]:
         raise SettingsError(
             f"{where}: there is no field {', '.join(map(str, unknown))}; there are {', '.join(_FIELDS)}", hint=_FORM
         )
-    texts = {name: _text(given[name], name, where) for name in _TEXTS if name in given}
+    texts = {name: _text(fields[name], name, where) for name in _TEXTS if name in fields}
     if "target" not in texts:
         raise SettingsError(f"{where}: there is no target", hint=_FORM)
-    if "problem" in texts and ({"shape", "dtype"} & given.keys()):
+    if "problem" in texts and ({"shape", "dtype"} & fields.keys()):
         raise SettingsError(f"{where}: a problem by its name has its shape and dtype", hint="leave one of them out")
-    return Line(
+    return ProblemLine(
         where=where,
         **texts,
-        shape=_shape(given["shape"], where) if "shape" in given else None,
-        space=_space(given["space"], where) if "space" in given else None,
-        warm=_flag(given.get("warm", False), where),
-        weight=_weight(given.get("weight", 1.0), where),
+        shape=_shape(fields["shape"], where) if "shape" in fields else None,
+        space=_space(fields["space"], where) if "space" in fields else None,
+        warm=_flag(fields.get("warm", False), where),
+        weight=_weight(fields.get("weight", 1.0), where),
     )
 
 
@@ -258,8 +249,8 @@ class TuneProblem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What all problems of a run have in common; the fields are as the parameters of `tune_many`.
+class RunOptions:
+    """The options that all problems of a run have in common, as the parameters of `tune_many`.
 
     Attributes:
         devices: Torch's names of the GPUs that measure; empty measures each problem on its own device.
@@ -275,38 +266,34 @@ class Options:
     devices: tuple[str, ...] = field(default=())
 
 
-def as_problem(given: Any) -> TuneProblem:
+def as_problem(item: Any) -> TuneProblem:
     """A problem as it stands in a list: a `TuneProblem`, an `Operation`, or a mapping of a problem's fields.
 
     Raises:
         KernelTypeError: It is none of these, or a field is not known.
     """
-    if isinstance(given, TuneProblem):
-        return given
-    if isinstance(given, Operation):
-        return TuneProblem(target=given)
-    if isinstance(given, Mapping):
+    if isinstance(item, TuneProblem):
+        return item
+    if isinstance(item, Operation):
+        return TuneProblem(target=item)
+    if isinstance(item, Mapping):
         fields = list(TuneProblem.__dataclass_fields__)
         hint = f"a problem has target, and may have {', '.join(fields[1:])}"
-        if strange := [str(name) for name in given if name not in fields]:
+        if strange := [str(name) for name in item if name not in fields]:
             raise KernelTypeError(f"a problem has no field {', '.join(strange)}", hint=hint)
-        if "target" not in given:
+        if "target" not in item:
             raise KernelTypeError("a problem has no target", hint=hint)
-        return TuneProblem(**given)
+        return TuneProblem(**item)
     raise KernelTypeError(
-        f"a problem is {given!r}", hint="give a TuneProblem, an Operation, or a mapping such as {'target': operation}"
+        f"a problem is {item!r}", hint="give a TuneProblem, an Operation, or a mapping such as {'target': operation}"
     )
 
 
-def tuned(problem: TuneProblem, options: Options, place: Place, *, own_device: str | None = None) -> TuningResult:
+def tuned(problem: TuneProblem, options: RunOptions, place: JobPlace, *, own_device: str | None = None) -> TuningResult:
     """The result of a problem's tune in a place of this process, or of its record.
 
-    Args:
-        problem: The problem.
-        options: What the problems of the run have in common.
-        place: Where it is measured.
-        own_device: The device where the place leaves it open: the GPU that was the current one when the run began, as
-            each thread has a current one of its own. None takes the problem's.
+    `own_device` is the device where the place leaves it open: the GPU that was the current one when the run began, as
+    each thread has a current one of its own. None takes the problem's.
     """
     request, space = problem.request(place.device or own_device, options.seed)
     return tune_request(
@@ -316,7 +303,7 @@ def tuned(problem: TuneProblem, options: Options, place: Place, *, own_device: s
     )  # fmt: skip
 
 
-def job_of(problem: TuneProblem, options: Options) -> Job:
+def job_of(problem: TuneProblem, options: RunOptions) -> Job:
     """The job of a problem, which is checked as `tune` checks its arguments; nothing is run or compiled.
 
     Problems whose records have one key have jobs of one name.
@@ -334,10 +321,10 @@ def job_of(problem: TuneProblem, options: Options) -> Job:
         kernel=key.kernel,
         problem=problem,
         tune=partial(tuned, problem, options, own_device=request.device_name),
-        known=lambda: known_result(request, space, plan, key, cache_dir=options.cache_dir, force=options.force),
+        recall=lambda: known_result(request, space, plan, key, cache_dir=options.cache_dir, force=options.force),
         weight=float(problem.weight),
         devices=_places(problem, request, options.devices),
-        worker=needs_of(request.kernel, request.device, request.device_name)
+        worker=Needs.of(request.kernel, request.device, request.device_name)
         if wants_isolation(request.kernel, request.device, options.isolate)
         else None,
     )
@@ -364,5 +351,5 @@ def _places(problem: TuneProblem, request: TuneRequest, devices: tuple[str, ...]
 
 
 def is_positive(value: Any) -> bool:
-    """Whether a value is a positive number, and no truth value."""
+    """True for a positive number that is no truth value."""
     return value is not True and isinstance(value, Real) and 0 < float(value) < math.inf

@@ -1,4 +1,4 @@
-"""What runs in the actors: a measurer on each GPU, and the keeper of the run's cache folder.
+"""The actors of a Ray run: a measurer on each GPU, and the keeper of the run's cache folder.
 
 Both are plain classes, which know nothing of Ray. A measurer works in a cache folder of its own, and has the keeper
 write each trial into that of the run before it begins the next.
@@ -34,10 +34,10 @@ from triton_ops.base import (
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import gpus_here
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.many.executor import Place
+from triton_ops.many.executor import JobPlace
 from triton_ops.records import QUARANTINE_FOLDER as QUARANTINE
 from triton_ops.records import RUNS_FOLDER as RUNS
-from triton_ops.tuner import Leave, Prepared, RunPlan, RunProgress
+from triton_ops.tuner import Leave, Preparation, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
 _COPIED = re.compile(
@@ -60,30 +60,26 @@ class Piece:
     content: bytes
 
 
-class Watched:
-    """Finds what changes in a cache folder.
-
-    Args:
-        folder: The folder.
-    """
+class WatchedFolder:
+    """Finds what changes in a cache folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._states: dict[str, tuple[int, int]] = {}
 
     def changes(self) -> list[Piece]:
-        """What was added since the last call, in no order of importance; what was there before the first is new."""
+        """Pieces that were added since the last call; what was there before the first is new."""
         return [piece for path in _files_of(self._folder) if (piece := self._change(path)) is not None]
 
     def _change(self, path: Path) -> Piece | None:
         name = path.relative_to(self._folder).as_posix()
-        found = path.stat()  # before the file is read, so that what is added meanwhile is a change the next time
-        at, changed_ns = self._seen.get(name, (0, 0))
-        if (found.st_size, found.st_mtime_ns) == (at, changed_ns):
+        status = path.stat()  # before the file is read, so that what is added meanwhile is a change the next time
+        at, changed_ns = self._states.get(name, (0, 0))
+        if (status.st_size, status.st_mtime_ns) == (at, changed_ns):
             return None
         content = read_file(path, LARGEST_LOG_BYTES)
         at = at if path.suffix == ".jsonl" and len(content) >= at else 0
-        self._seen[name] = len(content), found.st_mtime_ns
+        self._states[name] = len(content), status.st_mtime_ns
         return Piece(name, at, content[at:])
 
 
@@ -131,12 +127,9 @@ SIMULATED = "simulated"
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """What must be equal on all hosts of a run, and where an actor is.
+    """The host of an actor, and the versions that must be equal on all hosts of a run.
 
     Attributes:
-        host: The host's name.
-        model: The GPU's model.
-        python: Python's version.
         triton: Triton's version; empty if it is not installed.
     """
 
@@ -166,13 +159,11 @@ def facts_here(model: str | None = None) -> HostFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class SentWork:
     """One problem as it is sent to a measurer.
 
     Attributes:
-        name: The job's name.
         turn: Counts how often problems were sent; of two measurers that have the same problem, the later may write.
-        tune: The job's `tune`, packed.
         pieces: The problem's files, and those of other problems that may guide its search.
         limit_s: Seconds that it may take at most; None is no further limit.
         cpus: How many processes may compile for it.
@@ -187,8 +178,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What became of a piece of work: a result, or the exception that ended it."""
+class WorkResult:
+    """The end of a piece of work: a result, or an exception."""
 
     result: TuningResult | None
     error: BaseException | None = None
@@ -198,15 +189,12 @@ class Keeper:
     """Writes what measurers find into the cache folder of the run; it runs on the driver's host.
 
     Its methods may be called by several threads: pieces of different problems wait for the disk at the same time.
-
-    Args:
-        folder: The cache folder.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._turns: dict[str, int] = {}
-        self._heard: dict[int, float] = {}
+        self._last_news: dict[int, float] = {}
         self._guard = threading.Lock()
         self._writing: dict[str, threading.Lock] = {}
 
@@ -214,7 +202,7 @@ class Keeper:
         """A problem is about to be sent again; what an earlier measurer of it still sends is refused."""
         with self._of(name):
             self._turns[name] = turn
-            self._heard[turn] = time.monotonic()
+            self._last_news[turn] = time.monotonic()
 
     def keep(self, name: str, turn: int, pieces: Sequence[Piece]) -> bool:
         """Write pieces, and return whether the measurer may go on.
@@ -226,16 +214,16 @@ class Keeper:
             if self._turns.setdefault(name, turn) != turn:
                 return False
             apply(self._folder, pieces)
-            self._heard[turn] = time.monotonic()
+            self._last_news[turn] = time.monotonic()
             return True
 
     def silent_s(self, turns: Sequence[int]) -> list[float]:
         """For how many seconds nothing was heard of some turns, at most since this was first asked."""
         now = time.monotonic()
-        return [now - self._heard.setdefault(turn, now) for turn in turns]
+        return [now - self._last_news.setdefault(turn, now) for turn in turns]
 
     def _of(self, name: str) -> threading.Lock:
-        """What one thread at a time holds while a problem's turn or files change."""
+        """The lock that a thread holds while a problem's turn or files change."""
         with self._guard:
             return self._writing.setdefault(name, threading.Lock())
 
@@ -256,10 +244,10 @@ class Measurer:
         self._keep, self._model = keep, model
         skip_syncs()  # the keeper has what is to last
         self._folder = own_temporary_folder()
-        self._watched = Watched(self._folder)
+        self._watched = WatchedFolder(self._folder)
 
     def facts(self) -> HostFacts:
-        """Where this is, and what is installed there.
+        """The facts of this process.
 
         Raises:
             DeviceError: There is no GPU.
@@ -271,43 +259,43 @@ class Measurer:
         return usable_cpus()
 
     def loads(self, tune: bytes) -> str:
-        """Why a packed tune cannot be loaded here; empty if it can."""
+        """The reason why a packed tune cannot be loaded here; empty if it can."""
         try:
             unpack(tune)
         except TritonKernelError as error:
             return error.message
         return ""
 
-    def measure(self, work: Work) -> Answer:
+    def measure(self, work: SentWork) -> WorkResult:
         """Tune a problem; every trial is with the keeper before the next one begins."""
         apply(self._folder, work.pieces)
         self._watched.changes()  # these are known there
-        gate = _Open(work.limit_s)
-        place = Place(
+        gate = _OpenGate(work.limit_s)
+        place = JobPlace(
             device=None, gate=gate, shared_cpus=SharedCpus(work.cpus),
             listener=_Sends(lambda: self._send(work, gate)), cache_dir=self._folder,
         )  # fmt: skip
         try:
             result = unpack(work.tune)(place)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the driver raises it
-            return Answer(None, error)
+            return WorkResult(None, error)
         finally:
             self._send(work, gate)
-        return Answer(result)
+        return WorkResult(result)
 
-    def _send(self, work: Work, gate: _Open) -> None:
+    def _send(self, work: SentWork, gate: _OpenGate) -> None:
         if (pieces := self._watched.changes()) and not self._keep(work.name, work.turn, pieces):
             gate.ended = True
 
 
-class _Open:
+class _OpenGate:
     """The gate of a problem that has the device, until another measurer has its problem."""
 
     def __init__(self, limit_s: float | None) -> None:
         self._leave = Leave(limit_s=limit_s)
         self.ended = False
 
-    def wait(self, prepared: Prepared | None = None) -> Leave:  # noqa: ARG002 - the role's signature
+    def wait(self, prepared: Preparation | None = None) -> Leave:  # noqa: ARG002 - the role's signature
         """The device is free."""
         return self._leave
 
@@ -322,8 +310,6 @@ class _Open:
 
 
 class _Sends:
-    """A listener that has each finished trial sent."""
-
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send
 

@@ -27,15 +27,15 @@ from triton_ops.backend import NEEDS, is_installed, is_listed, pack
 from triton_ops.base import ensure_folder, require
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job
-from triton_ops.many.problem import Options
+from triton_ops.many.problem import RunOptions
 from triton_ops.many.ray_actors import (
     SIMULATED,
-    Answer,
     HostFacts,
     Keeper,
     Measurer,
     Piece,
-    Work,
+    SentWork,
+    WorkResult,
     facts_here,
     files_of_problem,
 )
@@ -49,19 +49,14 @@ _LOOK_S = 5.0  # between two looks for actors that hang
 
 
 class Ledger:
-    """What the executors of one run share: the keeper, the cache folder, and which problems of a kernel have ended.
+    """State that the executors of one run share: the keeper, the cache folder, and which problems have ended.
 
-    Args:
-        ray: The module.
-        keeper: The handle of the keeper's actor.
-        folder: The cache folder of the run.
-        known: For each kernel, the ids of its records.
-        patience_s: An actor of which nothing is heard for so long has hung.
+    `problems` has for each kernel the ids of its records. An actor of which nothing is heard for `patience_s` has hung.
     """
 
-    def __init__(self, ray: Any, keeper: Any, folder: Path, known: dict[str, list[str]], patience_s: float) -> None:
+    def __init__(self, ray: Any, keeper: Any, folder: Path, problems: dict[str, list[str]], patience_s: float) -> None:
         self.ray, self.keeper, self.folder, self.patience_s = ray, keeper, folder, patience_s
-        self._known = known
+        self._problems = problems
         self._turns = itertools.count(1)
         self._sent: set[str] = set()
         self._guides: dict[str, list[Piece]] = {}  # of the last problems of each kernel, which have ended
@@ -86,10 +81,10 @@ class Ledger:
 
     def pieces_for(self, job: Job) -> list[Piece]:
         """The files of a problem, and of the last problems of its kernel."""
-        guides = [name for name in self._known.get(job.kernel, [])[-_MOST_GUIDES:] if name != job.name]
-        found = {piece.path: piece for name in guides for piece in self._of_guide(name)}
-        found.update((piece.path, piece) for piece in files_of_problem(self.folder, job.name))
-        return list(found.values())
+        guides = [name for name in self._problems.get(job.kernel, [])[-_MOST_GUIDES:] if name != job.name]
+        pieces = {piece.path: piece for name in guides for piece in self._of_guide(name)}
+        pieces.update((piece.path, piece) for piece in files_of_problem(self.folder, job.name))
+        return list(pieces.values())
 
     def _of_guide(self, name: str) -> list[Piece]:
         """The files of a problem that has ended, which are read once for all that it guides."""
@@ -101,16 +96,13 @@ class Ledger:
 
     def ended(self, job: Job) -> None:
         """A problem has a record, which guides the others of its kernel."""
-        self._known.setdefault(job.kernel, []).append(job.name)
+        self._problems.setdefault(job.kernel, []).append(job.name)
 
 
 class ActorExecutor:
     """Measures jobs in an actor of Ray, which has a GPU of its own.
 
-    Args:
-        actor: The handle of the actor.
-        ledger: What the executors of the run share.
-        cpus: How many processes may compile for one problem on the actor's host.
+    `cpus` is the number of processes that may compile for one problem on the actor's host.
     """
 
     def __init__(self, actor: Any, ledger: Ledger, cpus: int) -> None:
@@ -135,13 +127,13 @@ class ActorExecutor:
             future.set_exception(error)
             return future
         self._turn = self._ledger.begin(job)
-        work = Work(
+        work = SentWork(
             name=job.name, turn=self._turn, tune=content, pieces=self._ledger.pieces_for(job), limit_s=limit_s,
             cpus=self._cpus,
         )  # fmt: skip
         self._ended = threading.Event()
         sent = self._actor.measure.remote(work).future()
-        sent.add_done_callback(lambda done: self._take(job, done, future, self._ended))
+        sent.add_done_callback(lambda call: self._take(job, call, future, self._ended))
         return future
 
     def hung(self) -> int | None:
@@ -157,13 +149,13 @@ class ActorExecutor:
         self._closed.set()
         self.end()
 
-    def _take(self, job: Job, done: Future[Answer], future: Future[TuningResult], ended: threading.Event) -> None:
+    def _take(self, job: Job, call: Future[WorkResult], future: Future[TuningResult], ended: threading.Event) -> None:
         ended.set()
-        error = done.exception()
+        error = call.exception()
         if error is not None:
             future.set_exception(self._of_call(error))
             return
-        answer = done.result()
+        answer = call.result()
         if answer.error is not None:
             future.set_exception(self._of_tune(answer.error))
             return
@@ -230,7 +222,7 @@ class RayEngine:
     simulated: int | None = None
 
     @contextmanager
-    def executors(self, jobs: Sequence[Job], options: Options) -> Iterator[Mapping[str, Executor]]:
+    def executors(self, jobs: Sequence[Job], options: RunOptions) -> Iterator[Mapping[str, Executor]]:
         """The executors by the names of their devices; at the end all actors are gone.
 
         Raises:
@@ -248,9 +240,9 @@ class RayEngine:
         try:
             ledger = _ledger(ray, options)
             actors = _actors(ray, ledger.keeper, self.simulated)
-            found = _alike(ray, actors, self.simulated)
-            _check_loading(ray, actors, found, packed)
-            executors = _named(ray, actors, found, ledger)
+            facts = _facts_of(ray, actors, self.simulated)
+            _check_loading(ray, actors, facts, packed)
+            executors = _executors(ray, actors, facts, ledger)
             watched = lambda: list(executors.values())  # noqa: E731 - one line
             threading.Thread(target=watch_for_hangs, args=(watched, ledger, over), daemon=True).start()
             yield dict(executors)
@@ -292,9 +284,9 @@ def _connect(ray: Any, address: str, modules: Iterable[Path]) -> None:
         ray.init(address=address or None, runtime_env=environment, log_to_driver=False, logging_level="ERROR")
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:  # Ray has no class of its own for these
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        said = " ".join(str(error).split()) if "ersion" in first else first
+        reason = " ".join(str(error).split()) if "ersion" in first else first
         raise SettingsError(
-            f"Ray does not connect to {named or 'a cluster'}: {said}", hint="`ray status` there says how it is"
+            f"Ray does not connect to {named or 'a cluster'}: {reason}", hint="`ray status` there says how it is"
         ) from error
 
 
@@ -333,27 +325,27 @@ def _modules_in(packed: Iterable[bytes]) -> list[Path]:
     """
     words = {word for content in packed for _, word, _ in pickletools.genops(content) if isinstance(word, str)}
     tops = {word.partition(".")[0] for word in words} & sys.modules.keys()
-    found = []
+    paths = []
     for top in sorted(tops - {*NEEDS, "__main__", "triton_ops"}):
         file = getattr(sys.modules[top], "__file__", None)
         if file is not None and (is_listed(file) or not is_installed(top)):
             path = Path(file).resolve()
-            found.append(path.parent if path.name == "__init__.py" else path)
-    return found
+            paths.append(path.parent if path.name == "__init__.py" else path)
+    return paths
 
 
-def _ledger(ray: Any, options: Options) -> Ledger:
+def _ledger(ray: Any, options: RunOptions) -> Ledger:
     folder = ensure_folder(cache_folder(options.cache_dir)).resolve()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
     keeper = (
         ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here, max_concurrency=_AT_ONCE).remote(str(folder))
     )
-    known: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     for record in store_in(str(folder)):
-        known.setdefault(record.key.kernel, []).append(record.id)
+        problems.setdefault(record.key.kernel, []).append(record.id)
     patience = options.plan.patience
     silence_s = _SILENCE_S + patience.setup_s + patience.trial_s + options.plan.race.seconds
-    return Ledger(ray, keeper, folder, known, silence_s)
+    return Ledger(ray, keeper, folder, problems, silence_s)
 
 
 def _actors(ray: Any, keeper: Any, simulated: int | None) -> list[Any]:
@@ -366,9 +358,9 @@ def _actors(ray: Any, keeper: Any, simulated: int | None) -> list[Any]:
     if not count:
         raise DeviceError("the cluster has no GPU", hint="`ray status` lists what its hosts have")
     needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if simulated is None else {"num_cpus": 0}
-    made = ray.remote(Measurer).options(max_concurrency=1, max_restarts=0, max_task_retries=0, **needs)
+    remote_class = ray.remote(Measurer).options(max_concurrency=1, max_restarts=0, max_task_retries=0, **needs)
     model, threads = None if simulated is None else SIMULATED, settings.openmp_text()
-    return [made.remote(_Keep(keeper), model, threads) for _ in range(count)]
+    return [remote_class.remote(_Keep(keeper), model, threads) for _ in range(count)]
 
 
 @dataclass(frozen=True)
@@ -382,33 +374,33 @@ class _Keep:
         return bool(ray.get(self.keeper.keep.remote(name, turn, pieces)))
 
 
-def _alike(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
-    """Where each actor is.
+def _facts_of(ray: Any, actors: Sequence[Any], simulated: int | None) -> list[HostFacts]:
+    """The facts of each actor.
 
     Raises:
         SettingsError: An actor does not start, or its host has other versions than this one.
         DeviceError: Its GPU is of another model.
     """
     try:
-        found: list[HostFacts] = ray.get([actor.facts.remote() for actor in actors], timeout=_READY_S)
+        facts: list[HostFacts] = ray.get([actor.facts.remote() for actor in actors], timeout=_READY_S)
     except ray.exceptions.RayError as error:
-        said = [line for line in str(error).strip().splitlines() if line.strip()]
+        lines = [line for line in str(error).strip().splitlines() if line.strip()]
         raise SettingsError(
-            f"the actors do not start: {said[-1].strip() if said else type(error).__name__}",
+            f"the actors do not start: {lines[-1].strip() if lines else type(error).__name__}",
             hint="`ray status` says what is asked for and what is there",
         ) from error
-    check_alike(found, facts_here(None if simulated is None else SIMULATED))
-    return found
+    check_alike(facts, facts_here(None if simulated is None else SIMULATED))
+    return facts
 
 
-def check_alike(found: Iterable[HostFacts], here: HostFacts) -> None:
+def check_alike(hosts: Iterable[HostFacts], here: HostFacts) -> None:
     """Compare the hosts of actors with this one.
 
     Raises:
         SettingsError: A host has other versions.
         DeviceError: It has a GPU of another model.
     """
-    for facts in found:
+    for facts in hosts:
         for what, there, own in (
             ("Python", facts.python, here.python), ("Triton", facts.triton, here.triton),
         ):  # fmt: skip
@@ -424,25 +416,25 @@ def check_alike(found: Iterable[HostFacts], here: HostFacts) -> None:
             )
 
 
-def _check_loading(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:
+def _check_loading(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], packed: Mapping[str, bytes]) -> None:
     """Have one actor of each host load each kernel.
 
     Raises:
         TargetError: One cannot.
     """
-    for host, actor in dict(zip((facts.host for facts in found), actors, strict=True)).items():
+    for host, actor in dict(zip((facts.host for facts in hosts), actors, strict=True)).items():
         whys = ray.get([actor.loads.remote(content) for content in packed.values()])
         for kernel, why in zip(packed, whys, strict=True):
             if why:
                 raise TargetError(f"{host} cannot load {kernel}: {why}", hint="install what it imports on all hosts")
 
 
-def _named(ray: Any, actors: Sequence[Any], found: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorExecutor]:
-    on_host = Counter(facts.host for facts in found)
+def _executors(ray: Any, actors: Sequence[Any], hosts: Sequence[HostFacts], ledger: Ledger) -> dict[str, ActorExecutor]:
+    on_host = Counter(facts.host for facts in hosts)
     cpus = ray.get([actor.usable_cpus.remote() for actor in actors])
     numbers: Counter[str] = Counter()
     executors = {}
-    for actor, facts, usable in zip(actors, found, cpus, strict=True):
+    for actor, facts, usable in zip(actors, hosts, cpus, strict=True):
         name = f"{facts.host}:{numbers[facts.host]}"
         numbers[facts.host] += 1
         executors[name] = ActorExecutor(actor, ledger, max(1, usable // on_host[facts.host]))

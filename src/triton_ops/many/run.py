@@ -12,20 +12,18 @@ from typing import Protocol
 
 from triton_ops.exceptions import DeviceError
 from triton_ops.many.executor import Executor, ExecutorLostError, Job, TellsReady
-from triton_ops.many.schedule import Order, Schedule, Step
+from triton_ops.many.schedule import Order, OrderStep, Schedule
 from triton_ops.tuner import Listener
 from triton_ops.values import TuningResult
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What became of a job.
+    """The end of a job.
 
     Attributes:
-        job: The job.
         device: The device that measured it; empty if none did.
         result: Its result; None if there is none.
-        error: Why there is none.
         began_s: When its measuring began, in seconds of the run.
         ended_s: When it ended.
     """
@@ -75,13 +73,6 @@ _LOOK_S = 0.5  # between two looks at the clock while a device waits until somet
 class ManyRun:
     """Carries out a schedule.
 
-    Args:
-        jobs: The jobs, by the names that the schedule has.
-        executors: What measures, by the names of their devices.
-        schedule: The schedule.
-        follower: Is told what becomes of the jobs.
-        clock: Monotonic seconds.
-
     Attributes:
         ended: What became of each job that was begun, by its name.
         stopped: `complete`, `seconds`, `interrupted`, or `no device` if all devices were lost.
@@ -98,7 +89,7 @@ class ManyRun:
         self._jobs = {job.name: job for job in jobs}
         self._executors, self._schedule, self._follower = dict(executors), schedule, follower
         self._clock, self._start_s = clock, clock()
-        self._said: queue.SimpleQueue[tuple[str, str, bool | None]] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[tuple[str, str, bool | None]] = queue.SimpleQueue()
         self._running: dict[str, tuple[str, float, Future[TuningResult]]] = {}
         self.ended: dict[str, Ended] = {}
         self.stopped = "complete"
@@ -128,12 +119,12 @@ class ManyRun:
         self._do(self._schedule.joined(self._executors, self._now_s(), telling))
 
     def _say_ready(self, device: str, name: str, whole: bool) -> None:
-        self._said.put((name, device, whole))
+        self._messages.put((name, device, whole))
 
     def _hear(self) -> None:
         """Wait until a job is ready or has ended, or until it is time for the schedule to look at the clock."""
         try:
-            name, device, whole = self._said.get(timeout=_LOOK_S if self._schedule.waits else None)
+            name, device, whole = self._messages.get(timeout=_LOOK_S if self._schedule.waits else None)
         except queue.Empty:
             self._do(self._schedule.looked(self._now_s()))
             return
@@ -148,7 +139,7 @@ class ManyRun:
         until_s = self._now_s() + _GATHERED_S
         while self._running and self._now_s() < until_s:
             try:
-                name, device, whole = self._said.get(timeout=max(0.0, until_s - self._now_s()))
+                name, device, whole = self._messages.get(timeout=max(0.0, until_s - self._now_s()))
             except queue.Empty:
                 break
             if whole is None:
@@ -166,7 +157,7 @@ class ManyRun:
 
     def _order(self, executor: Executor, order: Order) -> None:
         jobs = [self._jobs[name] for name in order.names]
-        if order.step is Step.PREPARE:
+        if order.step is OrderStep.PREPARE:
             executor.prepare(jobs)
             return
         (job,) = jobs
@@ -174,7 +165,7 @@ class ManyRun:
         began_s = self._now_s()
         future = executor.measure(job, order.limit_s)
         self._running[name] = device, began_s, future
-        future.add_done_callback(lambda _: self._said.put((name, device, None)))
+        future.add_done_callback(lambda _: self._messages.put((name, device, None)))
 
     def _take(self, name: str, device: str) -> None:
         """A job has ended on a device, or the device is gone."""
@@ -211,8 +202,8 @@ class ManyRun:
         now_s, before = self._now_s(), len(self._schedule.lost)
         orders = self._schedule.gone(device, now_s)
         for name in self._schedule.lost[before:]:
-            found = self.ended[name] = Ended(job=self._jobs[name], device=device, error=why, ended_s=now_s)
-            self._follower.ended(found)
+            ended = self.ended[name] = Ended(job=self._jobs[name], device=device, error=why, ended_s=now_s)
+            self._follower.ended(ended)
         self._do(orders)
 
     def _now_s(self) -> float:

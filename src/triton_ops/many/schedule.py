@@ -35,14 +35,14 @@ _LEAST_S = 0.1
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a tune is expected to gain, as a share of the default's time, and to take."""
+    """The expected gain of a tune, as a share of the default's time, and its seconds."""
 
     gain: float = GAIN
     seconds: float = SECONDS
 
 
 def estimates_of(records: Iterable[Record]) -> dict[str, Estimate]:
-    """What is expected of a kernel's next problem, by its name: the medians of its records."""
+    """The estimate for each kernel's next problem, by the kernel's name: the medians of its records."""
     gains: dict[str, list[float]] = {}
     seconds: dict[str, list[float]] = {}
     for record in records:
@@ -77,8 +77,8 @@ _PUT_OFF = 0.5  # what a problem is worth while the first record of its kernel i
 _MOST_LOSSES = (2, 4)  # devices lost with one problem, which is then given up: an eighth of all, in this range
 
 
-class Step(str, Enum):
-    """What a device is to do with a problem."""
+class OrderStep(str, Enum):
+    """A device's step with a problem."""
 
     PREPARE = "prepare"
     MEASURE = "measure"
@@ -96,7 +96,6 @@ class Planned:
         group: Its kernel: problems of one group guide each other's search.
         weight: How much it counts beside the others, such as how often it is launched.
         gain: The share of its time that a tune is expected to save, 0 to 1.
-        seconds: What its tune is expected to take.
         devices: The devices that can measure it; None for all.
     """
 
@@ -109,17 +108,17 @@ class Planned:
 
     @property
     def rate(self) -> float:
-        """What it is worth for each second, before anything is known of its group."""
+        """The worth for each second, before anything is known of its group."""
         return self.weight * self.gain / self.seconds
 
     def runs_on(self, device: str) -> bool:
-        """Whether a device can measure it."""
+        """True if a device can measure it."""
         return self.devices is None or device in self.devices
 
 
 @dataclass(frozen=True)
 class Order:
-    """What one device is to do next.
+    """An order to one device.
 
     Attributes:
         step: What it is to do.
@@ -129,7 +128,7 @@ class Order:
         limit_s: Seconds that the measuring may take; None for no limit but the problem's own.
     """
 
-    step: Step
+    step: OrderStep
     device: str
     names: tuple[str, ...]
     limit_s: float | None = None
@@ -137,7 +136,7 @@ class Order:
 
 @dataclass
 class _Device:
-    """What a device does; `tells` says whether it tells when a problem is ready, and `free_s` since when it is free."""
+    """The state of a device; `tells` if it tells when a problem is ready, and `free_s` since when it is free."""
 
     tells: bool = False
     free_s: float = 0.0
@@ -152,7 +151,7 @@ class _Device:
 
 
 @dataclass
-class _Group:
+class _KernelGroup:
     """The problems of one kernel: those that wait, the best first, and what the finished ones gained and took."""
 
     waiting: list[Planned] = field(default_factory=list)
@@ -170,7 +169,7 @@ class _Group:
         self.planned_s += planned.seconds
 
     def scale(self, planned: Planned) -> tuple[float, float]:
-        """What is expected of a problem's gain and seconds, over what was planned; the plan counts as one problem."""
+        """The expected gain and seconds of a problem over the planned ones; the plan counts as one problem."""
         gain = (planned.gain + self.gained) / (planned.gain + self.planned_gain) if planned.gain > 0 else 1.0
         return gain, (planned.seconds + self.took_s) / (planned.seconds + self.planned_s)
 
@@ -194,12 +193,12 @@ class Schedule:
 
     def __init__(self, problems: Iterable[Planned], *, budget_s: float | None = None, ahead: int = 1) -> None:
         self._problems: dict[str, Planned] = {}
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, _KernelGroup] = {}
         for each in problems:
             if each.name in self._problems:
                 raise ValueError(f"two problems are called {each.name}")
             self._problems[each.name] = each
-            self._groups.setdefault(each.group, _Group()).waiting.append(each)
+            self._groups.setdefault(each.group, _KernelGroup()).waiting.append(each)
         for group in self._groups.values():
             group.waiting.sort(key=lambda each: -each.rate)
         self._budget_s, self._ahead = budget_s, ahead
@@ -211,7 +210,7 @@ class Schedule:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is being measured, and nothing that waits can be."""
+        """True if nothing is being measured, and nothing that waits can be."""
         return not any(each.measuring or each.ahead for each in self._devices.values())
 
     @property
@@ -223,10 +222,8 @@ class Schedule:
     def joined(self, devices: Iterable[str], now_s: float, telling: Collection[str] = ()) -> list[Order]:
         """Devices are there, and free.
 
-        Args:
-            devices: Their names, which no other device of the run has now.
-            now_s: Seconds since the start of the run.
-            telling: Those of them of which `ready` is going to be told.
+        `ready` is going to be told of the devices in `telling`. `now_s` counts from the start of the run, as in the
+        other methods.
 
         Raises:
             ValueError: There is a device of that name.
@@ -241,11 +238,8 @@ class Schedule:
     def ready(self, device: str, name: str, now_s: float, *, whole: bool = True) -> list[Order]:
         """A device has prepared a problem so far that measuring it hardly has to wait.
 
-        Args:
-            device: The device; nothing happens if it is gone.
-            name: The problem; nothing happens if it is not prepared there any more.
-            now_s: Seconds since the start of the run.
-            whole: Whether all of it is prepared.
+        Nothing happens if the device is gone, or if the problem is not prepared there any more. `whole` says that all
+        of it is prepared.
         """
         state = self._devices.get(device)
         if state is None or name not in state.ahead:
@@ -259,18 +253,14 @@ class Schedule:
 
     @property
     def waits(self) -> bool:
-        """Whether a device is free, and waits until something is ready."""
+        """True if a device is free, and waits until something is ready."""
         return any(each.measuring is None and each.ahead for each in self._devices.values())
 
     def ended(self, device: str, name: str, now_s: float, *, seconds: float, gain: float | None = None) -> list[Order]:
         """A device has measured a problem, which is finished whether it succeeded or not.
 
-        Args:
-            device: The device.
-            name: The problem.
-            now_s: Seconds since the start of the run.
-            seconds: What its tune took on the device.
-            gain: The share of its time that the tune saved; None if it failed, or had nothing to compare with.
+        Its tune took `seconds` on the device and saved the share `gain` of its time; None if it failed, or had nothing
+        to compare with.
 
         Raises:
             ValueError: The device measures no such problem.
@@ -284,37 +274,33 @@ class Schedule:
     def gone(self, device: str, now_s: float) -> list[Order]:
         """A device is gone: what it measured and prepared goes on elsewhere.
 
-        Args:
-            device: The device.
-            now_s: Seconds since the start of the run.
-
         Raises:
             ValueError: There is no such device.
         """
         if device not in self._devices:
             raise ValueError(f"there is no device {device}")
-        found = self._devices.pop(device)
-        for name in reversed(found.ahead):
+        state = self._devices.pop(device)
+        for name in reversed(state.ahead):
             self._wait_again(name)
-        if found.measuring is not None:
-            losses = self._losses[found.measuring] = self._losses.get(found.measuring, 0) + 1
+        if state.measuring is not None:
+            losses = self._losses[state.measuring] = self._losses.get(state.measuring, 0) + 1
             if losses < min(max(self._most // 8, _MOST_LOSSES[0]), _MOST_LOSSES[1]):
-                self._wait_again(found.measuring)
+                self._wait_again(state.measuring)
             else:
-                self.lost.append(found.measuring)
+                self.lost.append(state.measuring)
         return list(self._orders(now_s))
 
     def _frees(self, device: str, name: str, now_s: float) -> None:
-        found = self._devices.get(device)
-        if found is None or found.measuring != name:
+        state = self._devices.get(device)
+        if state is None or state.measuring != name:
             raise ValueError(f"{device} does not measure {name}")
-        found.measuring, found.free_s = None, now_s
+        state.measuring, state.free_s = None, now_s
 
     def _wait_again(self, name: str) -> None:
         self._groups[self._problems[name].group].waiting.insert(0, self._problems[name])
 
     def _orders(self, now_s: float) -> Iterator[Order]:
-        """What the devices are to do now: the free ones measure, and each prepares some problems more."""
+        """Orders for now: the free devices measure, and each prepares some problems more."""
         left_s = None if self._budget_s is None else self._budget_s - now_s
         if left_s is not None and left_s < LEAST_S:
             yield from self._end()
@@ -324,26 +310,25 @@ class Schedule:
                 yield from self._measure(device, state, now_s, left_s)
         for device, state in self._devices.items():
             before = len(state.ahead)
-            while len(state.ahead) < self._most_ahead(state) and (found := self._best(device)) is not None:
-                state.ahead.append(found)
+            while len(state.ahead) < self._most_ahead(state) and (name := self._best(device)) is not None:
+                state.ahead.append(name)
             if len(state.ahead) > before:
-                yield Order(Step.PREPARE, device, tuple(state.ahead))
+                yield Order(OrderStep.PREPARE, device, tuple(state.ahead))
 
     def _most_ahead(self, state: _Device) -> int:
-        """How many problems a device prepares now: some more where none of them is ready, which may all be slow."""
+        """The number of problems that a device prepares now: some more where none is ready, which may all be slow."""
         if not state.tells:
             return 0 if state.measuring is None else self._ahead
         return self._ahead + (state.measuring is None) + (0 if state.ready else _FURTHER)
 
     def _end(self) -> Iterator[Order]:
-        """Nothing more is begun."""
         self.unbegun += self.waiting
         for group in self._groups.values():
             group.waiting = []
         for device, state in self._devices.items():
             if state.ahead:
                 state.ahead, state.ready = [], {}
-                yield Order(Step.PREPARE, device, ())
+                yield Order(OrderStep.PREPARE, device, ())
 
     def _measure(self, device: str, state: _Device, now_s: float, left_s: float | None) -> Iterator[Order]:
         """A free device measures what it has prepared, else the best that waits, else what another has prepared."""
@@ -359,9 +344,9 @@ class Schedule:
             if other is None:
                 return
             name = self._taken_from(self._devices[other], device)
-            yield Order(Step.PREPARE, other, tuple(self._devices[other].ahead))
+            yield Order(OrderStep.PREPARE, other, tuple(self._devices[other].ahead))
         state.measuring = name
-        yield Order(Step.MEASURE, device, (name,), None if left_s is None else self._limit_s(name, left_s))
+        yield Order(OrderStep.MEASURE, device, (name,), None if left_s is None else self._limit_s(name, left_s))
 
     def _first_ready(self, state: _Device) -> str | None:
         """The prepared problem that is ready, and to be measured first; None if none is.
@@ -375,9 +360,9 @@ class Schedule:
         return next(iter(whole or ready), None)
 
     def _may_wait(self, device: str, state: _Device, now_s: float) -> bool:
-        """Whether a free device waits until one of several problems is ready."""
-        waiting = (each for group in self._groups.values() for each in group.waiting if each.runs_on(device))
-        several = len(state.ahead) + sum(1 for _ in islice(waiting, 2)) > 1
+        """True if a free device waits until one of several problems is ready."""
+        candidates = (each for group in self._groups.values() for each in group.waiting if each.runs_on(device))
+        several = len(state.ahead) + sum(1 for _ in islice(candidates, 2)) > 1
         return several and now_s - state.free_s < _PATIENCE_S
 
     def _taken_from(self, other: _Device, device: str) -> str:
@@ -387,7 +372,7 @@ class Schedule:
         return name
 
     def _spares(self, other: _Device, device: str) -> bool:
-        """Whether a device has prepared something that another device can measure."""
+        """True if a device has prepared something that another device can measure."""
         return any(self._problems[name].runs_on(device) for name in other.ahead)
 
     def _best(self, device: str) -> str | None:
@@ -396,9 +381,9 @@ class Schedule:
         Near the end it is the one that takes longest.
         """
         near_end = self._near_end()
-        best: tuple[float, _Group, Planned] | None = None
-        begun = [name for each in self._devices.values() for name in (each.measuring, *each.ahead) if name]
-        under_way = {self._problems[name].group for name in begun}
+        best: tuple[float, _KernelGroup, Planned] | None = None
+        names = [name for each in self._devices.values() for name in (each.measuring, *each.ahead) if name]
+        under_way = {self._problems[name].group for name in names}
         for name, group in self._groups.items():
             planned = next((each for each in group.waiting if each.runs_on(device)), None)
             if planned is None:
@@ -415,8 +400,8 @@ class Schedule:
         return best[2].name
 
     def _near_end(self) -> bool:
-        left = sum(len(group.waiting) for group in self._groups.values())
-        return self._budget_s is None and len(self._devices) > 1 and left <= _LAST * len(self._devices)
+        count = sum(len(group.waiting) for group in self._groups.values())
+        return self._budget_s is None and len(self._devices) > 1 and count <= _LAST * len(self._devices)
 
     def _limit_s(self, name: str, left_s: float) -> float:
         """The most that a problem may take: three times its share of what is left, and no more than is left."""

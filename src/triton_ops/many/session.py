@@ -20,7 +20,7 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.device import chosen_gpus
 from triton_ops.exceptions import SettingsError, TritonKernelError
 from triton_ops.many.executor import Executor, Job, LocalExecutor
-from triton_ops.many.problem import Options, TuneProblem, as_problem, is_positive, job_of
+from triton_ops.many.problem import RunOptions, TuneProblem, as_problem, is_positive, job_of
 from triton_ops.many.ray_engine import RayEngine, engine_named
 from triton_ops.many.run import Ended, Follows, ManyRun
 from triton_ops.many.schedule import Estimate, Planned, Schedule, estimates_of
@@ -28,121 +28,90 @@ from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import cache_folder, may_have_records, store_in
 from triton_ops.request import Effort, checked_seed, chosen_effort
 from triton_ops.search import AnySearch
-from triton_ops.tuner import Listener, RunPlan, RunProgress, best_text
-from triton_ops.tuner import Silent as SilentListener
+from triton_ops.tuner import Listener, RunPlan, RunProgress, Silent
 from triton_ops.values import Trial, TuningResult
-
-
-def executors_of_gpus(
-    jobs: Iterable[Job], devices: Sequence[str], shared_cpus: SharedCpus, view: Follows
-) -> Mapping[str, Executor]:
-    """An executor for each GPU, and one for the CPU if a job is measured there."""
-    elsewhere = {place for job in jobs for place in job.devices or ()}.difference(devices)
-    return {name: LocalExecutor(shared_cpus, name, view.listener) for name in (*devices, *sorted(elsewhere))}
-
 
 _log = logging.getLogger("triton_ops")
 
 
-class Silent:
-    """Follows a run, and shows nothing but warnings."""
+class SilentRun:
+    """Follows a run, and shows nothing but warnings.
+
+    `tell` is called with each job that has ended.
+    """
+
+    def __init__(self, tell: Callable[[Ended], object] = lambda _: None) -> None:
+        self._tell = tell
 
     def listener(self, job: Job) -> Listener:  # noqa: ARG002 - the role's signature
         """Nobody follows single trials."""
-        return SilentListener()
+        return Silent()
 
     def ended(self, ended: Ended) -> None:
-        """The job is not shown."""
+        """Tell of the job, which is not shown."""
+        self._tell(ended)
 
     def lost(self, device: str, why: BaseException) -> None:
         """Warn."""
         _log.warning("%s is lost, and what it measured goes on elsewhere: %s", device, why)
 
 
-class Tells:
-    """Follows a run with another follower, and calls a function with each job that has ended.
-
-    Args:
-        shown: The other follower.
-        told: The function.
-    """
-
-    def __init__(self, shown: Follows, told: Callable[[Ended], object]) -> None:
-        self._shown, self._told = shown, told
-
-    def listener(self, job: Job) -> Listener:
-        """The other's listener."""
-        return self._shown.listener(job)
-
-    def ended(self, ended: Ended) -> None:
-        """Tell both."""
-        self._shown.ended(ended)
-        self._told(ended)
-
-    def lost(self, device: str, why: BaseException) -> None:
-        """Tell the other."""
-        self._shown.lost(device, why)
-
-
 @contextmanager
-def display(problems: int, console: Console | None = None) -> Iterator[Follows]:
+def display(
+    problems: int, console: Console | None = None, tell: Callable[[Ended], object] = lambda _: None
+) -> Iterator[Follows]:
     """A display on stderr while the block runs: a line for each problem that has ended, and below them a bar.
 
     The bar shows how many problems have ended, with a line for each one that is being measured. It is drawn on a
     terminal only; elsewhere nothing is written.
 
-    Args:
-        problems: The number of problems.
-        console: Where it is drawn; None is stderr.
+    `console` None is stderr. `tell` is called with each job that has ended.
     """
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
-        yield Silent()
+        yield SilentRun(tell)
         return
     columns = (
         TextColumn("{task.fields[said]}", markup=False), BarColumn(bar_width=16),
         TextColumn("{task.fields[best]}", markup=False), TimeElapsedColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console, transient=True) as progress:
-        yield Display(progress, problems)
+        yield Display(progress, problems, tell)
 
 
 class Display:
     """Draws a run of many problems in a terminal.
 
-    Args:
-        progress: What draws.
-        problems: The number of problems.
+    `tell` is called with each job that has ended.
     """
 
-    def __init__(self, progress: Progress, problems: int) -> None:
-        self._progress, self._problems = progress, problems
+    def __init__(self, progress: Progress, problems: int, tell: Callable[[Ended], object] = lambda _: None) -> None:
+        self._progress, self._problems, self._tell = progress, problems, tell
         self._ended = self._failed = 0
-        self._whole = progress.add_task("", total=problems, said=self._said(), best="")
+        self._whole = progress.add_task("", total=problems, said=self._text(), best="")
 
     def listener(self, job: Job) -> Listener:
         """A line for the job while it is measured."""
-        return _Line(self._progress, job.label)
+        return _ProblemRow(self._progress, job.label)
 
     def ended(self, ended: Ended) -> None:
         """Write what became of a job, and move the bar."""
         self._ended += 1
         self._failed += ended.status == "failed"
         self._progress.console.print(ended_text(ended), markup=False, highlight=False)
-        self._progress.update(self._whole, completed=self._ended, said=self._said())
+        self._progress.update(self._whole, completed=self._ended, said=self._text())
+        self._tell(ended)
 
     def lost(self, device: str, why: BaseException) -> None:
         """Write that a device is gone."""
         self._progress.console.print(f"{device} is lost: {why}", markup=False, highlight=False)
 
-    def _said(self) -> str:
+    def _text(self) -> str:
         failed = f", {self._failed} failed" if self._failed else ""
         return f"{self._ended}/{self._problems} problems{failed}"
 
 
-class _Line:
-    """The line of one problem while it is measured."""
-
+class _ProblemRow:
     def __init__(self, progress: Progress, label: str) -> None:
         self._progress, self._label = progress, label
         self._task: TaskID | None = None
@@ -154,7 +123,7 @@ class _Line:
     def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
         """Count a trial."""
         if self._task is not None:
-            self._progress.update(self._task, said=self._text(progress.trials), best=best_text(progress))
+            self._progress.update(self._task, said=self._text(progress.trials), best=progress.best_text)
 
     def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
         """Remove the line."""
@@ -166,7 +135,7 @@ class _Line:
 
 
 def ended_text(ended: Ended) -> str:
-    """What became of a job in one line."""
+    """The end of a job in one line."""
     if ended.error is not None and ended.status == "failed":
         return f"failed       {ended.job.label}: {str(ended.error).splitlines()[0] if str(ended.error) else 'error'}"
     result = ended.result
@@ -187,7 +156,7 @@ _SPARED = 2  # CPUs for each problem that is measured, which configs of later pr
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemOutcome:
-    """What became of one problem of a run.
+    """The outcome of one problem of a run.
 
     Attributes:
         problem: The problem as it was given.
@@ -212,7 +181,7 @@ class ProblemOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class ManyResult:
-    """What a run of many problems found.
+    """The result of a run of many problems.
 
     Attributes:
         outcomes: What became of each problem, in the order in which they were given.
@@ -300,7 +269,7 @@ def tune_many(
             f"told is {told!r}, which cannot be called", hint="pass a function of one problem's outcome"
         )
     cluster, limit_s = chosen_engine(engine, gpus), checked_budget(budget_s)
-    options = Options(
+    options = RunOptions(
         plan=_plan(effort, search, trials, each_s), cache_dir=cache_dir, seed=checked_seed(seed), force=force,
         isolate=isolate, transfer=transfer, wait=wait, devices=chosen_gpus(gpus),
     )  # fmt: skip
@@ -308,7 +277,7 @@ def tune_many(
     return run_jobs(jobs, options, budget_s=limit_s, told=told, start=start, cluster=cluster)
 
 
-def jobs_of(problems: Iterable[Any], options: Options) -> list[Job]:
+def jobs_of(problems: Iterable[Any], options: RunOptions) -> list[Job]:
     """The jobs of problems, each checked.
 
     Raises:
@@ -316,23 +285,23 @@ def jobs_of(problems: Iterable[Any], options: Options) -> list[Job]:
     """
     if isinstance(problems, (str, bytes, Mapping)) or not isinstance(problems, Iterable):
         raise SettingsError(f"problems is {problems!r}; it must be a list of problems", hint="[TuneProblem(target=…)]")
-    return [_numbered(number, given, options) for number, given in enumerate(problems, 1)]
+    return [_job(number, item, options) for number, item in enumerate(problems, 1)]
 
 
-def _numbered(number: int, given: Any, options: Options) -> Job:
+def _job(number: int, item: Any, options: RunOptions) -> Job:
     try:
-        return job_of(as_problem(given), options)
+        return job_of(as_problem(item), options)
     except TritonKernelError as error:
         raise error.about(f"problem {number}") from None
 
 
 def run_jobs(
     jobs: Sequence[Job],
-    options: Options,
+    options: RunOptions,
     *,
     budget_s: float | None = None,
     told: Callable[[ProblemOutcome], None] | None = None,
-    seen: Callable[[ProblemOutcome], None] | None = None,
+    observer: Callable[[ProblemOutcome], None] | None = None,
     start: float | None = None,
     executors_of: ExecutorsOf | None = None,
     cluster: RayEngine | None = None,
@@ -344,7 +313,7 @@ def run_jobs(
         options: What they have in common.
         budget_s: The limit of seconds of the run; None is no limit.
         told: Is called with each problem that has ended; None draws a display instead.
-        seen: Is called with each problem that has ended, beside the display.
+        observer: Is called with each problem that has ended, beside the display.
         start: When the run began, by `time.monotonic`; None is now.
         executors_of: Makes what measures, by the names of the devices; it is called if anything is to be measured. None
             measures in this process, on the GPUs of the options, or each job on its own device.
@@ -352,58 +321,77 @@ def run_jobs(
     """
     start = time.monotonic() if start is None else start
     distinct = {job.name: job for job in jobs}
-    known = {name: found for name, job in distinct.items() if (found := job.known()) is not None}
-    ended = {name: Ended(job=distinct[name], result=result) for name, result in known.items()}
-    left = [job for name, job in distinct.items() if name not in known]
-    if left:
+    results = {name: result for name, job in distinct.items() if (result := job.recall()) is not None}
+    ended = {name: Ended(job=distinct[name], result=result) for name, result in results.items()}
+    new = [job for name, job in distinct.items() if name not in results]
+    if new:
         ensure_folder(cache_folder(options.cache_dir))  # without it each problem would fail, one after the other
     stopped = "complete"
-    with display(len(distinct)) if told is None else nullcontext(Silent()) as shown:
-        view = shown if (call := told or seen) is None else Tells(shown, lambda each: call(_outcome(each)))
+    call = told or observer or (lambda _: None)
+    tell = lambda each: call(_outcome(each))  # noqa: E731 - one line
+    with display(len(distinct), tell=tell) if told is None else nullcontext(SilentRun(tell)) as view:
         for each in ended.values():
             view.ended(each)
-        if left:
-            with cleaned_up_on_sigterm():
-                count = max(1, len(options.devices))
-                shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
-                left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
-                schedule = Schedule(planned(left, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
-                with contextlib.ExitStack() as stack:
-                    if cluster is not None:
-                        executors = stack.enter_context(cluster.executors(left, options))
-                    elif executors_of is not None:
-                        executors = executors_of(shared_cpus, view)
-                    else:
-                        executors = _here(left, options.devices, shared_cpus, view)
-                    stack.callback(shared_cpus.close)  # what a second Ctrl-C leaves behind compiles nothing more
-                    run = ManyRun(left, executors, schedule, view)
-                    run.run()
+        if new:
+            run = _run(new, options, view, budget_s, start, executors_of, cluster)
             ended.update(run.ended)
             stopped = run.stopped
     outcomes = tuple(_outcome(ended[job.name], job) if job.name in ended else _unbegun(job) for job in jobs)
     return ManyResult(outcomes=outcomes, elapsed_s=time.monotonic() - start, stopped=stopped)
 
 
-def _here(
+def _run(
+    jobs: Sequence[Job],
+    options: RunOptions,
+    view: Follows,
+    budget_s: float | None,
+    start: float,
+    executors_of: ExecutorsOf | None,
+    cluster: RayEngine | None,
+) -> ManyRun:
+    """The run of jobs whose winners are not known, when it has ended."""
+    with cleaned_up_on_sigterm():
+        count = max(1, len(options.devices))
+        shared_cpus = SharedCpus(usable_cpus(), _SPARED * count, count)
+        left_s = None if budget_s is None else max(0.0, budget_s - (time.monotonic() - start))
+        schedule = Schedule(planned(jobs, options), budget_s=left_s, ahead=AHEAD if cluster is None else 0)
+        with contextlib.ExitStack() as stack:
+            if cluster is not None:
+                executors = stack.enter_context(cluster.executors(jobs, options))
+            elif executors_of is not None:
+                executors = executors_of(shared_cpus, view)
+            else:
+                executors = _executors(jobs, options.devices, shared_cpus, view)
+            stack.callback(shared_cpus.close)  # what a second Ctrl-C leaves behind compiles nothing more
+            run = ManyRun(jobs, executors, schedule, view)
+            run.run()
+    return run
+
+
+def _executors(
     jobs: Iterable[Job], devices: Sequence[str], shared_cpus: SharedCpus, view: Follows
 ) -> Mapping[str, Executor]:
-    """What measures in this process: an executor for each device, or one that measures each job on its own device."""
-    if devices:
-        return executors_of_gpus(jobs, devices, shared_cpus, view)
-    return {"": LocalExecutor(shared_cpus, None, view.listener)}
+    """An executor for each GPU, and one for the CPU if a job is measured there.
+
+    Without devices there is one executor, which measures each job on its own device.
+    """
+    if not devices:
+        return {"": LocalExecutor(shared_cpus, None, view.listener)}
+    others = {place for job in jobs for place in job.devices or ()}.difference(devices)
+    return {name: LocalExecutor(shared_cpus, name, view.listener) for name in (*devices, *sorted(others))}
 
 
-def planned(jobs: Iterable[Job], options: Options) -> list[Planned]:
-    """What is expected of jobs, from the records of their kernels in the cache folder."""
+def planned(jobs: Iterable[Job], options: RunOptions) -> list[Planned]:
+    """Jobs with estimates from the records of their kernels in the cache folder."""
     folder = cache_folder(options.cache_dir)
-    known: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     if may_have_records(folder):
-        known = estimates_of(store_in(folder))
+        estimates = estimates_of(store_in(folder))
     nothing = Estimate()
     return [
         Planned(
             name=job.name, group=job.kernel, weight=job.weight, devices=job.devices,
-            gain=known.get(job.kernel, nothing).gain, seconds=known.get(job.kernel, nothing).seconds,
+            gain=estimates.get(job.kernel, nothing).gain, seconds=estimates.get(job.kernel, nothing).seconds,
         )
         for job in jobs
     ]  # fmt: skip
@@ -415,10 +403,10 @@ def chosen_engine(engine: str | None, gpus: Any) -> RayEngine | None:
     Raises:
         SettingsError: There is none of that name, or GPUs of this machine are named too.
     """
-    found = engine_named(engine)
-    if found is not None and gpus is not None:
+    cluster = engine_named(engine)
+    if cluster is not None and gpus is not None:
         raise SettingsError("an engine measures on all GPUs of its cluster", hint="leave out gpus, or the engine")
-    return found
+    return cluster
 
 
 def _outcome(ended: Ended, job: Job | None = None) -> ProblemOutcome:

@@ -1,4 +1,4 @@
-"""What is tuned, and with how much effort: a call of `tune`, checked before any work."""
+"""A call of `tune`, checked before any work: its kernel, problem, device and effort."""
 
 from triton_ops._faces import lazy_face
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from triton_ops.request.request import with_configs as with_configs
     from triton_ops.request.task import CopiedArguments as CopiedArguments
     from triton_ops.request.task import GeneratedArguments as GeneratedArguments
+    from triton_ops.request.task import KernelProblem as KernelProblem
     from triton_ops.request.task import NamedProblem as NamedProblem
-    from triton_ops.request.task import OwnedArguments as OwnedArguments
     from triton_ops.request.task import Task as Task
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

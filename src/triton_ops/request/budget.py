@@ -120,7 +120,7 @@ class RunningBudget:
         self._late |= begun_s >= self._search_s
 
     def spent(self, trials: int) -> str | None:
-        """Why the search must end after `trials` trials: `trials` or `seconds`; None if it may go on.
+        """The reason why the search must end after `trials` trials: `trials` or `seconds`; None if it may go on.
 
         It ends before a trial that would not fit, judged by the shortest of the latest ones. After one to three trials
         it goes on all the same if they were short.

@@ -1,4 +1,4 @@
-"""An effort says how much a tune may cost; the defaults of the shipped efforts stand here and nowhere else."""
+"""Efforts: how much a tune may cost; the defaults of the shipped ones stand here and nowhere else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much a tune may cost, and how it uses that. `quick`, `full` and `exhaustive` are shipped.
+    """The cost that a tune may have, and its use. `quick`, `full` and `exhaustive` are shipped.
 
     Attributes:
         name: The name in records. A record answers a later tune if both have the same name, or if both names are of
@@ -176,11 +176,8 @@ def chosen_effort(
 ) -> Effort:
     """The effort that a call of `tune` asks for; nothing is measured.
 
-    Args:
-        effort: An effort, or the name of a shipped one; None takes the environment's, or else `quick`.
-        search: Replaces the effort's search.
-        trials: Replaces the effort's limit of trials.
-        budget_s: Replaces the effort's limit of seconds for the whole tune.
+    `effort` None takes the environment's, or else `quick`. `search`, `trials` and `budget_s`, the seconds of the whole
+    tune, replace the effort's.
 
     Raises:
         SettingsError: There is no such effort or search, or a limit is not a positive number.

@@ -18,12 +18,11 @@ from triton_ops.backend import (
     source_of,
 )
 from triton_ops.base import canonical_json
-from triton_ops.device import DeviceSpec, current_gpu, device_named, gpu_missing, probe
-from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, ShapeMismatchError, SpaceError
-from triton_ops.request.task import CopiedArguments, GeneratedArguments, NamedProblem, Task
+from triton_ops.device import current_gpu, device_named, gpu_missing, probe
+from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchError, SpaceError
+from triton_ops.request.task import CopiedArguments, GeneratedArguments, KernelProblem, NamedProblem, Task
 from triton_ops.space import ConfigSpace, as_space
 from triton_ops.values import (
-    RULE,
     UNKNOWN,
     Problem,
     Scalar,
@@ -37,41 +36,25 @@ from triton_ops.values import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest:
+class TuneRequest(KernelProblem):
     """Kernel, problem and device of a call of `tune` or `recall`, before a config space is chosen.
 
     Attributes:
-        kernel: The kernel; it turns a config into a launch.
-        problem: The problem that is asked for.
-        device: The device's capabilities.
-        device_name: The device's torch name.
-        arguments: Makes the private arguments.
-        reference: Computes the right result; None if there is none.
         operation: The operation that the caller gave; None for a kernel or a callable.
         named: The problem by its shape; None for the caller's own arguments.
-        tolerance: How far results may be from the right one.
-        check: The caller's own comparison; None takes the tolerance.
     """
 
-    kernel: Kernel
-    problem: Problem
-    device: DeviceSpec
-    device_name: str
-    arguments: GeneratedArguments | CopiedArguments
-    reference: Callable[..., Any] | None
     operation: Operation | None
     named: NamedProblem | None = None
-    tolerance: Tolerance = RULE
-    check: Callable[[Any, Any], Any] | None = None
 
-    def space(self, given: Any) -> ConfigSpace:
+    def space(self, space: Any) -> ConfigSpace:
         """The config space: the given one, or else the operation's.
 
         Raises:
             SpaceError: There is neither, or the given object is no config space.
         """
-        if given is not None:
-            return as_space(given)
+        if space is not None:
+            return as_space(space)
         if self.operation is None:
             raise SpaceError(
                 f"there is no config space for {self.kernel.name}",
@@ -86,7 +69,7 @@ class TuneRequest:
 
     @property
     def held_to(self) -> dict[str, Any]:
-        """What replaces the rule for verdicts, for the key of the record; empty where the rule holds."""
+        """The replacement of the rule for verdicts, for the key of the record; empty where the rule holds."""
         tolerance = self.tolerance.content
         content: dict[str, Any] = {"tolerance": tolerance} if tolerance else {}
         return content if self.check is None else {**content, "check": _object(self.check)}
@@ -94,25 +77,7 @@ class TuneRequest:
     @property
     def addresses(self) -> list[str]:
         """The names of the caller's own arguments that hold addresses of memory, as of `names_of_addresses`."""
-        return names_of_addresses(self.arguments.given) if isinstance(self.arguments, CopiedArguments) else []
-
-    def on(self, device: str) -> TuneRequest:
-        """This request on another device of the same kind.
-
-        Args:
-            device: Torch's name of the device.
-
-        Raises:
-            SettingsError: The arguments are the caller's own, and stay where they are.
-            DeviceError: There is no such device.
-        """
-        if not isinstance(self.arguments, GeneratedArguments):
-            raise SettingsError(
-                f"several GPUs measure problems by their shape, and these arguments are on {self.device_name}",
-                hint="give an Operation with a shape, or leave gpus out",
-            )
-        made = replace(self.arguments, device=device)
-        return replace(self, device=probe(device), device_name=device, arguments=made)
+        return names_of_addresses(self.arguments.originals) if isinstance(self.arguments, CopiedArguments) else []
 
     def task(self, space: ConfigSpace) -> Task:
         """The task of this request in a config space.
@@ -120,22 +85,8 @@ class TuneRequest:
         Raises:
             KernelTypeError, SpaceError: The kernel does not take the space's tunables beside the arguments.
         """
-        made = self.arguments
-        given = made.given if isinstance(made, CopiedArguments) else Arguments(keyword=dict(self.problem.arguments))
-        self.kernel.check(space.tunables, given)
-        return Task(
-            kernel=self.kernel,
-            problem=self.problem,
-            space=space,
-            device=self.device,
-            device_name=self.device_name,
-            arguments=made,
-            reference=self.reference,
-            work=self.work,
-            named=self.named,
-            tolerance=self.tolerance,
-            check=self.check,
-        )
+        self.kernel.check(space.tunables, self.arguments_or_specs)
+        return Task(**self.common, space=space, work=self.work, named=self.named)
 
 
 def make_task(
@@ -144,25 +95,16 @@ def make_task(
     kwargs: Mapping[str, Any] | None = None,
     *,
     space: Any = None,
-    shape: Sequence[int] | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    reference: Callable[..., Any] | None = None,
-    tolerance: float | Tolerance | None = None,
-    check: Callable[[Any, Any], Any] | None = None,
-    seed: int = 0,
+    **options: Any,
 ) -> Task:
-    """The task of a call of `tune`, which describes the parameters.
+    """The task of a call of `tune`, which describes the parameters; the options are those of `make_request`.
 
     Raises:
         KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SpaceError: A parameter does not fit;
             raised before any work.
     """
     target, space = with_configs(target, space)
-    request = make_request(
-        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
-        check=check, seed=seed,
-    )  # fmt: skip
+    request = make_request(target, args, kwargs, **options)
     return request.task(request.space(space))
 
 
@@ -185,33 +127,22 @@ def make_request(
         KernelTypeError, ShapeMismatchError, UnsupportedDtypeError, DeviceError, SettingsError: A parameter does not
             fit.
     """
-    given, device = Arguments.given(args, kwargs), device_named(device)
+    arguments, device = Arguments.given(args, kwargs), device_named(device)
     reference = callable_reference(reference)
-    found = _found(target, given, shape, dtype, device, reference, seed)
-    if isinstance(target, Operation):
-        tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
-    if tolerance is None and check is None:
-        return found
-    return replace(found, tolerance=as_tolerance(tolerance), check=callable_check(check))
-
-
-def _found(
-    target: Operation | Kernel | Callable[..., Any],
-    given: Arguments,
-    shape: Sequence[int] | None,
-    dtype: str | None,
-    device: str | None,
-    reference: Callable[..., Any] | None,
-    seed: int,
-) -> TuneRequest:
-    if isinstance(target, Operation) and not (given.positional or given.keyword):
-        return _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
-    if shape is not None or dtype is not None:
+    if isinstance(target, Operation) and not (arguments.positional or arguments.keyword):
+        request = _by_shape(target, None if shape is None else tuple(shape), dtype, device, reference, seed)
+    elif shape is not None or dtype is not None:
         raise ShapeMismatchError(
             "a shape or dtype was given together with arguments, or without an Operation that makes arguments from it",
             hint="give either arguments, or an Operation with a shape",
         )
-    return _by_arguments(target, given, device, reference)
+    else:
+        request = _by_arguments(target, arguments, device, reference)
+    if isinstance(target, Operation):
+        tolerance, check = target.tolerance if tolerance is None else tolerance, check or target.check
+    if tolerance is None and check is None:
+        return request
+    return replace(request, tolerance=as_tolerance(tolerance), check=callable_check(check))
 
 
 def _by_shape(
@@ -238,25 +169,25 @@ def _by_shape(
 
 def _by_arguments(
     target: Operation | Kernel | Callable[..., Any],
-    given: Arguments,
+    arguments: Arguments,
     device: str | None,
     reference: Callable[..., Any] | None,
 ) -> TuneRequest:
     operation = target if isinstance(target, Operation) else None
     kernel = operation.kernel if operation is not None else as_kernel(target)
-    given = given.by_name(kernel)  # an output is named by its argument
-    if lost := [name for name in kernel.outputs if name not in given.keyword]:
+    arguments = arguments.by_name(kernel)  # an output is named by its argument
+    if missing := [name for name in kernel.outputs if name not in arguments.keyword]:
         raise KernelTypeError(
-            f"{kernel.name} writes {', '.join(lost)}, which is not among the given arguments",
+            f"{kernel.name} writes {', '.join(missing)}, which is not among the given arguments",
             hint="pass it, by its name or in its place",
         )
-    name = device_of(given, device)
+    name = device_of(arguments, device)
     return TuneRequest(
         kernel=kernel,
-        problem=Problem(operation.name if operation is not None else kernel.name, *_described(kernel, given)),
+        problem=Problem(operation.name if operation is not None else kernel.name, *_describe(kernel, arguments)),
         device=probe(name),
         device_name=name,
-        arguments=CopiedArguments(given),
+        arguments=CopiedArguments(arguments),
         reference=reference or (operation.reference if operation is not None else None),
         operation=operation,
     )
@@ -278,21 +209,21 @@ def with_configs(
     return kernel_and_space(as_kernel(target), space)
 
 
-def device_for(asked: str | None, runs_on: str, who: str) -> str:
+def device_for(device: str | None, runs_on: str, who: str) -> str:
     """The torch name of the device for an operation that runs on `cuda`, `cpu` or `any`.
 
     Raises:
         DeviceError: The operation does not run on the device that is asked for, or there is no GPU.
     """
-    if asked is not None and runs_on != "any" and asked.partition(":")[0] != runs_on:
+    if device is not None and runs_on != "any" and device.partition(":")[0] != runs_on:
         raise DeviceError(
-            f"{who} runs on {runs_on}, not on {asked}",
+            f"{who} runs on {runs_on}, not on {device}",
             runs_on,
-            asked,
+            device,
             hint=f"use --device {runs_on}",
         )
-    if asked is not None:
-        return _indexed(asked)
+    if device is not None:
+        return _with_index(device)
     if runs_on == "any":
         return "cpu" if gpu_missing() else current_gpu()
     if runs_on == "cuda" and (missing := gpu_missing()):
@@ -302,52 +233,52 @@ def device_for(asked: str | None, runs_on: str, who: str) -> str:
             "cpu",
             hint="run it on a machine with a GPU; `triton-ops doctor` says what works here",
         )
-    return _indexed(runs_on)
+    return _with_index(runs_on)
 
 
-def device_of(given: Arguments, asked: str | None) -> str:
-    """The torch name of the device that the tensors in `given` are on; `asked`, or else `cpu`, if there are none.
+def device_of(arguments: Arguments, device: str | None) -> str:
+    """The torch name of the device that the tensors in `arguments` are on; `device`, or else `cpu`, if there are none.
 
     Raises:
         DeviceError: The tensors are on several GPUs, or not on the device that is asked for.
     """
-    places = sorted({str(tensor.device) for tensor in given.tensors()})
+    places = sorted({str(tensor.device) for tensor in arguments.tensors()})
     if len({place for place in places if place != "cpu"}) > 1:
         raise DeviceError(f"the arguments are on several devices: {', '.join(places)}", places[0], places[-1])
-    found = next((place for place in places if place != "cpu"), "cpu")
-    if found == "meta":
+    place = next((place for place in places if place != "cpu"), "cpu")
+    if place == "meta":
         raise DeviceError(
-            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", found,
+            "the arguments are on the device meta, which holds no numbers", "cpu or cuda", place,
             hint="give tensors that are on the device for which a winner is asked",
         )  # fmt: skip
-    if asked is not None and places and asked not in (found, found.partition(":")[0]):
+    if device is not None and places and device not in (place, place.partition(":")[0]):
         raise DeviceError(
-            f"the arguments are on {found}, not on {asked}",
-            asked,
-            found,
-            hint=f"use device={found!r}",
+            f"the arguments are on {place}, not on {device}",
+            device,
+            place,
+            hint=f"use device={place!r}",
         )
-    return found if places or asked is None else _indexed(asked)
+    return place if places or device is None else _with_index(device)
 
 
-def _indexed(device_name: str) -> str:
+def _with_index(device_name: str) -> str:
     """The device's name; `cuda` with the number of the current GPU, which is another one in other threads."""
     return current_gpu() if device_name == "cuda" else device_name
 
 
-def _described(kernel: Kernel, given: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
+def _describe(kernel: Kernel, arguments: Arguments) -> tuple[tuple[tuple[str, TensorSpec | Scalar], ...], str]:
     """The arguments by name, as specs and scalars, and a label of the problem for people."""
-    known = given.positional_names(kernel)
-    names = [name or f"arg{place}" for place, name in enumerate(known)]
-    items = [*zip(names, given.positional, strict=True), *given.keyword.items()]
+    places = arguments.positional_names(kernel)
+    names = [name or f"arg{place}" for place, name in enumerate(places)]
+    items = [*zip(names, arguments.positional, strict=True), *arguments.keyword.items()]
     specs = tuple((name, spec_of(value)) for name, value in items)
-    shown = [str(spec) for _, spec in specs if spec is not None]
-    label = ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
+    texts = [str(spec) for _, spec in specs if spec is not None]
+    label = ", ".join(texts[:4]) + (", …" if len(texts) > 4 else "")
     return specs, label
 
 
 def spec_of(value: Any) -> TensorSpec | Scalar:
-    """What an argument is in a problem: the spec of a tensor, a scalar itself, and any other object as text."""
+    """An argument as it stands in a problem: the spec of a tensor, a scalar itself, any other object as text."""
     if is_tensor(value):
         return TensorSpec.of(value)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -371,7 +302,6 @@ def spec_of(value: Any) -> TensorSpec | Scalar:
 
 
 def _descriptor(value: Any) -> str:
-    """A tensor descriptor that the caller has made."""
     base = TensorSpec.of(value.base) if is_tensor(value.base) else spec_of(value.base)
     layout = f", layout {value.layout}" if hasattr(value, "layout") else ""
     parts = [f"{name} {'x'.join(map(str, getattr(value, name)))}" for name in ("shape", "strides", "block_shape")]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
 from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Kernel, Operation, private_copy
 from triton_ops.device import DeviceSpec, target_of
 from triton_ops.space import ConfigSpace
-from triton_ops.values import Problem, Tolerance, Work
+from triton_ops.values import RULE, Problem, Tolerance, Work
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,6 @@ class NamedProblem:
     """A problem of an operation by its shape, which another process can make again.
 
     Attributes:
-        operation: The operation.
         shape: Extents as asked for; None is the operation's default.
         dtype: Dtype as asked for; None is the operation's default.
     """
@@ -29,14 +28,7 @@ class NamedProblem:
 
 @dataclass(frozen=True, eq=False)
 class GeneratedArguments:
-    """Makes an operation's arguments from their specs; the same seed gives the same values.
-
-    Attributes:
-        operation: The operation.
-        problem: The problem with the specs.
-        device: The device's torch name.
-        seed: Seed of the random values.
-    """
+    """Makes an operation's arguments from their specs; the same seed gives the same values."""
 
     operation: Operation
     problem: Problem
@@ -55,21 +47,21 @@ class CopiedArguments:
     In another process, where the arguments belong to the worker alone, unpickling gives an `OwnedArguments` instead.
     """
 
-    given: Arguments
+    originals: Arguments
 
     def __call__(self) -> Arguments:
         """New copies of the arguments."""
-        return private_copy(self.given)
+        return private_copy(self.originals)
 
     def __reduce__(self) -> tuple[type[OwnedArguments], tuple[Arguments]]:
-        return OwnedArguments, (self.given,)
+        return OwnedArguments, (self.originals,)
 
 
 class OwnedArguments:
     """Hands over arguments without copying them, once, since a copy would take the device's memory a second time."""
 
-    def __init__(self, given: Arguments) -> None:
-        self._given: Arguments | None = given
+    def __init__(self, arguments: Arguments) -> None:
+        self._arguments: Arguments | None = arguments
 
     def __call__(self) -> Arguments:
         """The arguments themselves.
@@ -77,44 +69,64 @@ class OwnedArguments:
         Raises:
             RuntimeError: The arguments were handed over before.
         """
-        given, self._given = self._given, None
-        if given is None:
+        arguments, self._arguments = self._arguments, None
+        if arguments is None:
             raise RuntimeError("the arguments of this process are in use already")
-        return given
+        return arguments
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """One problem of one kernel on one device, with everything that a tune needs.
+class KernelProblem:
+    """A problem of a kernel on a device.
 
     Attributes:
         kernel: The kernel; it turns a config into a launch.
-        problem: The problem that the kernel is tuned for.
-        space: The config space.
         device: The device's capabilities.
         device_name: The device's torch name.
         arguments: Makes the private arguments; called only when a config is about to run.
         reference: Computes the right result; None if there is none.
-        work: The least operations and bytes of the problem; None if not known.
-        named: The problem by its shape; None for the caller's own arguments.
         tolerance: How far results may be from the right one.
         check: The caller's own comparison; None takes the tolerance.
     """
 
     kernel: Kernel
     problem: Problem
-    space: ConfigSpace
     device: DeviceSpec
     device_name: str
     arguments: GeneratedArguments | CopiedArguments | OwnedArguments
     reference: Callable[..., Any] | None = None
-    work: Work | None = None
-    named: NamedProblem | None = None
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    tolerance: Tolerance = RULE
     check: Callable[[Any, Any], Any] | None = None
 
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields of every problem by name, for a carrier that has more of them."""
+        return {each.name: getattr(self, each.name) for each in fields(KernelProblem)}
+
+    @property
+    def arguments_or_specs(self) -> Arguments:
+        """The caller's own arguments, or the specs of those that are generated."""
+        if isinstance(self.arguments, CopiedArguments):
+            return self.arguments.originals
+        return Arguments(keyword=dict(self.problem.arguments))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(KernelProblem):
+    """A problem of a kernel on a device, with everything else that a tune needs.
+
+    Attributes:
+        space: The config space.
+        work: The least operations and bytes of the problem; None if not known.
+        named: The problem by its shape; None for the caller's own arguments.
+    """
+
+    space: ConfigSpace
+    work: Work | None = None
+    named: NamedProblem | None = None
+
     def ahead_of_time(self) -> AheadOfTime | None:
-        """What processes without a GPU can compile; None if the kernel is not compiled, or the device is no GPU.
+        """The part that processes without a GPU can compile; None for a kernel that is not compiled, or without a GPU.
 
         Raises:
             TargetError: Triton's compiler for the device is not known.
@@ -122,6 +134,4 @@ class Task:
         kernel = self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
         if self.device.kind == "cpu" or kernel is None:
             return None
-        specs = Arguments(keyword=dict(self.problem.arguments))
-        given = self.arguments.given if isinstance(self.arguments, CopiedArguments) else specs
-        return AheadOfTime(kernel, given, target_of(self.device), self.space.members)
+        return AheadOfTime(kernel, self.arguments_or_specs, target_of(self.device), self.space.members)

@@ -11,7 +11,17 @@ from typing import Any
 from triton_ops.backend import pack
 from triton_ops.device import current_gpu, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
-from triton_ops.many import Job, ManyResult, Options, Place, ProblemOutcome, RayEngine, TuneProblem, run_jobs, tuned
+from triton_ops.many import (
+    Job,
+    JobPlace,
+    ManyResult,
+    ProblemOutcome,
+    RayEngine,
+    RunOptions,
+    TuneProblem,
+    run_jobs,
+    tuned,
+)
 from triton_ops.records import Miss, cache_folder, costs, forget_misses, store_in
 from triton_ops.ship.targets import DECORATED, Targets, check_named, kernel_in, made_on, specs_of
 from triton_ops.values import Tolerance, TuningResult, unkeyed
@@ -39,7 +49,7 @@ class Served:
 def tune_misses(
     misses: Sequence[Miss],
     targets: Targets,
-    options: Options,
+    options: RunOptions,
     *,
     tolerance: float | Tolerance | None = None,
     budget_s: float | None = None,
@@ -84,7 +94,7 @@ def tune_misses(
     def told(outcome: ProblemOutcome) -> None:
         served[outcome.problem.key.id] = _served(outcome, options)
 
-    run = run_jobs(list(jobs.values()), options, budget_s=budget_s, seen=told, cluster=cluster)
+    run = run_jobs(list(jobs.values()), options, budget_s=budget_s, observer=told, cluster=cluster)
     return [served.get(miss.key.id, Served(miss=miss, reason=_unbegun(run))) for miss in misses], run
 
 
@@ -98,10 +108,10 @@ class _Work:
     miss: Miss
     device: str
     found: Any
-    options: Options
+    options: RunOptions
     tolerance: float | Tolerance | None
 
-    def tuned(self, place: Place) -> TuningResult:
+    def tuned(self, place: JobPlace) -> TuningResult:
         miss, options = self.miss, self.options
         device = self.device if place.device is None else place.device
         if miss.call is not None:
@@ -115,7 +125,7 @@ class _Work:
         )  # fmt: skip
         return tuned(problem, options, replace(place, device=None))
 
-    def _decorated(self, place: Place) -> Mapping[str, Any]:
+    def _decorated(self, place: JobPlace) -> Mapping[str, Any]:
         options = self.options
         return {
             "effort": options.plan, "seed": options.seed, "isolate": options.isolate, "force": options.force,
@@ -124,7 +134,7 @@ class _Work:
         }  # fmt: skip
 
 
-def _served(outcome: ProblemOutcome, options: Options) -> Served:
+def _served(outcome: ProblemOutcome, options: RunOptions) -> Served:
     miss, result = outcome.problem, outcome.result
     if result is None or outcome.status == "interrupted":
         return Served(miss=miss, result=result, reason=str(outcome.error) if outcome.error else "it was interrupted")

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.tuner.gate import Gate as Gate
     from triton_ops.tuner.gate import Leave as Leave
-    from triton_ops.tuner.gate import Prepared as Prepared
+    from triton_ops.tuner.gate import Preparation as Preparation
     from triton_ops.tuner.loop import TuningLoop as TuningLoop
     from triton_ops.tuner.priors import SurveyLimits as SurveyLimits
     from triton_ops.tuner.priors import considered as considered
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from triton_ops.tuner.progress import RunPlan as RunPlan
     from triton_ops.tuner.progress import RunProgress as RunProgress
     from triton_ops.tuner.progress import Silent as Silent
-    from triton_ops.tuner.progress import best_text as best_text
     from triton_ops.tuner.proposals import feed_over as feed_over
     from triton_ops.tuner.result import result_json as result_json
     from triton_ops.tuner.result import trials_json as trials_json

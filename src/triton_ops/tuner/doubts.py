@@ -21,17 +21,13 @@ _FEWEST = 4  # configs that ran, before a share of them means anything
 
 
 class Doubts:
-    """Follows the trials of a tune, and warns once of each doubt.
-
-    Args:
-        default: The default config.
-    """
+    """Follows the trials of a tune, and warns once of each doubt."""
 
     def __init__(self, default: Config) -> None:
         self._default = default
         self._ran: set[Config] = set()
         self._little: dict[Config, Trial] = {}
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def tried(self, trial: Trial) -> None:
         """A trial has finished."""
@@ -42,8 +38,8 @@ class Doubts:
         if trial.excess is not None and trial.excess <= LITTLE:
             self._little[trial.config] = trial
         for kind, note in (("default", self._of_default()), ("many", self._of_many())):
-            if note and kind not in self._said:
-                self._said.add(kind)
+            if note and kind not in self._warned:
+                self._warned.add(kind)
                 _log.warning("%s", note)
 
     @property

@@ -1,4 +1,4 @@
-"""What earlier runs of a problem leave to a tune: a run to resume, or trials to take over."""
+"""Earlier runs of a problem: one to resume, or trials to take over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from triton_ops.values import Trial
 
 @dataclass(frozen=True, kw_only=True)
 class Before:
-    """What earlier runs have left.
+    """The legacy of earlier runs.
 
     Attributes:
         unfinished: The interrupted run that is resumed; None if there is none.
@@ -27,23 +27,19 @@ class Before:
     tunes: int = 0
 
     @property
-    def taken(self) -> tuple[Trial, ...]:
+    def taken_over(self) -> tuple[Trial, ...]:
         """The trials that a new run takes over."""
         return self.trials if self.unfinished is None else ()
 
 
 def left_before(runs: Runs, record: Record | None, space: ConfigSpace, default: Config, effort: str) -> Before:
-    """What earlier runs of a problem leave to a tune of a space.
+    """The legacy of earlier runs of a problem to a tune of a space.
 
     That is the first of these: an interrupted run, with its trials; the trials of the run whose record is undecided;
     and those of a run over another space, since a config that joins a list is then the only one that is tried.
 
-    Args:
-        runs: The runs of the problem.
-        record: The record of the problem in this space; None if there is none, or if it does not count.
-        space: The space, which decides which trials still hold.
-        default: The default config, to whose time those of trials are relative.
-        effort: The effort's name.
+    `record` is that of the problem in this space; None if there is none, or if it does not count. The space decides
+    which trials still hold, whose times are relative to that of the default config.
     """
     undecided = record if record is not None and record.goes_on and record.default == default else None
     own = None if undecided is None else runs.run(undecided.run)

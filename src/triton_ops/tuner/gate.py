@@ -20,7 +20,7 @@ _LOOK_S = 0.2  # between two looks whether the tune is to end, while compilers a
 
 @dataclass(frozen=True)
 class Leave:
-    """What a tune is given with its device.
+    """The terms on which a tune gets its device.
 
     Attributes:
         since_s: When the device became the tune's, by `time.monotonic()`: what was prepared before, beside another
@@ -36,8 +36,8 @@ class Leave:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """How far a tune is prepared that waits for its device.
+class Preparation:
+    """The progress of a tune that waits for its device.
 
     Attributes:
         enough: Is done once so much is prepared that measuring hardly has to wait for the rest.
@@ -51,7 +51,7 @@ class Prepared:
 class Gate(Protocol):
     """Lets one tune have its device, and says when it is to end."""
 
-    def wait(self, prepared: Prepared | None = None) -> Leave:
+    def wait(self, prepared: Preparation | None = None) -> Leave:
         """Wait until the device is this tune's, which has begun to prepare all that it can without.
 
         Args:
@@ -70,12 +70,7 @@ class Gate(Protocol):
 
 
 class Stoppable:
-    """A station that measures nothing more once its tune is to end.
-
-    Args:
-        station: The station that measures.
-        gate: Says when the tune is to end.
-    """
+    """A station that measures nothing more once its tune is to end."""
 
     def __init__(self, station: Station, gate: Gate) -> None:
         self._station, self._gate = station, gate
@@ -111,7 +106,7 @@ def wait_for_one(gate: Gate, futures: Sequence[Future[Any]]) -> None:
 
 
 def nothing_yet(gate: Gate) -> bool:
-    """Whether something could be measured: nothing, as long as the gate was not waited for.
+    """Answer that nothing could be measured yet, as long as the gate was not waited for.
 
     Raises:
         KeyboardInterrupt: The tune is to end.

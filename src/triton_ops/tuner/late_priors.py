@@ -30,7 +30,7 @@ Make = Callable[[Sequence[Prior]], Searcher]
 
 
 def readiness(process: WorkerProcess | None) -> Callable[[], bool]:
-    """Whether something could be measured now: the worker has answered or ended, or no worker is to be waited for.
+    """A test if something could be measured now: the worker has answered or ended, or no worker is waited for.
 
     Args:
         process: The worker, which has been given its task; None where this process measures, which is ready after two
@@ -50,11 +50,8 @@ def searcher_over(
 ) -> Searcher:
     """The searcher with its priors if they come before something can be measured, else one that takes them later.
 
-    Args:
-        make: Makes the searcher from the priors.
-        priors: The priors, which may come later or never.
-        ready: Whether something could be measured now.
-        budget_s: The seconds of the whole run; None is no limit.
+    The priors may come later or never. `ready` says whether something could be measured now, and `budget_s` are the
+    seconds of the whole run; None is no limit.
 
     Raises:
         Exception: What went wrong with the priors.
@@ -69,10 +66,7 @@ def searcher_over(
 class LatePriors:
     """A searcher that proposes nothing until the default was tried, and then waits for its priors for a moment.
 
-    Args:
-        make: Makes the searcher from the priors.
-        priors: The priors.
-        patience_s: How long they are waited for, once.
+    It waits for `patience_s`, once.
 
     Raises:
         Exception: By `ask` and the others: what went wrong with the priors, before the search has begun without them.
@@ -109,12 +103,12 @@ class LatePriors:
             return []
         return searcher.wanted_previews(count)
 
-    def take_previews(self, found: Sequence[Compiled]) -> None:
+    def take_previews(self, results: Sequence[Compiled]) -> None:
         """Take the compiler's results."""
         searcher = self._current()
-        self._compiled += found
+        self._compiled += results
         if searcher is not None and isinstance(searcher, UsesPreviews):
-            searcher.take_previews(found)
+            searcher.take_previews(results)
 
     def _awaited(self) -> Searcher | None:
         """The searcher, which is waited for once, after the first trial; None before, unless the priors have come."""

@@ -2,18 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import closing, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import SimpleQueue
+from typing import Protocol, TypeAlias
 
-from triton_ops.evaluation import KeepsEach, TriesAtOnce, TriesConfigs, at_once
+from triton_ops.evaluation import StationFacts
+from triton_ops.processes import start_thread
 from triton_ops.records import Quarantine, RunLog, TrialOrigin
-from triton_ops.request import RunningBudget
+from triton_ops.request import GRACE_S, RunningBudget
 from triton_ops.search import Searcher, expected_gain, new_configs
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner.doubts import Doubts
 from triton_ops.tuner.progress import Listener, RunProgress
 from triton_ops.tuner.proposals import Feed, Ready
 from triton_ops.values import Status, Trial
+
+_log = logging.getLogger("triton_ops")
+
+_Attempt: TypeAlias = Callable[[], Trial]
+
+
+class TriesConfigs(Protocol):
+    """The part of a station that a search needs."""
+
+    @property
+    def facts(self) -> StationFacts:
+        """The facts so far."""
+
+    def attempt(self, config: Config, best: Trial | None) -> Trial:
+        """Try `config`; its screening ends early if it is much slower than `best`, the best trial so far."""
+
+
+class _TrialThread:
+    """A thread that makes attempts one after the other, in the context of the thread that has made it.
+
+    A worker that is started there after a death finds what the caller has set, such as Triton's allocator.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[_Attempt, Future[Trial]] | None] = SimpleQueue()
+        self._closed = False
+        name = f"{threading.current_thread().name}, trials"  # a run of many problems has a thread for each
+        self._thread = threading.Thread(target=partial(copy_context().run, self._serve), name=name, daemon=True)
+        start_thread(self._thread)
+
+    def begin(self, attempt: _Attempt) -> _Attempt:
+        """Make an attempt after those before it; what this returns waits for its trial."""
+        future: Future[Trial] = Future()
+        self._queue.put((attempt, future))
+        return future.result
+
+    def close(self) -> None:
+        """Wait for the attempt under way, and make no other; one that does not end in half a minute is left behind."""
+        self._closed = True
+        self._queue.put(None)
+        self._thread.join(GRACE_S)
+        if self._thread.is_alive():
+            _log.warning("a trial does not end: it is left behind")
+
+    def _serve(self) -> None:
+        while (entry := self._queue.get()) is not None and not self._closed:
+            attempt, future = entry
+            try:
+                future.set_result(attempt())
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the trial raises it
+                future.set_exception(error)
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """A proposal that is being tried."""
+
+    ready: Ready
+    begun_s: float
+    trial: _Attempt  # waits for its trial, or makes it
 
 
 @dataclass(kw_only=True)
@@ -22,16 +92,10 @@ class TuningLoop:
 
     Attributes:
         space: The config space; it refuses configs that break a constraint.
-        searcher: Proposes configs.
-        budget: The limits of the search.
-        log: Takes every finished trial.
-        listener: Is told of every finished trial.
         default: The default config, which is tried first.
-        feed: Holds proposals until they are tried.
         quarantine: Configs that ended their process before and are not run.
         thorough: Whether deferred configs are run at the end even if another config has worked.
         worthwhile: The search ends when the searcher expects to gain less than this share of the best's time.
-        trials: All trials so far, in order.
         stopped: Why the search ended.
         doubts: What speaks against the verdicts so far.
     """
@@ -49,8 +113,8 @@ class TuningLoop:
     trials: dict[Config, Trial] = field(default_factory=dict)
     stopped: str = "complete"
     _proposed: dict[Config, TrialOrigin] = field(default_factory=dict)
-    _under_way: dict[Config, tuple[Ready, float]] = field(default_factory=dict)  # with the seconds when each began
-    _written: dict[Config, Trial] = field(default_factory=dict)  # under way, and in the log by another thread
+    _under_way: deque[_UnderWay] = field(default_factory=deque)
+    _begin_attempt: Callable[[_Attempt], _Attempt] = lambda attempt: attempt  # made when its trial is asked for
     _settled: bool = False
     _best: Trial | None = None
     _began: bool = False  # whether this run has begun a trial of its own
@@ -60,15 +124,15 @@ class TuningLoop:
     def __post_init__(self) -> None:
         self.doubts = Doubts(self.default)
 
-    def prepare(self, incumbents: Sequence[Config], known: Iterable[Trial] = (), nearby: Sequence[Config] = ()) -> None:
+    def prepare(
+        self, incumbents: Sequence[Config], earlier: Iterable[Trial] = (), nearby: Sequence[Config] = ()
+    ) -> None:
         """Take over earlier trials and add the first proposals, so that the feed begins to compile them.
 
-        Args:
-            incumbents: Winners of earlier runs; they are tried after the default, before the searcher is asked.
-            known: Finished trials of an interrupted run; they are not repeated.
-            nearby: Winners for problems nearby; they are tried next.
+        First comes the default, then the incumbents, which are winners of earlier runs, then winners for problems
+        nearby, then the searcher is asked. The trials of an interrupted run are not repeated.
         """
-        for trial in known:
+        for trial in earlier:
             self._count(trial)
             self.doubts.tried(trial)
         self._best = self._fastest()
@@ -81,23 +145,24 @@ class TuningLoop:
         self._propose(nearby, TrialOrigin.NEARBY)
         self._fill()
 
-    def run(self, station: TriesConfigs) -> None:
+    def run(self, station: TriesConfigs, *, overlaps: bool = False) -> None:
         """Search until nothing is left or the budget is spent; Ctrl-C ends the search and keeps all trials.
 
         Args:
-            station: The station that tries configs, several at a time if it can.
+            station: The station that tries configs.
+            overlaps: Whether a thread begins with the next config before the searcher and the listener know of the
+                trial before, which is on disk. Ctrl-C then waits for the trial under way.
         """
-        tries = at_once(station)
-        if isinstance(station, KeepsEach):
-            station.keep_with(self._write)
-        try:
-            while (begun := self._begin(tries)) or self._under_way:
-                if not begun:
-                    self._finish_all(tries.take(self._could_begin), station)
-            while self._try_again(tries.again(self.trials.values()), station):
-                pass  # others may be finalists now
-        except KeyboardInterrupt:
-            self.stopped = "interrupted"
+        with closing(_TrialThread()) if overlaps else nullcontext() as thread:
+            if thread is not None:
+                self._begin_attempt = thread.begin
+            most = 1 if thread is None else 2  # one that is tried, and one to follow it
+            try:
+                while (progressing := len(self._under_way) < most and self._begin(station)) or self._under_way:
+                    if not progressing:
+                        self._finish(self._under_way.popleft(), station)
+            except KeyboardInterrupt:
+                self.stopped = "interrupted"
 
     @property
     def best(self) -> Trial | None:
@@ -110,30 +175,27 @@ class TuningLoop:
         measured = default if default is not None and default.ok else None
         return RunProgress(len(self.trials), self.best, measured, self.budget.elapsed_s, self._failed)
 
-    def _begin(self, tries: TriesAtOnce) -> bool:
+    def _begin(self, station: TriesConfigs) -> bool:
         """Begin to try the next proposal, or end one that is not to be run; False if nothing can be begun now."""
-        if self.stopped != "complete" or tries.room < 1 or (ready := self._next()) is None:
+        if self.stopped != "complete" or (ready := self._next()) is None:
             return False
         if ready.dropped is not None:
             self.budget.note(0.0)
             self._end(ready.dropped, self._origin(ready))
             return True
         self._began = True
-        self._under_way[ready.config] = ready, self.budget.elapsed_s
-        tries.begin(ready.config, self.best, None if ready.compiled is None else ready.compiled.launch)
+        attempt = partial(self._attempt, ready, self.best, station)
+        self._under_way.append(_UnderWay(ready, self.budget.elapsed_s, self._begin_attempt(attempt)))
         return True
-
-    def _could_begin(self) -> bool:
-        """Whether a proposal is ready to be begun beside what is under way."""
-        return self.stopped == "complete" and self.feed.held > 0 and self.feed.ready
 
     def _next(self) -> Ready | None:
         """Fill the feed and take its next proposal; None if the search must end, or wait for what is under way."""
-        begun = len(self.trials) + len(self._under_way)
-        reason = self.budget.spent(begun)
+        count = len(self.trials) + len(self._under_way)
+        reason = self.budget.spent(count)
         if reason == "seconds" and not self._began:
             reason = None  # one trial is made in any case: a tune that goes on with others comes to its end
-        if reason is not None and self.default not in self.trials and self.default not in self._under_way:
+        default_began = any(each.ready.config == self.default for each in self._under_way)
+        if reason is not None and self.default not in self.trials and not default_began:
             return self._default_at_last(reason)
         self._fill(least=0 if reason is None else 1)
         if self._under_way and not (self.feed.held and self.feed.ready):
@@ -163,17 +225,17 @@ class TuningLoop:
         while True:
             room = self.feed.room()
             if limit is not None:
-                begun = len(self.trials) + len(self._under_way) + self.feed.held
-                room = min(room, max(limit - begun, 0 if self.feed.held else least))
+                count = len(self.trials) + len(self._under_way) + self.feed.held
+                room = min(room, max(limit - count, 0 if self.feed.held else least))
             if room < 1 or self._settled:
                 return
             gain = expected_gain(self.searcher)
-            if not (asked := new_configs(self.searcher, room, self._proposed)):
+            if not (configs := new_configs(self.searcher, room, self._proposed)):
                 return
             if gain < self.worthwhile:
                 self._settled = True  # the proposals that are compiled are still tried
                 return
-            self._propose(asked, TrialOrigin.SEARCHER)
+            self._propose(configs, TrialOrigin.SEARCHER)
 
     def _propose(self, configs: Iterable[Config], origin: TrialOrigin, anyway: bool = False) -> None:
         new = [config for config in dict.fromkeys(configs) if config not in self._proposed]
@@ -185,49 +247,41 @@ class TuningLoop:
             else:
                 self._end(refused, origin)
 
-    def _finish_all(self, found: Sequence[Trial], station: TriesConfigs) -> None:
-        """Keep trials that have finished at one time: they reach the disk together, since each wait takes its time."""
-        for left, trial in zip(range(len(found) - 1, -1, -1), found, strict=True):
-            self._finish(trial, station, durable=not left)
+    def _attempt(self, ready: Ready, best: Trial | None, station: TriesConfigs) -> Trial:
+        """Try a proposal, and write its trial, with what its compilation has shown, before the next one begins."""
+        trial = station.attempt(ready.config, best)
+        if (compiled := ready.compiled) is not None:
+            trial = replace(trial, compile_s=compiled.compile_s, resources=compiled.resources or trial.resources)
+        self._write(trial, self._origin(ready))
+        return trial
 
-    def _finish(self, found: Trial, station: TriesConfigs, durable: bool) -> None:
-        """Keep the trial of a proposal that was under way."""
-        written = self._written.pop(found.config, None)
-        trial = written or self._whole(found)
-        ready, begun_s = self._under_way.pop(found.config)
-        self.budget.note(self.budget.elapsed_s - begun_s, (ready.compiled and ready.compiled.compile_s) or 0.0)
-        self._end(trial, self._origin(ready), durable if written is None else None)
-        if found.measurement is not None:
-            self._repeat_others(found.measurement.mode, station)
+    def _finish(self, under_way: _UnderWay, station: TriesConfigs) -> None:
+        """Wait for a trial, and let the searcher and the listener know of it."""
+        trial, compiled = under_way.trial(), under_way.ready.compiled
+        self.budget.note(self.budget.elapsed_s - under_way.begun_s, (compiled and compiled.compile_s) or 0.0)
+        self._take(trial)
+        if trial.measurement is not None:
+            self._repeat_others(trial.measurement.mode, station)
         if station.facts.lost is not None:
             self.stopped = "device lost"
-
-    def _whole(self, found: Trial) -> Trial:
-        """The trial of a proposal that is under way, with what its compilation has shown."""
-        compiled = self._under_way[found.config][0].compiled
-        if compiled is None:
-            return found
-        return replace(found, compile_s=compiled.compile_s, resources=compiled.resources or found.resources)
-
-    def _write(self, found: Trial) -> None:
-        """Write the trial of a proposal that is under way, in a thread that is about to begin with the next one."""
-        if found.config in self._under_way:
-            whole = self._whole(found)
-            self.log.trial(whole, self._origin(self._under_way[found.config][0]))
-            self._written[found.config] = whole
 
     def _origin(self, ready: Ready) -> TrialOrigin:
         origin = self._proposed.get(ready.config, TrialOrigin.SEARCHER)
         deferred = ready.compiled is not None and ready.compiled.deferred
         return TrialOrigin.DEFERRED if deferred and origin is TrialOrigin.SEARCHER else origin
 
-    def _end(self, trial: Trial, origin: TrialOrigin, durable: bool | None = False) -> None:
-        """Keep a finished trial, and tell the searcher and the listener.
+    def _end(self, trial: Trial, origin: TrialOrigin) -> None:
+        """Keep the trial of a config that is not run, which reaches the disk with the next one that was."""
+        self._write(trial, origin, durable=False)
+        self._take(trial)
 
-        One of a config that was not run reaches the disk with the next that was. With None it is in the log already.
-        """
+    def _write(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
         self.quarantine.add(trial)
-        self._keep(trial, origin, durable)
+        self.log.trial(trial, origin, durable)
+
+    def _take(self, trial: Trial) -> None:
+        """Count a trial that is written, and tell the searcher and the listener."""
+        self._keep(trial)
         self.searcher.tell([trial])
         self.listener.tried(trial, self.progress())
 
@@ -237,9 +291,7 @@ class TuningLoop:
             return Trial(config, Status.CONSTRAINT, error=reason)
         return self.quarantine.held(config)
 
-    def _keep(self, trial: Trial, origin: TrialOrigin, durable: bool | None = True) -> None:
-        if durable is not None:
-            self.log.trial(trial, origin, durable)
+    def _keep(self, trial: Trial) -> None:
         self.doubts.tried(trial)
         again = trial.config in self.trials
         self._count(trial)
@@ -249,7 +301,6 @@ class TuningLoop:
             self._best = trial
 
     def _count(self, trial: Trial) -> None:
-        """Keep a trial in place of an earlier one of its config."""
         before = self.trials.get(trial.config)
         self._failed += trial.failed - (before is not None and before.failed)
         self.trials[trial.config] = trial
@@ -265,18 +316,8 @@ class TuningLoop:
             return
         others = [t.config for t in self.trials.values() if t.measurement is not None and t.measurement.mode != mode]
         for config in others:
-            self._repeat(config, None, station)
+            trial = self._begin_attempt(partial(station.attempt, config, None))()
+            self.log.trial(trial, TrialOrigin.REPEATED)
+            self._keep(trial)
+            self.searcher.tell([trial])
         self._modes = {t.measurement.mode for t in self.trials.values() if t.measurement is not None}
-
-    def _try_again(self, configs: Sequence[Config], station: TriesConfigs) -> bool:
-        """Try configs once more, where the last trial counts; False if there are none, or the time is over."""
-        for config in configs:
-            if self.stopped == "device lost" or self.budget.spent(0) is not None:
-                return False
-            self._repeat(config, self.best, station)
-        return bool(configs)
-
-    def _repeat(self, config: Config, best: Trial | None, station: TriesConfigs) -> None:
-        trial = station.attempt(config, best)
-        self._keep(trial, TrialOrigin.REPEATED)
-        self.searcher.tell([trial])

@@ -24,10 +24,7 @@ class RunPlan:
     """The plan of a run, which a listener gets before any work.
 
     Attributes:
-        problem: The problem that is tuned.
         size: Configs before and after the constraints.
-        search: The searcher's name.
-        budget: The limits of the search.
         device: The device on which the run takes place.
         resumed: The number of trials that were taken over from an interrupted run.
         isolated: Whether candidates are meant to run in a process of their own.
@@ -69,6 +66,14 @@ class RunProgress:
             return None
         return self.default.median_ms / self.best.median_ms
 
+    @property
+    def best_text(self) -> str:
+        """The best time so far in words, with its gain over the default."""
+        if self.best is None:
+            return "nothing ran yet"
+        over = "" if self.gain is None else f" ({self.gain:.2f}x the default)"
+        return f"best {self.best.median_ms:.4g} ms{over}"
+
 
 class Listener(Protocol):
     """The role of whoever follows a run, such as a progress bar."""
@@ -97,8 +102,8 @@ def checked_listener(listener: Any) -> Listener | None:
             f"listener is {listener!r}; it must be an object with the methods {', '.join(methods)}",
             hint="leave it out for a progress bar; triton_ops.tuner.progress.Silent() shows nothing",
         )
-    found: Listener | None = listener
-    return found
+    checked: Listener | None = listener
+    return checked
 
 
 class Silent:
@@ -131,7 +136,7 @@ class ProgressBar:
         if not self._console.is_terminal:
             return
         self._plan = plan
-        self._say(_announced(plan, self._console.width))
+        self._say(_announcement(plan, self._console.width))
         if plan.resumed:
             self._say(f"going on with {plan.resumed} trials of an earlier run")
         columns = (
@@ -142,21 +147,21 @@ class ProgressBar:
         if plan.resumed >= _most(plan):
             self._compare(plan.resumed, "")
         else:
-            self._task = self._added(f"{plan.resumed}/{_most(plan)} trials", "", _most(plan), plan.resumed)
+            self._task = self._add(f"{plan.resumed}/{_most(plan)} trials", "", _most(plan), plan.resumed)
         self._progress.start()
 
     def tried(self, trial: Trial, progress: RunProgress) -> None:  # noqa: ARG002 - the role's signature
         """Move the bar; after the last trial of the search, say that the finalists are compared."""
         if self._progress is None or self._plan is None:
             return
-        best = best_text(progress)
+        best = progress.best_text
         if _over(self._plan, progress):
             self._progress.update(self._task, visible=False)
             self._compare(progress.trials, best)
         else:
             failed = f", {progress.failed} failed" if progress.failed else ""
-            done = f"{progress.trials}/{_most(self._plan)} trials{failed}"
-            self._progress.update(self._task, completed=progress.trials, done=done, best=best)
+            count_text = f"{progress.trials}/{_most(self._plan)} trials{failed}"
+            self._progress.update(self._task, completed=progress.trials, done=count_text, best=best)
 
     def ended(self, result: TuningResult | None) -> None:  # noqa: ARG002 - the role's signature
         """Remove the bar from the terminal."""
@@ -169,11 +174,11 @@ class ProgressBar:
 
     def _compare(self, trials: int, best: str) -> None:
         """Show that the finalists are compared; since that takes seconds without news, the bar moves by itself."""
-        self._task = self._added(f"{trials} trials, comparing the best", best, None)
+        self._task = self._add(f"{trials} trials, comparing the best", best, None)
 
-    def _added(self, done: str, best: str, total: int | None, completed: int = 0) -> TaskID:
+    def _add(self, count_text: str, best: str, total: int | None, completed: int = 0) -> TaskID:
         assert self._progress is not None
-        return self._progress.add_task("", total=total, completed=completed, done=done, best=best)
+        return self._progress.add_task("", total=total, completed=completed, done=count_text, best=best)
 
 
 class _Left(TimeRemainingColumn):
@@ -183,14 +188,14 @@ class _Left(TimeRemainingColumn):
         return Text() if task.total is None else super().render(task) + Text(" left")
 
 
-def _announced(plan: RunPlan, columns: int) -> str:
+def _announcement(plan: RunPlan, columns: int) -> str:
     """The plan in one line of so many columns; the end of a device's long name is left out."""
     before, after = f"{plan.problem} on ", f": {plan.size}; search {plan.search}"
     room = columns - cell_len(before) - cell_len(after)
-    return f"{before}{_shortened(plan.device, max(room, _SHORTEST_DEVICE))}{after}"
+    return f"{before}{_shorten(plan.device, max(room, _SHORTEST_DEVICE))}{after}"
 
 
-def _shortened(device: str, columns: int) -> str:
+def _shorten(device: str, columns: int) -> str:
     """`NAME (cuda:0)` in so many columns; only NAME is shortened."""
     if cell_len(device) <= columns:
         return device
@@ -206,12 +211,3 @@ def _most(plan: RunPlan) -> int:
 def _over(plan: RunPlan, progress: RunProgress) -> bool:
     seconds = plan.budget.seconds
     return progress.trials >= _most(plan) or (seconds is not None and progress.elapsed_s >= seconds)
-
-
-def best_text(progress: RunProgress) -> str:
-    """The best time so far in words, with its gain over the default."""
-    if progress.best is None:
-        return "nothing ran yet"
-    gain = progress.gain
-    over = "" if gain is None else f" ({gain:.2f}x the default)"
-    return f"best {progress.best.median_ms:.4g} ms{over}"

@@ -60,7 +60,7 @@ class Feed(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether `next` need not wait."""
+        """True if `next` need not wait."""
 
     @property
     def waited_s(self) -> float:
@@ -127,8 +127,8 @@ class Previews:
         log: Takes every preview, for the run log.
 
     Attributes:
-        told: The number of configs of which the searcher was told, proposals included.
-        begun: Whether the searcher has wanted any.
+        told_count: The number of configs of which the searcher was told, proposals included.
+        has_begun: Whether the searcher has wanted any.
     """
 
     def __init__(
@@ -139,44 +139,44 @@ class Previews:
         machine: Machine | None,
         log: Callable[[Compiled], None] = lambda _: None,
     ) -> None:
-        self._searcher, self._pool, self._left, self._machine = searcher, pool, most, machine
+        self._searcher, self._pool, self._budget, self._machine = searcher, pool, most, machine
         self._ahead, self._log = _PREVIEWS_AHEAD * pool.workers, log
         self._waiting: dict[Config, Future[Compiled]] = {}
-        self.told = 0
-        self.begun = False
+        self.told_count = 0
+        self.has_begun = False
 
     @property
     def under_way(self) -> bool:
-        """Whether some previews are not compiled yet, or the searcher was not told of them."""
+        """True if some previews are not compiled yet, or the searcher was not told of them."""
         return bool(self._waiting)
 
     def update(self) -> None:
         """Tell the searcher of newly compiled previews, and submit those that it wants next."""
         self._tell([self._waiting.pop(config) for config in [c for c, f in self._waiting.items() if f.done()]])
-        room = min(self._ahead - len(self._waiting), self._left)
+        room = min(self._ahead - len(self._waiting), self._budget)
         if room > 0:
-            wanted = self._searcher.wanted_previews(room)
-            self._left -= len(wanted)
-            self.begun |= bool(wanted)
-            self._waiting.update((config, self._pool.submit(config, spare=True)) for config in wanted)
+            configs = self._searcher.wanted_previews(room)
+            self._budget -= len(configs)
+            self.has_begun |= bool(configs)
+            self._waiting.update((config, self._pool.submit(config, spare=True)) for config in configs)
 
-    def tell(self, found: Compiled) -> None:
+    def tell(self, compiled: Compiled) -> None:
         """Tell the searcher the compiler's result for a proposal."""
-        self._waiting.pop(found.config, None)
-        self._take([found])
+        self._waiting.pop(compiled.config, None)
+        self._take([compiled])
 
-    def _tell(self, done: list[Future[Compiled]]) -> None:
-        if any(future.exception() is not None for future in done):  # no process can load the kernel: the feed warns
-            self._left = 0
-        found = [future.result() for future in done if future.exception() is None]
-        for one in found:
+    def _tell(self, futures: list[Future[Compiled]]) -> None:
+        if any(future.exception() is not None for future in futures):  # no process can load the kernel: the feed warns
+            self._budget = 0
+        results = [future.result() for future in futures if future.exception() is None]
+        for one in results:
             self._log(one)
-        self._take(found)
+        self._take(results)
 
-    def _take(self, found: list[Compiled]) -> None:
-        self.told += len(found)
-        if found:
-            self._searcher.take_previews([with_residents(one, self._machine) for one in found])
+    def _take(self, results: list[Compiled]) -> None:
+        self.told_count += len(results)
+        if results:
+            self._searcher.take_previews([with_residents(one, self._machine) for one in results])
 
 
 _WORKERS = 8  # for which there are previews: 64, more than a tune of little effort tries
@@ -187,9 +187,6 @@ _PROPOSALS = 32  # of a searcher without previews, which proposes most of a smal
 
 class FirstConfigs:
     """A compile pool as the first configs of a problem are submitted to it, which are counted.
-
-    Args:
-        pool: The pool.
 
     Attributes:
         workers: How many configs are compiled at a time, from which the number of previews follows.
@@ -216,11 +213,7 @@ class FirstConfigs:
         return future
 
     def complete(self, searcher: Searcher) -> None:
-        """Submit the first proposals of a searcher, and nothing more.
-
-        Args:
-            searcher: The searcher, which is asked for nothing else later.
-        """
+        """Submit the first proposals of a searcher, and nothing more."""
         if len(self._futures) < _PROPOSALS:
             for config in new_configs(searcher, _PROPOSALS, self._futures):
                 self.submit(config, spare=True)
@@ -244,7 +237,7 @@ class FirstConfigs:
             future.set_result(None)
 
     def _needed(self) -> float:
-        """How many compiled configs are enough: more, the less the compilers make in a second."""
+        """The number of compiled configs that is enough: more, the less the compilers make in a second."""
         if not self._submitted:
             return math.inf
         mean_s = max(self._compile_s / max(self._ended, 1), 1e-3)
@@ -270,11 +263,8 @@ def until_one_is_done(futures: Sequence[Future[Compiled]]) -> None:
 class CompiledFeed:
     """A feed whose proposals are compiled when they are given.
 
-    Args:
-        pool: The processes that compile.
-        ahead: The number of proposals to hold, 8 at most once there are previews.
-        previews: The searcher's previews; None if it uses none.
-        wait: Waits until one of some futures is done.
+    It holds `ahead` proposals, 8 at most once there are previews; `previews` is None where the searcher uses none.
+    `wait` waits until one of some futures is done.
     """
 
     def __init__(
@@ -296,7 +286,7 @@ class CompiledFeed:
 
     @property
     def ready(self) -> bool:
-        """Whether a proposal is compiled, or none is left to wait for."""
+        """True if a proposal is compiled, or none is left to wait for."""
         return not self._waiting or any(future.done() for _, future in self._waiting)
 
     def room(self) -> int:
@@ -307,10 +297,11 @@ class CompiledFeed:
         """
         if self._previews is not None:
             self._previews.update()
-            if self._previews.under_way and not self._previews.told:
+            if self._previews.under_way and not self._previews.told_count:
                 return 0
-        begun = self._previews is not None and self._previews.begun  # small spaces are tried whole, without previews
-        ahead = min(self._ahead, _AHEAD_WITH_PREVIEWS) if begun else self._ahead
+        # Small spaces are tried whole, without previews.
+        previewing = self._previews is not None and self._previews.has_begun
+        ahead = min(self._ahead, _AHEAD_WITH_PREVIEWS) if previewing else self._ahead
         free = ahead - len(self._waiting)
         idle = not self._last and not any(future.done() for _, future in self._waiting)
         return max(free, 0) if free >= ahead // _PARTS or idle else 0
@@ -328,7 +319,7 @@ class CompiledFeed:
             self._forget()
         while self._waiting or self._last or self._deferred:
             if self._waiting:
-                ready = self._taken(*self._first_done())
+                ready = self._ready_of(*self._first_done())
                 if ready is not None:
                     return ready
             elif self._last:
@@ -336,7 +327,7 @@ class CompiledFeed:
             elif run_deferred:
                 self._run_deferred()
             else:
-                self._last.extend(_dropped(found, f"others worked: {found.reason}") for found in self._deferred)
+                self._last.extend(_dropped(each, f"others worked: {each.reason}") for each in self._deferred)
                 self._deferred = []
         return None
 
@@ -349,42 +340,41 @@ class CompiledFeed:
         self._wait([future for _, future in self._waiting])
         self.waited_s += time.monotonic() - start
         place = next(place for place, (_, future) in enumerate(self._waiting) if future.done())
-        found = self._waiting[place]
+        entry = self._waiting[place]
         del self._waiting[place]
-        return found
+        return entry
 
-    def _taken(self, config: Config, future: Future[Compiled]) -> Ready | None:
+    def _ready_of(self, config: Config, future: Future[Compiled]) -> Ready | None:
         """A compiled proposal as the feed gives it; None if it is deferred."""
         try:
-            found = future.result()
+            compiled = future.result()
         except TargetError as error:
             if not self._warned:
                 _log.warning("nothing is compiled ahead: %s", error.message)
             self._warned = True
             return Ready(config)
         if self._previews is not None:
-            self._previews.tell(found)
-        if found.deferred and config not in self._to_run:
-            self._deferred.append(found)
+            self._previews.tell(compiled)
+        if compiled.deferred and config not in self._to_run:
+            self._deferred.append(compiled)
             return None
-        return Ready(config, found) if found.launchable else _dropped(found, found.reason)
+        return Ready(config, compiled) if compiled.launchable else _dropped(compiled, compiled.reason)
 
     def _run_deferred(self) -> None:
-        for found in self._deferred:
-            if found.resources is None:  # a rule deferred the config before it was compiled
-                self.add([found.config], anyway=True)
+        for compiled in self._deferred:
+            if compiled.resources is None:  # a rule deferred the config before it was compiled
+                self.add([compiled.config], anyway=True)
             else:
-                self._last.append(Ready(found.config, found))
+                self._last.append(Ready(compiled.config, compiled))
         self._deferred = []
 
 
-def _dropped(found: Compiled, reason: str) -> Ready:
-    """A proposal that is not run, with its finished trial."""
+def _dropped(compiled: Compiled, reason: str) -> Ready:
     trial = Trial(
-        found.config, found.status, error=reason, resources=found.resources, compile_s=found.compile_s,
-        trace=found.trace,
+        compiled.config, compiled.status, error=reason, resources=compiled.resources, compile_s=compiled.compile_s,
+        trace=compiled.trace,
     )  # fmt: skip
-    return Ready(found.config, found, dropped=trial)
+    return Ready(compiled.config, compiled, dropped=trial)
 
 
 @contextmanager
@@ -414,13 +404,8 @@ def feed_over(
 ) -> Feed:
     """The feed for a search: `CompiledFeed` over a pool, else `DirectFeed`.
 
-    Args:
-        pool: What compiles; None if nothing is compiled ahead.
-        machine: The device's limits; None where they are not known.
-        effort: How many previews there may be.
-        searcher: Proposes configs.
-        log: Takes every preview.
-        wait: Waits until one of some futures is done.
+    `pool` is None if nothing is compiled ahead, and `machine` where the device's limits are not known. `log` takes
+    every preview, and `wait` waits until one of some futures is done.
     """
     if pool is None:
         return DirectFeed()

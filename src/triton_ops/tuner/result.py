@@ -82,14 +82,14 @@ _KEPT_FAILURES = 32
 _COMPARED_PACKAGES = ("torch", "triton")
 
 
-def metrics_of(found: Measurement | Timing, work: Work | None, device: DeviceSpec) -> KernelMetrics:
+def metrics_of(times: Measurement | Timing, work: Work | None, device: DeviceSpec) -> KernelMetrics:
     """The speed of a config; rates are 0 if the work or the device's peak is not known."""
-    latency_ms = found.median_ms
+    latency_ms = times.median_ms
     if work is None or latency_ms <= 0:
-        return KernelMetrics(latency_ms, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
+        return KernelMetrics(latency_ms, p20_ms=times.p20_ms, p80_ms=times.p80_ms)
     gbps = work.gbps(latency_ms)
     share = 100 * gbps / device.bandwidth_gbps if device.bandwidth_gbps else 0.0
-    return KernelMetrics(latency_ms, work.tflops(latency_ms), gbps, share, p20_ms=found.p20_ms, p80_ms=found.p80_ms)
+    return KernelMetrics(latency_ms, work.tflops(latency_ms), gbps, share, p20_ms=times.p20_ms, p80_ms=times.p80_ms)
 
 
 def record_of(
@@ -109,19 +109,9 @@ def record_of(
 ) -> Record:
     """The record of a finished tune.
 
-    Args:
-        key: Kernel, problem, device and cache state for which the winner holds.
-        task: The task that was tuned.
-        effort: The effort of the search.
-        outcome: The outcome of the last comparison.
-        facts: What the station has found out.
-        default: The default config.
-        stopped: Why the search ended.
-        elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
-        run: Id of the run log; empty if none is kept.
-        notes: Remarks beside those of the station.
-        call: The call of a decorated kernel, or why it cannot be made again.
-        tunes: How many tunes, of which each went on with the one before, this one is the last of.
+    `elapsed_s` are wall seconds, of a tune in a list from when the device was its own; `run` is the id of the run log,
+    `notes` are remarks beside those of the station, `call` is the call of a decorated kernel or why it cannot be made
+    again, and `tunes` counts the tunes of which each went on with the one before.
 
     Raises:
         TuningFailedError: The outcome has no winner.
@@ -172,7 +162,7 @@ def result_of(
     trials: Sequence[Trial] = (),
     members: Members | None = None,
     *,
-    kept: bool = True,
+    stored: bool = True,
 ) -> TuningResult:
     """The result that `tune` returns, whether its record is new or was recalled.
 
@@ -183,7 +173,7 @@ def result_of(
         trials: Every trial of the tune; empty if the record was recalled, which keeps of its trials only the times of
             the winner and of the default.
         members: Members of an `Enum` that `best_config` and `all_results` hold; None leaves their names.
-        kept: Whether later calls find the record.
+        stored: Whether later calls find the record.
     """
     work, device, members = task.work, task.device, members or {}
     winner = _trial_of(record.winner, trials) if trials else _winner_of(record)
@@ -217,13 +207,13 @@ def result_of(
         run=record.run,
         winner=winner,
         recalled_failures=() if trials else _failed_of(record),
-        record=record.id if kept else "",
+        record=record.id if stored else "",
     )
 
 
 def _failures(trials: Sequence[Trial]) -> tuple[Failure, ...]:
-    found = (Failure(trial.config, trial.status.value, storable(trial.error)) for trial in trials if trial.failed)
-    return tuple(islice(found, _KEPT_FAILURES))
+    failures = (Failure(trial.config, trial.status.value, storable(trial.error)) for trial in trials if trial.failed)
+    return tuple(islice(failures, _KEPT_FAILURES))
 
 
 def _failed_of(record: Record) -> tuple[Trial, ...]:
@@ -246,15 +236,15 @@ def _default_of(record: Record) -> Trial | None:
     return _recalled(record.default, record.default_timing, record.mode)
 
 
-def _recalled(config: Config, found: Timing, mode: str, resources: Resources | None = None) -> Trial:
+def _recalled(config: Config, timing: Timing, mode: str, resources: Resources | None = None) -> Trial:
     """A trial with the three times that a record keeps, and the winner's resources."""
-    times = Measurement((found.p20_ms, found.median_ms, found.p80_ms), mode)
+    times = Measurement((timing.p20_ms, timing.median_ms, timing.p80_ms), mode)
     return Trial(config, Status.OK, times, resources=resources)
 
 
-def timing(found: Measurement) -> Timing:
+def timing(measurement: Measurement) -> Timing:
     """The part of a measurement that a record keeps."""
-    return Timing(found.median_ms, found.p20_ms, found.p80_ms, len(found.samples_ms))
+    return Timing(measurement.median_ms, measurement.p20_ms, measurement.p80_ms, len(measurement.samples_ms))
 
 
 def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), suspicion: str = "") -> TuningFailedError:
@@ -263,12 +253,12 @@ def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), susp
     Why the reference is the suspect, if it is, comes first.
     """
     failures = [(dict(trial.config), f"{trial.status}: {trial.error}") for trial in trials]
-    shown = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
+    reasons = "; ".join(f"({Config(config)}) {reason}" for config, reason in failures[:_LISTED_FAILURES])
     more = f"; and {len(failures) - _LISTED_FAILURES} more" if len(failures) > _LISTED_FAILURES else ""
     first = f"{suspicion}; " if suspicion else ""
     what = "was right" if any(trial.status is Status.WRONG for trial in trials) else "ran"
     return TuningFailedError(
-        f"{first}none of {len(failures)} configs of {task.problem} {what}: {shown}{more}",
+        f"{first}none of {len(failures)} configs of {task.problem} {what}: {reasons}{more}",
         task.problem.label,
         len(failures),
         failures[-1][1] if failures else None,
@@ -280,14 +270,14 @@ def failed(task: Task, trials: Sequence[Trial], doubts: Sequence[str] = (), susp
 
 @lru_cache(maxsize=1)
 def _versions() -> Mapping[str, str]:
-    found: dict[str, Any] = {"python": platform.python_version()}
+    versions: dict[str, Any] = {"python": platform.python_version()}
     for name in ("triton-ops", *_COMPARED_PACKAGES):
         if name == "triton-ops" or available(name):
             try:
-                found[name] = importlib.metadata.version(name)
+                versions[name] = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:  # the package runs from a source tree and is not installed
                 continue
-    return found
+    return versions
 
 
 def versions() -> dict[str, str]:

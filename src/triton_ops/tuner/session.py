@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,9 +22,9 @@ from triton_ops import settings
 from triton_ops.backend import Arguments, Kernel, Operation, is_kept, is_tensor, not_for_another_process, source_of
 from triton_ops.base import cpu_threads, ensure_folder, folder_within, locked, writable
 from triton_ops.compilation import SharedCpus, drop_idle_servers
-from triton_ops.device import Turns, chosen_gpus, current_index
+from triton_ops.device import Turns, current_index
 from triton_ops.evaluation import drop_idle_workers, wants_isolation
-from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.exceptions import CacheError
 from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import (
     RECORDS,
@@ -54,11 +54,10 @@ from triton_ops.request import (
 )
 from triton_ops.search import AnySearch
 from triton_ops.space import ConfigSpace
-from triton_ops.tuner import session as warm
 from triton_ops.tuner.gate import Gate
 from triton_ops.tuner.progress import Listener, ProgressBar, checked_listener
 from triton_ops.tuner.result import result_of
-from triton_ops.tuner.tuning import RunRequest, Tuning
+from triton_ops.tuner.tuning import Tuning
 from triton_ops.values import ALIGNMENT_BYTES, Key, Problem, Tolerance, TuningResult, check_memory, is_fake
 
 _MOST = 1_024
@@ -72,7 +71,7 @@ class _OtherwiseError(Exception):
 
 @dataclass(frozen=True)
 class _Hit:
-    """What a call found, and what must be as it was."""
+    """The result of a call, with all that must be as it was."""
 
     holds: Any
     kernel: Kernel
@@ -90,11 +89,11 @@ _refused: set[Any] = set()
 
 
 def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[str, Any]) -> Any:
-    """What names a call in this process; None if it cannot be told in a moment."""
+    """The name of a call in this process; None if it cannot be told in a moment."""
     try:
-        given = tuple(map(_told, args)), tuple([(name, _told(value)) for name, value in (kwargs or {}).items()])
+        arguments = tuple(map(_token, args)), tuple([(name, _token(value)) for name, value in (kwargs or {}).items()])
         where = (*settings.named_folder_and_effort(), current_index())
-        call = (id(target), given, _space(space), *options.values(), where)
+        call = (id(target), arguments, _space(space), *options.values(), where)
         hash(call)
     except (_OtherwiseError, TypeError, AttributeError, RuntimeError):  # such as a tensor without an address
         return None
@@ -103,22 +102,22 @@ def call_of(target: Any, args: Any, kwargs: Any, space: Any, options: Mapping[st
 
 def hit(call: Any, start: float) -> TuningResult | None:
     """The result of an equal call before; None if there is none that holds."""
-    found = _hits.get(call)
-    if found is None:
+    entry = _hits.get(call)
+    if entry is None:
         return None
     if (
-        _stamp(found.path) != found.stamp
-        or found.kernel.identity != found.identity
-        or any(source_of(check).fingerprint != known for check, known in found.checks)
-        or cpu_threads() != found.threads
-        or _another_problem(found.by_shape)
+        _stamp(entry.path) != entry.stamp
+        or entry.kernel.identity != entry.identity
+        or any(source_of(check).fingerprint != fingerprint for check, fingerprint in entry.checks)
+        or cpu_threads() != entry.threads
+        or _another_problem(entry.by_shape)
     ):
         del _hits[call]
         return None
     result = object.__new__(TuningResult)
-    result.__dict__.update(found.result.__dict__)
+    result.__dict__.update(entry.result.__dict__)
     for name in _COPIED:
-        result.__dict__[name] = found.result.__dict__[name].copy()
+        result.__dict__[name] = entry.result.__dict__[name].copy()
     result.__dict__["elapsed_s"] = time.monotonic() - start
     return result
 
@@ -135,16 +134,9 @@ def remember(
 ) -> None:
     """Keep what a call has found on disk.
 
-    Args:
-        call: What names the call.
-        target: Kept as long as the hit, so that no other object gets its place.
-        space: Likewise.
-        kernel: Its identity must stay equal.
-        checks: Functions whose meaning must stay equal.
-        path: The record's file.
-        result: The result.
-        by_shape: The shape of a call, and the problem that the operation made of it; None for the caller's arguments,
-            which are not kept.
+    `target` and `space` are kept as long as the hit, so that no other object gets their places. The identity of
+    `kernel` and the meaning of `checks` must stay equal. `by_shape` is the shape of a call with the problem that the
+    operation made of it; None for the caller's arguments, which are not kept.
     """
     stamp = _stamp(path)
     if stamp is None:
@@ -159,21 +151,21 @@ def remember(
             _refused.clear()
         _refused.add(call)
         return
-    known = tuple((check, source.fingerprint) for check, source in sources)
+    fingerprints = tuple((check, source.fingerprint) for check, source in sources)
     _hits[call] = _Hit(
-        (target, space), kernel, dict(kernel.identity), known, path, stamp, cpu_threads(), result, by_shape
+        (target, space), kernel, dict(kernel.identity), fingerprints, path, stamp, cpu_threads(), result, by_shape
     )
 
 
 def _another_problem(by_shape: tuple[NamedProblem, Problem] | None) -> bool:
-    """Whether the operation makes another problem of a shape than it did."""
+    """True if the operation makes another problem of a shape than it did."""
     if by_shape is None:
         return False
     named, problem = by_shape
     return named.operation.problem(named.shape, named.dtype) != problem
 
 
-def _told(value: Any) -> Any:
+def _token(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return (kind, value)
@@ -194,10 +186,10 @@ def _space(space: Any) -> Any:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - a third of the time of `Path.stat`
+        status = os.stat(path)  # noqa: PTH116 - a third of the time of `Path.stat`
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def checked_of(target: Any, *checks: Callable[..., Any] | None) -> list[Callable[..., Any]]:
@@ -247,7 +239,6 @@ def tune(
     transfer: bool = True,
     wait: bool = True,
     keep: bool = True,
-    gpus: str | Iterable[int] | None = None,
     listener: Listener | None = None,
 ) -> TuningResult:
     """Find the fastest config of `target` for one problem, or recall it.
@@ -293,8 +284,6 @@ def tune(
             does when the tune begins to measure. Later measurements take turns in any case.
         keep: Whether the cache folder is used. False recalls nothing, learns from no record, and writes no file, so
             that an interrupted tune cannot be resumed; of the folder only a device's calibration is read.
-        gpus: The GPUs of this machine that screen the space side by side: `all`, or indices. They must be of one model,
-            and the problem be given by its shape. The finalists race on the first of them. None takes `device`.
         listener: Is told of the run's events; None draws a progress bar if stderr is a terminal.
 
     Returns:
@@ -317,37 +306,33 @@ def tune(
         what starts its compilers stay for 15 s, for the next tune; `release_processes` ends them.
     """
     start, seed, listener = time.monotonic(), checked_seed(seed), checked_listener(listener)
-    device, others = _devices(device, gpus, isolate)
-    asked = {
+    problem: dict[str, Any] = {
         "shape": shape, "dtype": dtype, "device": device, "reference": reference, "tolerance": tolerance,
-        "check": check, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
+        "check": check,
+    }  # fmt: skip
+    options = {
+        **problem, "effort": effort, "search": search, "trials": trials, "budget_s": budget_s, "cold": cold,
         "cache_dir": cache_dir,
     }  # fmt: skip
-    call = None if force or not keep or patience is not None else warm.call_of(target, args, kwargs, space, asked)
-    if call is not None and (known := warm.hit(call, start)) is not None:
-        return known
+    call = None if force or not keep or patience is not None else call_of(target, args, kwargs, space, options)
+    if call is not None and (result := hit(call, start)) is not None:
+        return result
     plan = chosen_effort(effort, search, trials, budget_s)
     plan = plan if patience is None else replace(plan, patience=patience)
-    given, (target, space) = (target, space), with_configs(target, space)
+    callers, (target, space) = (target, space), with_configs(target, space)
     for tensor in Arguments.given(args, kwargs).tensors():
         check_memory(tensor, "an argument")
-    request = make_request(
-        target, args, kwargs, shape=shape, dtype=dtype, device=device, reference=reference, tolerance=tolerance,
-        check=check, seed=seed,
-    )  # fmt: skip
-    if gpus is not None:
-        request = request.on(request.device_name)  # refuses the caller's own arguments
-    found = tune_request(
+    request = make_request(target, args, kwargs, seed=seed, **problem)
+    result = tune_request(
         request, request.space(space), plan, cache_dir=cache_dir, seed=seed, force=force, cold=cold, isolate=isolate,
         transfer=transfer, wait=wait, keep=keep, listener=listener, start=start, reuse=True,
-        beside=[request.on(each) for each in others],
     )  # fmt: skip
-    if call is not None and found.from_cache:
+    if call is not None and result.from_cache:
         path = cache_path(key_of(request, cold=cold), cache_dir)
-        checks = warm.checked_of(given[0], request.reference, request.check)
+        checks = checked_of(callers[0], request.reference, request.check)
         by_shape = None if request.named is None else (request.named, request.problem)
-        warm.remember(call, *given, request.kernel, checks, path, found, by_shape)
-    return found
+        remember(call, *callers, request.kernel, checks, path, result, by_shape)
+    return result
 
 
 def uninterrupted(result: TuningResult) -> TuningResult:
@@ -359,22 +344,6 @@ def uninterrupted(result: TuningResult) -> TuningResult:
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     return result
-
-
-def _devices(device: str | None, gpus: Any, isolate: bool | None) -> tuple[str | None, tuple[str, ...]]:
-    """The device of the last comparison, and further GPUs that screen.
-
-    Raises:
-        SettingsError, DeviceError: As `chosen_gpus`; or something else was asked for that several GPUs cannot have.
-    """
-    if gpus is None:
-        return device, ()
-    if device is not None:
-        raise SettingsError(f"gpus and the device {device!r} do not go together", hint="leave one of them out")
-    found = chosen_gpus(gpus)
-    if len(found) > 1 and isolate is False:
-        raise SettingsError("several GPUs need processes of their own", hint="leave isolate=False (--inline) out")
-    return found[0], found[1:]
 
 
 def tune_request(
@@ -397,68 +366,48 @@ def tune_request(
     call: NotedCall | str | None = None,
     gate: Gate | None = None,
     shared_cpus: SharedCpus | None = None,
-    beside: Sequence[TuneRequest] = (),
 ) -> TuningResult:
-    """Find the fastest config for a request that is checked already, or recall it; `tune` describes the parameters.
+    """Find the fastest config for a request that is checked already, or recall it.
 
-    Args:
-        request: Kernel, problem, device and arguments. Its problem decides the key of the record.
-        space: The config space.
-        plan: The effort.
-        cache_dir: Folder of records and run logs.
-        seed: The seed of the search's order.
-        force: Whether to search even if the winner is known.
-        cold: Whether L2 holds none of the kernel's data when a launch starts.
-        isolate: Whether candidates run in a separate process.
-        transfer: Whether other records may guide the search.
-        wait: Whether to wait for other processes that measure on the same GPU.
-        keep: Whether the cache folder is used.
-        listener: Is told of the run's events.
-        start: When the call began, by `time.monotonic`; None is now.
-        key: The key of the record; None takes the request's.
-        reuse: Whether processes of tunes before may serve, and are left to the next for some seconds.
-        call: The call of a decorated kernel, which the record keeps, or why it cannot be made again.
-        gate: What lets this tune have its device, and may end it; None has the device at once.
-        shared_cpus: The CPUs that the compilers share with those of other tunes; None shares none.
-        beside: The same request on further devices of the same model, which screen the space as well.
+    `tune` describes the parameters that it has too. Beside them, `plan` is the effort, `start` the time of the call by
+    `time.monotonic` (None is now), and `key` the key of the record (None takes the request's). With `reuse`, processes
+    of tunes before may serve, and are left to the next for some seconds. `call` is the call of a decorated kernel,
+    which the record keeps, or why it cannot be made again. `gate` lets this tune have its device, and may end it; None
+    has the device at once. `shared_cpus` are the CPUs that the compilers share with those of other tunes.
     """
     start = time.monotonic() if start is None else start
     key = key_of(request, cold=cold) if key is None else key
     folder = cache_folder(cache_dir)
 
     forced = force or not keep
-    if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
-        return found
+    if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+        return result
     _check_addresses(request, isolate)
-    run = RunRequest(
-        task=request.task(space),
-        effort=plan,
-        default=space.default_config,
-        key=key,
-        seed=seed,
-        cold=cold,
-        isolate=True if beside else isolate,
-        transfer=transfer and keep,
-        folder=ensure_folder(folder) if keep else Path(folder),
-        reuse=reuse,
-        call=call,
-        shared_cpus=shared_cpus,
-        beside=tuple(each.task(space) for each in beside),
-        anew=force,
-    )
-    with cleaned_up_on_sigterm(), _only_one(run.folder if keep else None, key) as (runs, quarantine):
-        if (found := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
-            return found
+    task, own_folder = request.task(space), ensure_folder(folder) if keep else Path(folder)
+    with cleaned_up_on_sigterm(), _only_one(own_folder if keep else None, key) as (runs, quarantine):
+        if (result := known_result(request, space, plan, key, cache_dir=folder, force=forced, start=start)) is not None:
+            return result
         return Tuning(
-            request=run,
+            task=task,
+            effort=plan,
+            key=key,
+            seed=seed,
+            cold=cold,
+            isolate=isolate,
+            transfer=transfer and keep,
+            folder=own_folder,
             store=store_in(folder) if keep else MemoryStore(RECORDS),
             runs=runs,
             quarantine=quarantine,
             listener=listener or ProgressBar(),
             start=start,
-            turns=Turns(run.task.device_name, wait),
+            turns=Turns(task.device_name, wait),
             keep=keep,
             gate=gate,
+            reuse=reuse,
+            call=call,
+            shared_cpus=shared_cpus,
+            anew=force,
         ).run()
 
 
@@ -489,16 +438,9 @@ def known_result(
 ) -> TuningResult | None:
     """The result of a request whose winner is known; None if it is not, or if a search is asked for in any case.
 
-    Args:
-        request: The request.
-        space: The config space in which the winner was found.
-        plan: The least effort with which it was found.
-        key: The key of the record.
-        cache_dir: Folder of records.
-        force: Whether to search even if the winner is known.
-        start: When the call began, by `time.monotonic`; None is now.
+    The parameters are as those of `tune_request`.
     """
-    folder, begun = cache_folder(cache_dir), time.monotonic() if start is None else start
+    folder, start_s = cache_folder(cache_dir), time.monotonic() if start is None else start
     if force or not may_have_records(folder):
         return None
     record = recalled(
@@ -506,7 +448,7 @@ def known_result(
     )
     if record is None:
         return None
-    return result_of(record, request, time.monotonic() - begun, members=space.members)
+    return result_of(record, request, time.monotonic() - start_s, members=space.members)
 
 
 @contextmanager
@@ -523,19 +465,19 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
         yield Runs(None, key.id), quarantine_of(folder, key)
         return
-    if not _made(folder, place):
+    if not _make_folder(folder, place):
         yield Runs(None, key.id), quarantine_of(folder, key)
         return
 
     def waiting() -> None:
         _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
 
-    with locked(place, f"{key.id}.lock", waiting=waiting) as held:
-        yield Runs(folder, key.id, resumed=held), quarantine_of(folder, key)
+    with locked(place, f"{key.id}.lock", waiting=waiting) as lock:
+        yield Runs(folder, key.id, resumed=lock), quarantine_of(folder, key)
 
 
-def _made(folder: Path, place: Path) -> bool:
-    """Whether the folder of run logs is there, and is none that another user has placed."""
+def _make_folder(folder: Path, place: Path) -> bool:
+    """Make the folder of run logs; False if it cannot be, or if another user has placed it."""
     try:
         ensure_folder(folder_within(folder, place))
     except (OSError, CacheError) as error:

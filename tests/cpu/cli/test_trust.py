@@ -21,7 +21,7 @@ from triton_ops.compile_modes import CompileMode
 from triton_ops.compile_modes.run_folder import run_folder
 from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import CacheError, NotLoadedError
-from triton_ops.many import Options
+from triton_ops.many import RunOptions
 from triton_ops.processes import environment
 from triton_ops.records import LockPlan, Record, Timing, lock_of, read_lockfile, read_misses, store_in, write_lockfile
 from triton_ops.records.misses import Harvest
@@ -309,7 +309,7 @@ def test_a_miss_gives_a_compiler_no_files(option):
     harvest.note(key)
     harvest.flush()
     (served,), _ = tune_misses(
-        read_misses(Path("cache")), Targets(), Options(plan=effort_of("quick"), cache_dir="cache")
+        read_misses(Path("cache")), Targets(), RunOptions(plan=effort_of("quick"), cache_dir="cache")
     )
     assert f"{option} of a file is not used" in served.reason
 

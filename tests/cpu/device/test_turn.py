@@ -21,7 +21,8 @@ from triton_ops.base import locks
 from triton_ops.device import DeviceSpec, Turns, turn_key
 from triton_ops.device import probing as state
 from triton_ops.device import turns as turn
-from triton_ops.evaluation import StationFacts, TakesTurns
+from triton_ops.evaluation import StationFacts
+from triton_ops.evaluation.station import TakesTurns
 from triton_ops.exceptions import DeviceError
 
 KEY = "GPU-7"

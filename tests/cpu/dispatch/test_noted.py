@@ -18,7 +18,7 @@ from tests.clocks import SteadyClock
 from triton_ops.cli.target import load_object
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.many import Options
+from triton_ops.many import RunOptions
 from triton_ops.records import LockPlan, NotedCall, dumps, lock_of, read_misses, store_in
 from triton_ops.records.lockfile import loads
 from triton_ops.records.misses import Harvest, flush_misses
@@ -72,7 +72,7 @@ def tuned_from_its_miss(name, folder):
         harvest.note(call.key, None, call.noted)
     harvest.flush()
     (miss,) = read_misses(Path(folder))
-    ((served,), _) = tune_misses([miss], Targets([kernel]), Options(plan=effort_of("quick"), cache_dir=folder))
+    ((served,), _) = tune_misses([miss], Targets([kernel]), RunOptions(plan=effort_of("quick"), cache_dir=folder))
     record = store_in(folder).get(call.key.id)
     return {
         "count": miss.count, "reason": served.reason, "stored": served.stored, "left": len(read_misses(Path(folder))),
@@ -110,7 +110,7 @@ def with_another_list(folder):
     before = kernel.configs
     kernel.configs = [*before, triton.Config({"BLOCK": 512}, num_warps=4)]
     try:
-        options = Options(plan=effort_of(), cache_dir=folder)
+        options = RunOptions(plan=effort_of(), cache_dir=folder)
         ((served,), _) = tune_misses(read_misses(Path(folder)), Targets([kernel]), options)
     finally:
         kernel.configs = before

@@ -17,19 +17,18 @@ triton = pytest.importorskip("triton")
 from triton_ops import TuneProblem, tune_many  # noqa: E402
 from triton_ops.backend import packed_allocator, take_allocator  # noqa: E402
 from triton_ops.evaluation import (  # noqa: E402
-    SideBySide,
+    Assignment,
     StationFacts,
-    assignment_of,
     idle_worker,
     process_started_early,
 )
 from triton_ops.evaluation.isolated import Isolated  # noqa: E402
-from triton_ops.request import (  # noqa: E402
-    chosen_effort,
-    effort_of,
-    make_task,
-)
-from triton_ops.space import Config  # noqa: E402
+from triton_ops.records import RunLog  # noqa: E402
+from triton_ops.request import Budget, RunningBudget, chosen_effort, make_task  # noqa: E402
+from triton_ops.search import make_searcher  # noqa: E402
+from triton_ops.space import Config, ConfigSpace  # noqa: E402
+from triton_ops.tuner import Silent, TuningLoop  # noqa: E402
+from triton_ops.tuner.proposals import DirectFeed  # noqa: E402
 
 pytestmark = pytest.mark.triton
 
@@ -81,17 +80,19 @@ def test_the_threads_of_many_problems_find_what_the_caller_has_set(tmp_path):
     assert asked_here() == "NullAllocator"
 
 
-def test_the_threads_of_several_gpus_find_what_the_caller_has_set():
-    def screened():
-        stations = [Notes(), Notes()]
-        both = SideBySide(("cuda:0", stations[0]), {"cuda:1": lambda: stations[1]}, effort_of("quick"))
-        with closing(both):
-            both.begin(Config(n=1), None)
-            with pytest.raises(LookupError):
-                both.take(lambda: False)
-        return stations[0].seen
+def test_the_thread_that_tries_configs_while_the_search_thinks_finds_what_the_caller_has_set():
+    def tried():
+        station, space = Notes(), ConfigSpace({"n": [1, 2]})
+        search = TuningLoop(
+            space=space, searcher=make_searcher("exhaustive", space, 0), budget=RunningBudget(Budget()), log=RunLog(),
+            listener=Silent(), default=Config(n=1), feed=DirectFeed(),
+        )  # fmt: skip
+        search.prepare([])
+        with pytest.raises(LookupError):
+            search.run(station, overlaps=True)
+        return station.seen
 
-    ((name, thread),) = with_mine(screened)
+    (name, thread), *_ = with_mine(tried)
     assert name == "mine"
     assert thread != threading.get_ident()
 
@@ -100,7 +101,7 @@ def test_a_worker_has_the_allocator_of_its_task_and_of_no_task_before(tmp_path):
     idle_worker.drop_idle_workers()
     file = tmp_path / "noted"
     task = make_task(notes, kwargs={"file": str(file)}, space={"step": [1, 2]}, device="cpu")
-    work = assignment_of(task, chosen_effort("quick"), True, None)
+    work = Assignment.of(task, chosen_effort("quick"), True, None)
 
     def tried():
         file.write_text("")

@@ -13,7 +13,7 @@ import torch
 from triton_ops import DeviceError, FunctionKernel, compare, time_ms, tune
 from triton_ops.backend import pack
 from triton_ops.device import current_device, current_gpu, probe, stay_on
-from triton_ops.evaluation import FinalRequest, assignment_of, worker
+from triton_ops.evaluation import Assignment, FinalRequest, worker
 from triton_ops.evaluation.station import Inline
 from triton_ops.request import chosen_effort, device_for, device_of, make_task
 from triton_ops.timing import RacePolicy
@@ -88,7 +88,7 @@ def same(result, expected):
 TASK = make_task(
     FunctionKernel(double), (torch.ones(4),), space={"step": [1, 0]}, reference=twice, check=same, device="cpu"
 )  # step 0 fails
-ASSIGNED = replace(assignment_of(TASK, chosen_effort("quick"), True, None), device_name="cuda:1")
+ASSIGNED = replace(Assignment.of(TASK, chosen_effort("quick"), True, None), device_name="cuda:1")
 """A task of the CPU that is said to run on the second GPU."""
 
 

@@ -11,14 +11,13 @@ import pytest
 from tests.clocks import MS, Clock
 from triton_ops import Config
 from triton_ops.evaluation import Difference, FinalRequest
-from triton_ops.evaluation.doubt import ArmFailedError, Pair, resolve
+from triton_ops.evaluation.doubt import ArmFailedError, resolve
 from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.request import effort_of
 from triton_ops.timing import EXCLUDED, INDIFFERENCE, HostTimer, Launch, RacePolicy
 from triton_ops.values import Measurement, Status, Trial
 
 DEFAULT, RIVAL = Config(k=0), Config(k=1)
-PAIR = Pair(challenger=RIVAL, default=DEFAULT, visit_samples=1)
 
 
 class Noisy:
@@ -131,7 +130,10 @@ def test_a_launch_that_fails_while_a_doubt_is_resolved_ends_that_config(fails):
 def test_a_failure_names_the_config_whose_launch_failed():
     device = Noisy({DEFAULT: 1.0, RIVAL: 1.0}, 0.0, 1, fails_at={DEFAULT: 0})
     with pytest.raises(ArmFailedError, match="too often") as caught:
-        resolve(device, device.timer, PAIR, seconds=1.0, rng=random.Random(0), clock=device.now.seconds)
+        resolve(
+            device, device.timer, RIVAL, DEFAULT, visit_samples=1, seconds=1.0, rng=random.Random(0),
+            clock=device.now.seconds,
+        )  # fmt: skip
     assert caught.value.config == DEFAULT
 
 

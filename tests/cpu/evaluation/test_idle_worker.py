@@ -27,7 +27,7 @@ from benchmarks.robustness.workers import workers_of
 
 from triton_ops import release_processes, tune
 from triton_ops.base import proc as _proc
-from triton_ops.evaluation import assignment_of, idle_worker, needs_of, process_started_early
+from triton_ops.evaluation import Assignment, idle_worker, process_started_early
 from triton_ops.evaluation.isolated import Isolated
 from triton_ops.request import chosen_effort, make_task
 from triton_ops.space import Config
@@ -54,7 +54,7 @@ def soon_without_workers():
 
 def assignment(function=nap, **more):
     task = make_task(function, space=more.pop("space", sums_space(["segmentation fault"])), device="cpu", **more)
-    return assignment_of(task, chosen_effort("quick"), True, None)
+    return Assignment.of(task, chosen_effort("quick"), True, None)
 
 
 def tried(work, config=GOOD, reuse=True):
@@ -77,7 +77,7 @@ def test_the_next_tune_gets_the_same_process_and_others_do_not():
 def test_a_worker_with_other_needs_is_not_taken():
     work = assignment()
     tried(work)
-    packages, device = needs_of(work.kernel, work.device, work.device_name)
+    packages, device = idle_worker.Needs.of(work.kernel, work.device, work.device_name)
     assert idle_worker.take((("torch", *packages), device)) is None
     assert idle_worker.take((packages, "cuda:7")) is None
     assert not idle_worker.waits((("torch", *packages), device))
@@ -149,7 +149,7 @@ def test_a_worker_is_not_taken_in_another_environment_or_folder(tmp_path, monkey
     for change in (lambda: monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path)), lambda: monkeypatch.chdir(tmp_path)):
         tried(work)
         change()
-        assert idle_worker.take(needs_of(work.kernel, work.device, work.device_name)) is None
+        assert idle_worker.take(idle_worker.Needs.of(work.kernel, work.device, work.device_name)) is None
 
 
 def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
@@ -168,7 +168,7 @@ def test_a_worker_gives_up_its_task_while_the_program_goes_on(monkeypatch):
         tried(work)
         assert rests.wait(20)
         threading.Timer(0.05, go_on.set).start()
-        taken = idle_worker.take(needs_of(work.kernel, work.device, work.device_name))
+        taken = idle_worker.take(idle_worker.Needs.of(work.kernel, work.device, work.device_name))
         assert (taken is not None) is right
         if taken is not None:
             taken.kill()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from triton_ops.many.ray_actors import Keeper, Piece, Watched, apply, files_of_problem
+from triton_ops.many.ray_actors import Keeper, Piece, WatchedFolder, apply, files_of_problem
 
 NAME = "a" * 32
 RECORD, LOG = f"{NAME}.record.json", f"runs/{NAME}/one.jsonl"
@@ -28,7 +28,7 @@ def folders(tmp_path):
 
 def test_a_run_log_is_sent_by_its_new_lines_and_any_other_file_as_a_whole(folders):
     here, there = folders
-    watched = Watched(here)
+    watched = WatchedFolder(here)
     apply(there, watched.changes())
     assert watched.changes() == []
     (here / LOG).write_bytes(b"1\n22\n")
@@ -69,7 +69,7 @@ def test_what_is_no_regular_file_holds_nobody_up(folders):
     (here / RECORD).unlink()
     os.mkfifo(here / RECORD)
     with pytest.raises(OSError, match="FIFO"):
-        Watched(here).changes()
+        WatchedFolder(here).changes()
     assert [piece.path for piece in files_of_problem(here, NAME)] == [LOG]
 
 

@@ -25,7 +25,7 @@ from triton_ops import (
     tune_many,
 )
 from triton_ops.compilation import SharedCpus
-from triton_ops.many import Options, Place, jobs_of
+from triton_ops.many import JobPlace, RunOptions, jobs_of
 from triton_ops.many.problem import problems_in
 from triton_ops.records import Resumed, Tried, read_run
 from triton_ops.request import effort_of
@@ -114,9 +114,9 @@ def test_the_seconds_of_a_problem_begin_when_the_device_is_its_own(work, tmp_pat
         def check(self):
             pass
 
-    (job,) = jobs_of([work.slow], Options(plan=effort_of("quick"), cache_dir=tmp_path))
+    (job,) = jobs_of([work.slow], RunOptions(plan=effort_of("quick"), cache_dir=tmp_path))
     begun = time.monotonic()
-    result = job.tune(Place(device=None, gate=OpensLate(), shared_cpus=SharedCpus(2), listener=Silent()))
+    result = job.tune(JobPlace(device=None, gate=OpensLate(), shared_cpus=SharedCpus(2), listener=Silent()))
     assert result.trials
     assert result.elapsed_s <= time.monotonic() - begun - 1.0
 

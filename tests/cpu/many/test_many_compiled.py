@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
@@ -13,17 +12,15 @@ pytest.importorskip("triton")
 from benchmarks.robustness.planted import product
 
 from tests.planted_station import Planned
-from triton_ops import TuneProblem, release_processes, tune, tune_many
+from triton_ops import TuneProblem, release_processes, tune_many
 from triton_ops.compilation import pool
 from triton_ops.compilation.fork_server import ForkServer
-from triton_ops.device import probing as chosen
 from triton_ops.device import spec_named
-from triton_ops.evaluation import StationFacts
-from triton_ops.many import Options, jobs_of, run_jobs
+from triton_ops.many import RunOptions, jobs_of, run_jobs
 from triton_ops.many.executor import LocalExecutor
 from triton_ops.records import read_run
 from triton_ops.request import effort_of, request
-from triton_ops.tuner import stations as stations_of_a_tune
+from triton_ops.tuner import tuning
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_fork_server")]
 
@@ -42,7 +39,7 @@ def gpu(monkeypatch):
 
     monkeypatch.setattr(request, "probe", lambda _: spec_named("NVIDIA H200"))
     monkeypatch.setattr(request, "gpu_missing", lambda: "")
-    monkeypatch.setattr(stations_of_a_tune, "begin_station", begun)
+    monkeypatch.setattr(tuning, "begin_station", begun)
     yield stations
     release_processes()
 
@@ -87,7 +84,7 @@ def test_the_next_problem_compiles_while_one_is_measured_and_all_fork_from_one_s
 
 
 def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, monkeypatch):
-    options = Options(plan=effort_of("quick"), cache_dir=tmp_path, isolate=False, devices=("cuda:0", "cuda:1"))
+    options = RunOptions(plan=effort_of("quick"), cache_dir=tmp_path, isolate=False, devices=("cuda:0", "cuda:1"))
     attempt, both = Planned.attempt, threading.Event()
 
     def waits(self, config, best):
@@ -104,25 +101,3 @@ def test_two_benches_measure_at_the_same_time_each_on_its_device(gpu, tmp_path, 
     )  # fmt: skip
     assert found.totals == {"tuned": 3}, [each.error for each in found.outcomes]
     assert {each.device for each in found.outcomes} == {"cuda:0", "cuda:1"}
-
-
-def test_one_space_is_compiled_once_and_screened_by_the_stations_of_two_gpus(gpu, tmp_path, monkeypatch):
-    both = threading.Barrier(2, timeout=60)
-
-    def attempt(self, config, best):
-        self.facts = StationFacts(mode="planned", baseline=self.facts.baseline or config)
-        if len(self.tried) == 1:
-            both.wait()  # the second config of each
-        return tried(self, config, best)
-
-    tried = Planned.attempt
-    monkeypatch.setattr(Planned, "attempt", attempt)
-    monkeypatch.setattr(chosen, "gpus_here", lambda: (spec_named("NVIDIA H200"),) * 2)
-    monkeypatch.setattr(stations_of_a_tune, "process_started_early", lambda *_, **__: nullcontext())
-    found = tune(product, shape=(64,), gpus="all", cache_dir=tmp_path, search="exhaustive")
-    assert [trial.ok and trial.compile_s is not None for trial in found.trials] == [True] * 4
-    assert {each.assignment.device_name for each in gpu} == {"cuda:0", "cuda:1"}
-    assert sum(len(each.tried) for each in gpu) == 5  # the default on both
-    assert dict(found.best_config) == min((dict(t.config) for t in found.trials), key=lambda c: c["BM"] * c["BN"])
-    assert any("the finalists raced on cuda:0" in note for note in found.notes)
-    assert tune(product, shape=(64,), device="cuda", cache_dir=tmp_path).from_cache

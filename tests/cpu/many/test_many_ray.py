@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from triton_ops import DeviceError, SettingsError, TargetError, TuneProblem, tune_many
-from triton_ops.many import Options, RayEngine, run_jobs
+from triton_ops.many import RayEngine, RunOptions, run_jobs
 from triton_ops.many import ray_engine as engine_module
 from triton_ops.many.executor import ExecutorLostError
 from triton_ops.many.ray_actors import HostFacts
@@ -180,7 +180,7 @@ def test_an_address_that_does_not_answer_is_said_before_ray_waits_for_it(engine,
 
 
 def run_on(engine, problems, folder):
-    options = Options(plan=effort_of(), cache_dir=folder)
+    options = RunOptions(plan=effort_of(), cache_dir=folder)
     return run_jobs(jobs_of(problems, options), options, told=lambda _: None, cluster=engine)
 
 
@@ -192,7 +192,7 @@ def test_problems_are_tuned_by_actors_and_the_records_and_run_logs_are_here(engi
     assert "never works" in str(found.failures[0].error)
     assert {each.device for each in found.outcomes} == {f"{socket.gethostname()}:{at}" for at in range(2)}
     assert all(dict(each.result.best_config) == {"ms": 2} for each in found.outcomes[:4])
-    names = {job.name for job in jobs_of(problems, Options(plan=effort_of(), cache_dir=folder))}
+    names = {job.name for job in jobs_of(problems, RunOptions(plan=effort_of(), cache_dir=folder))}
     assert {path.name for path in folder.glob("runs/*")} - names == set(), "actors have the same keys"
     again = run_on(engine, problems[:4], folder)
     assert again.totals == {"known": 4}, "the records are in the folder of the run"
@@ -209,7 +209,7 @@ def test_misses_are_tuned_by_actors_and_taken_off_the_list(engine, work, tmp_pat
         harvest.note(keys[-1], None)
     harvest.note(replace(keys[0], kernel="nowhere:kernel"), None)
     harvest.flush()
-    options = Options(plan=effort_of(), cache_dir=folder)
+    options = RunOptions(plan=effort_of(), cache_dir=folder)
     served, run = tune_misses(read_misses(folder), Targets([work.slow]), options, cluster=engine)
     assert run.totals == {"tuned": 2}, [each.error for each in run.outcomes]
     assert {each.device.partition(":")[0] for each in run.outcomes} == {socket.gethostname()}
@@ -234,10 +234,10 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
         import sys, ray_work
         from triton_ops import TuneProblem
         from triton_ops.many import RayEngine
-        from triton_ops.many import Options
+        from triton_ops.many import RunOptions
         from triton_ops.many import jobs_of, run_jobs
         from triton_ops.request import effort_of
-        options = Options(plan=effort_of(), cache_dir="records")
+        options = RunOptions(plan=effort_of(), cache_dir="records")
         problems = [TuneProblem(target=ray_work.slow, shape=(n,)) for n in range(1, 7)]
         run = run_jobs(jobs_of(problems, options), options, told=lambda _: None, cluster=RayEngine(simulated=2))
         print(run.totals)
@@ -261,7 +261,7 @@ def test_a_driver_that_is_killed_loses_at_most_the_trials_under_way(engine, work
 
 
 def test_without_the_keeper_of_the_run_logs_a_run_ends_and_no_problem_counts_as_failed(engine, work, tmp_path):
-    options = Options(plan=effort_of(), cache_dir=tmp_path / "records")
+    options = RunOptions(plan=effort_of(), cache_dir=tmp_path / "records")
     (job,) = jobs_of([TuneProblem(target=work.slow, shape=(1,))], options)
     with engine.executors([job], options) as executors:
         executor = next(iter(executors.values()))

@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fleet import Fleet, plans
-from triton_ops.many.schedule import Order, Planned, Schedule, Step
+from triton_ops.many.schedule import Order, OrderStep, Planned, Schedule
 
 
 def test_a_device_measures_one_problem_and_prepares_the_next_ones_meanwhile():
     schedule = Schedule(plans(4), ahead=2)
-    assert schedule.joined("a", 0.0) == [Order(Step.MEASURE, "a", ("p0",)), Order(Step.PREPARE, "a", ("p1", "p2"))]
+    orders = schedule.joined("a", 0.0)
+    assert orders == [Order(OrderStep.MEASURE, "a", ("p0",)), Order(OrderStep.PREPARE, "a", ("p1", "p2"))]
     orders = schedule.ended("a", "p0", 1.0, seconds=1.0, gain=0.1)
-    assert orders == [Order(Step.MEASURE, "a", ("p1",)), Order(Step.PREPARE, "a", ("p2", "p3"))]
-    assert schedule.ended("a", "p1", 2.0, seconds=1.0) == [Order(Step.MEASURE, "a", ("p2",))]
-    assert schedule.ended("a", "p2", 3.0, seconds=1.0) == [Order(Step.MEASURE, "a", ("p3",))]
+    assert orders == [Order(OrderStep.MEASURE, "a", ("p1",)), Order(OrderStep.PREPARE, "a", ("p2", "p3"))]
+    assert schedule.ended("a", "p1", 2.0, seconds=1.0) == [Order(OrderStep.MEASURE, "a", ("p2",))]
+    assert schedule.ended("a", "p2", 3.0, seconds=1.0) == [Order(OrderStep.MEASURE, "a", ("p3",))]
     assert schedule.ended("a", "p3", 4.0, seconds=1.0) == []
     assert schedule.over
     assert not schedule.waiting
@@ -55,28 +56,28 @@ def test_what_a_kernel_gained_corrects_what_is_expected_of_its_other_problems():
 
 def test_a_kernel_whose_first_problem_is_under_way_is_put_off():
     schedule = Schedule([*plans(4), Planned(name="other", group="other")])
-    assert Order(Step.MEASURE, "b", ("other",)) in schedule.joined("ab", 0.0)
+    assert Order(OrderStep.MEASURE, "b", ("other",)) in schedule.joined("ab", 0.0)
 
 
 def test_a_free_device_takes_what_a_busy_one_has_prepared():
     schedule = Schedule(plans(3), ahead=2)
     schedule.joined("a", 0.0)
-    assert schedule.joined("b", 1.0) == [Order(Step.PREPARE, "a", ("p1",)), Order(Step.MEASURE, "b", ("p2",))]
+    assert schedule.joined("b", 1.0) == [Order(OrderStep.PREPARE, "a", ("p1",)), Order(OrderStep.MEASURE, "b", ("p2",))]
     assert schedule.ended("b", "p2", 2.0, seconds=1.0) == [
-        Order(Step.PREPARE, "a", ()), Order(Step.MEASURE, "b", ("p1",))
+        Order(OrderStep.PREPARE, "a", ()), Order(OrderStep.MEASURE, "b", ("p1",))
     ]  # fmt: skip
 
 
 def test_devices_that_prepare_nothing_take_what_is_best_when_they_are_free():
     schedule = Schedule(plans(2), ahead=0)
-    assert schedule.joined("a", 0.0) == [Order(Step.MEASURE, "a", ("p0",))]
-    assert schedule.ended("a", "p0", 1.0, seconds=1.0) == [Order(Step.MEASURE, "a", ("p1",))]
+    assert schedule.joined("a", 0.0) == [Order(OrderStep.MEASURE, "a", ("p0",))]
+    assert schedule.ended("a", "p0", 1.0, seconds=1.0) == [Order(OrderStep.MEASURE, "a", ("p1",))]
 
 
 def test_what_a_lost_device_measured_and_prepared_goes_on_elsewhere():
     schedule = Schedule(plans(3))
     schedule.joined("ab", 0.0)
-    assert schedule.gone("a", 1.0) == [Order(Step.PREPARE, "b", ("p0",))]
+    assert schedule.gone("a", 1.0) == [Order(OrderStep.PREPARE, "b", ("p0",))]
     fleet = Fleet(Schedule(plans(20)), lambda *_: 1.0, deaths={"a": 3.5, "b": 4.5}).run(["a", "b", "c"])
     assert sorted(fleet.ended) == sorted(f"p{at}" for at in range(20))
 
@@ -152,22 +153,22 @@ def test_a_fleet_is_busy_to_the_end():
 
 def test_a_device_that_tells_begins_with_what_is_ready_first_and_prepares_more_as_long_as_nothing_is():
     schedule = Schedule(plans(7, kernels=7), ahead=1)
-    assert schedule.joined("a", 0.0, telling="a") == [Order(Step.PREPARE, "a", ("p0", "p1", "p2", "p3"))]
+    assert schedule.joined("a", 0.0, telling="a") == [Order(OrderStep.PREPARE, "a", ("p0", "p1", "p2", "p3"))]
     assert schedule.waits
     assert not schedule.over
-    assert schedule.ready("a", "p1", 1.0) == [Order(Step.MEASURE, "a", ("p1",))]  # and three are prepared
+    assert schedule.ready("a", "p1", 1.0) == [Order(OrderStep.MEASURE, "a", ("p1",))]  # and three are prepared
     assert not schedule.waits
     assert schedule.ready("a", "p2", 1.5) == []
     assert schedule.ended("a", "p1", 2.0, seconds=1.0) == [
-        Order(Step.MEASURE, "a", ("p2",)), Order(Step.PREPARE, "a", ("p0", "p3", "p4"))
+        Order(OrderStep.MEASURE, "a", ("p2",)), Order(OrderStep.PREPARE, "a", ("p0", "p3", "p4"))
     ]  # fmt: skip
     assert schedule.ready("a", "p3", 2.5) == []
     assert schedule.ready("a", "p0", 2.5) == []
-    assert schedule.ended("a", "p2", 3.0, seconds=1.0) == [Order(Step.MEASURE, "a", ("p0",))]
-    assert schedule.ended("a", "p0", 4.0, seconds=1.0)[0] == Order(Step.MEASURE, "a", ("p3",))
+    assert schedule.ended("a", "p2", 3.0, seconds=1.0) == [Order(OrderStep.MEASURE, "a", ("p0",))]
+    assert schedule.ended("a", "p0", 4.0, seconds=1.0)[0] == Order(OrderStep.MEASURE, "a", ("p3",))
     schedule.ended("a", "p3", 5.0, seconds=1.0)
     assert schedule.waits
-    assert schedule.ready("a", "p4", 6.0) == [Order(Step.MEASURE, "a", ("p4",))]
+    assert schedule.ready("a", "p4", 6.0) == [Order(OrderStep.MEASURE, "a", ("p4",))]
 
 
 def test_of_the_last_problems_that_are_ready_the_longest_is_measured_first():
@@ -188,19 +189,19 @@ def test_what_is_wholly_prepared_comes_first_unless_a_budget_may_leave_out_what_
         schedule.ready("a", "p1", 1.0, whole=False)
         schedule.ready("a", "p1", 2.0, whole=True)
         orders = schedule.ended("a", "p2", 3.0, seconds=2.0)
-        assert [order.names for order in orders if order.step is Step.MEASURE] == [(first,)]
+        assert [order.names for order in orders if order.step is OrderStep.MEASURE] == [(first,)]
 
 
 def test_a_device_does_not_wait_for_the_only_problem_nor_for_long():
     schedule = Schedule(plans(1), ahead=2)
-    assert schedule.joined("a", 0.0, telling="a") == [Order(Step.MEASURE, "a", ("p0",))]
+    assert schedule.joined("a", 0.0, telling="a") == [Order(OrderStep.MEASURE, "a", ("p0",))]
     schedule = Schedule(plans(2), ahead=2)
-    assert schedule.joined("a", 0.0, telling="a") == [Order(Step.PREPARE, "a", ("p0", "p1"))]
+    assert schedule.joined("a", 0.0, telling="a") == [Order(OrderStep.PREPARE, "a", ("p0", "p1"))]
     assert schedule.looked(19.0) == []
-    assert schedule.looked(21.0) == [Order(Step.MEASURE, "a", ("p0",))]
+    assert schedule.looked(21.0) == [Order(OrderStep.MEASURE, "a", ("p0",))]
     schedule = Schedule(plans(3), ahead=1, budget_s=5.0)
     schedule.joined("a", 0.0, telling="a")
-    assert schedule.looked(4.5) == [Order(Step.PREPARE, "a", ())]
+    assert schedule.looked(4.5) == [Order(OrderStep.PREPARE, "a", ())]
     assert schedule.over
     assert not schedule.waits
     assert len(schedule.unbegun) == 3
@@ -221,7 +222,7 @@ def test_what_a_device_tells_of_problems_that_are_elsewhere_by_now_changes_nothi
     schedule.joined("ab", 0.0, telling="ab")
     assert schedule.ready("c", "p0", 1.0) == []
     assert schedule.ready("b", "p0", 1.0) == []  # a prepares it
-    assert Order(Step.MEASURE, "a", ("p0",)) in schedule.ready("a", "p0", 1.0)
+    assert Order(OrderStep.MEASURE, "a", ("p0",)) in schedule.ready("a", "p0", 1.0)
     assert schedule.ready("a", "p0", 1.0) == []  # it is measured
     orders = schedule.gone("a", 2.0)
     assert all(order.device == "b" for order in orders)

@@ -13,7 +13,7 @@ import torch
 
 from tests.runs import begun
 from triton_ops import Config, FunctionKernel, operation, tune
-from triton_ops.evaluation import FinalRequest, assignment_of, confirm_in_fresh_processes
+from triton_ops.evaluation import Assignment, FinalRequest, confirm_in_fresh_processes
 from triton_ops.evaluation.station import Inline
 from triton_ops.records import Finalist, Twins, read_run
 from triton_ops.request import chosen_effort, make_task
@@ -31,7 +31,7 @@ def compared(target, args=(), processes=1, **kwargs):
     """The last comparison of a whole space in this process, and the arguments with which it is confirmed."""
     task = make_task(target, args, **kwargs)
     effort = replace(chosen_effort("quick"), processes=processes, near=10.0)
-    assignment = assignment_of(task, effort, True, None)
+    assignment = Assignment.of(task, effort, True, None)
     station = Inline(assignment)
     trials = tuple(station.attempt(config, None) for config in task.space)
     race = RacePolicy(checkpoints=(8,), seconds=20.0)  # no arm is dropped early, so any two configs may be called tied

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
 from tests.runs import ID, head
+from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import StationFacts
 from triton_ops.records import RunLog, Tried, read_run
 from triton_ops.records import TrialOrigin as Origin
@@ -10,7 +15,9 @@ from triton_ops.request import Budget, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import Silent, TuningLoop
+from triton_ops.tuner.gate import Leave
 from triton_ops.tuner.proposals import DirectFeed
+from triton_ops.tuner.tuning import may_overlap
 from triton_ops.values import Measurement, Status, Trial
 
 SPACE = ConfigSpace({"n": [1, 2, 3, 4, 5]})
@@ -83,7 +90,7 @@ class Counts(Silent):
         self.failed.append(progress.failed)
 
 
-def searched(tmp_path, budget=None, feed=None, station=None, listener=None):
+def searched(tmp_path, budget=None, feed=None, station=None, listener=None, overlaps=False):
     log = RunLog(tmp_path / f"{ID}.jsonl")
     log.begin(head())
     searcher, station = Recorder(), station or ChangesItsMode()
@@ -93,7 +100,7 @@ def searched(tmp_path, budget=None, feed=None, station=None, listener=None):
         default=DEFAULT, feed=feed or DirectFeed(),
     )  # fmt: skip
     search.prepare([Config(n=5)])
-    search.run(station)
+    search.run(station, overlaps=overlaps)
     return search, searcher, read_run(tmp_path / f"{ID}.jsonl")
 
 
@@ -140,5 +147,59 @@ def test_the_failures_that_a_listener_is_told_of_are_those_of_the_trials_so_far(
         space=SPACE, searcher=Recorder(), budget=RunningBudget(Budget()), log=None, listener=told, default=DEFAULT,
         feed=DirectFeed(),
     )  # fmt: skip
-    again.prepare([], known=search.trials.values())
+    again.prepare([], earlier=search.trials.values())
     assert again.progress().failed == 2
+
+
+class Overlapped(ChangesItsMode):
+    """A station that notes how many of its trials before are not in the log, and says when the second one is made."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._path, self.lost, self.second = path, [], threading.Event()
+
+    def attempt(self, config, best):
+        self.lost.append(len(set(self.tried)) - len(read_run(self._path).trials))
+        trial = super().attempt(config, best)
+        if len(self.tried) == 2:
+            self.second.set()
+        return trial
+
+
+class Waits(Silent):
+    """Hears of the first trial once the second one was made."""
+
+    def __init__(self, station):
+        self._station = station
+
+    def tried(self, trial, progress):
+        assert self._station.second.wait(60)
+
+
+def test_the_next_config_is_tried_while_the_search_thinks_and_the_trial_before_is_on_disk(tmp_path):
+    station = Overlapped(tmp_path / f"{ID}.jsonl")
+    search, _, run = searched(tmp_path, station=station, listener=Waits(station), overlaps=True)
+    assert not any(station.lost)
+    assert run.trials == search.trials
+    assert len(search.trials) == 5
+    assert {trial.measurement.mode for trial in search.trials.values()} == {"event-cold"}
+    assert (search.stopped, search.best.config) == ("complete", Config(n=1))
+
+
+def test_a_limit_of_trials_counts_the_one_that_is_under_way(tmp_path):
+    search, *_ = searched(tmp_path, Budget(trials=3), overlaps=True)
+    assert (len(search.trials), search.stopped) == (3, "trials")
+
+
+@pytest.mark.parametrize(
+    ("overlaps", "apart", "kind", "expected"),
+    [
+        (True, True, "cuda", True),
+        (True, True, "cpu", False),
+        (True, False, "cuda", False),
+        (False, True, "cuda", False),
+    ],
+)
+def test_only_a_gpu_that_another_process_uses_works_while_the_search_thinks(overlaps, apart, kind, expected):
+    device = DeviceSpec(kind=kind, name="it", arch="sm_90", units=132)
+    assert may_overlap(Leave(overlaps=overlaps), StationFacts(apart=apart), device) == expected

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import configs
 from triton_ops import TensorSpec, operation
-from triton_ops.evaluation import Outcome, StationFacts, fastest_screening
+from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.records import RECORDS, reference_fingerprint
 from triton_ops.request import make_task
 from triton_ops.request.effort import PRESETS
@@ -115,13 +115,13 @@ def test_the_json_of_a_recalled_result_is_that_of_the_first_one(outcome, facts):
 def test_a_default_that_failed_has_its_trial_in_the_first_result_and_none_in_a_recalled_one():
     winner = Trial(Config(BLOCK=1), Status.OK, Measurement((1.0,), "host"))
     failed = Trial(Config(BLOCK=2), Status.RUNTIME, error="ValueError: no")
-    record = recorded(fastest_screening((winner, failed)), default=failed.config)
+    record = recorded(Outcome.of_screenings((winner, failed)), default=failed.config)
     assert result_of(record, TASK, 0.0, (winner, failed)).default == failed
     assert (record.default, result_of(record, TASK, 0.0).default) == (failed.config, None)
 
 
 def test_a_record_names_the_reference_that_results_were_compared_with():
-    outcome = fastest_screening((Trial(Config(BLOCK=1), Status.OK, Measurement((1.0,), "host")),))
+    outcome = Outcome.of_screenings((Trial(Config(BLOCK=1), Status.OK, Measurement((1.0,), "host")),))
     compared = replace(TASK, reference=expected_copy)
     assert recorded(outcome).verified.reference is None
     assert recorded(outcome, task=compared).verified.reference == reference_fingerprint(expected_copy)
