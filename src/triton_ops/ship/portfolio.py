@@ -203,7 +203,7 @@ def choose_portfolio(
         TargetError: There is no record of the kernel that counts, or there are some of several devices and none is
             named.
 
-    Cost: all run logs of the kernel's problems are read; the choice takes up to a few seconds.
+    Cost: all run logs of the kernel's problems are read; the choice takes up to ten seconds.
     """
     if type(k) is not int or k < 1:
         raise SettingsError(f"k is {k!r}; it must be a whole number of 1 or more", hint="4 is the default")
