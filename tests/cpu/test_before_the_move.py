@@ -125,15 +125,7 @@ def commands(cache, lockfile):
     with same_machine():
         return {
             "show": run("show", "--cache-dir", cache),
-            "verify": run(
-                "verify",
-                lockfile,
-                "--static",
-                "--kernels",
-                kernels.__name__,
-                "--kernels",
-                f"{kernels.__name__}:product",
-            ),
+            "verify": run("verify", lockfile, "--static", "--kernels", kernels.__name__, "--kernels", product),
             "lock": run("lock", "--lockfile", lockfile, "--cache-dir", cache, "--allow-unproven", "--check"),
         }
 
