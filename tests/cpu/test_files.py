@@ -385,7 +385,7 @@ def test_what_was_written_survives_a_power_loss_with_its_name_and_its_folder(tmp
     assert on_disk == [("log", None)]
     assert list(whole_lines(folder / "log")) == [b"first", b"second", b"third", b"fourth"]
     on_disk.clear()
-    monkeypatch.setattr(syncing, "_skipped", False)  # and is again after this test
+    monkeypatch.setattr(syncing, "_no_syncs", False)  # and is again after this test
     skip_syncs()
     atomic_write(folder / "file", "copy")
     append_line(folder / "log", "copy")

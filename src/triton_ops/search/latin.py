@@ -22,9 +22,9 @@ class LatinSearch:
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
         self._remaining = Remaining(space, random.Random(seed))
-        self._drawn: list[Config] = []
-        self._counted: set[Config] = set()
-        self._used: Counter[tuple[str, type, object]] = Counter()
+        self._candidates: list[Config] = []
+        self._proposals: set[Config] = set()
+        self._counts: Counter[tuple[str, type, object]] = Counter()
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
@@ -32,25 +32,30 @@ class LatinSearch:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Count the values of configs that others proposed, too."""
-        for trial in self._remaining.told(trials):
-            if trial.config in self._drawn:
-                self._drawn.remove(trial.config)
+        for trial in self._remaining.note(trials):
+            if trial.config in self._candidates:
+                self._candidates.remove(trial.config)
             self._count(trial.config)
 
     def _next(self) -> Config | None:
-        while len(self._drawn) < _AMONG and (config := self._remaining.any()) is not None:
-            self._drawn.append(config)
-        if not self._drawn:
+        while len(self._candidates) < _AMONG and (config := self._remaining.any()) is not None:
+            self._candidates.append(config)
+        if not self._candidates:
             return None
-        freshest = min(self._drawn, key=lambda config: sorted((self._used[v] for v in _values(config)), reverse=True))
-        self._drawn.remove(freshest)
+        freshest = min(
+            self._candidates, key=lambda config: sorted((self._counts[v] for v in _values(config)), reverse=True)
+        )
+        self._candidates.remove(freshest)
         self._count(freshest)
         return freshest
 
+    def _frequencies(self, config: Config) -> list[int]:
+        return sorted((self._counts[value] for value in _values(config)), reverse=True)
+
     def _count(self, config: Config) -> None:
-        if config not in self._counted:
-            self._counted.add(config)
-            self._used.update(_values(config))
+        if config not in self._proposals:
+            self._proposals.add(config)
+            self._counts.update(_values(config))
 
 
 def _values(config: Config) -> list[tuple[str, type, object]]:

@@ -21,9 +21,9 @@ def neighbours(space: ConfigSpace, config: Config, *, steps_only: bool = False) 
         values = _next_to(tunable.values, config[name]) if steps_only and tunable.ordered else tunable.values
         for value in values:
             if type(value) is not type(config[name]) or value != config[name]:
-                changed = Config({**config, name: value})
-                if changed in space:
-                    yield changed
+                neighbour = Config({**config, name: value})
+                if neighbour in space:
+                    yield neighbour
 
 
 def _next_to(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:

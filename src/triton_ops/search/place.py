@@ -47,12 +47,12 @@ class Place:
         which config is fast. Where no shape is known, as of a kernel whose key names its extents, whole numbers are
         the extents; what stands under `NAME:class` is none.
         """
-        tensors = {name: given for name, given in arguments.items() if isinstance(given, Mapping) and "shape" in given}
-        numbers = {name: (given,) for name, given in arguments.items() if type(given) is int and ":" not in name}
+        tensors = {name: value for name, value in arguments.items() if isinstance(value, Mapping) and "shape" in value}
+        numbers = {name: (value,) for name, value in arguments.items() if type(value) is int and ":" not in name}
         return cls(
-            extents={name: tuple(map(int, given["shape"])) for name, given in tensors.items()} or numbers,
-            dtypes={name: str(given.get("dtype", "")) for name, given in tensors.items()},
-            choices={name: given for name, given in arguments.items() if isinstance(given, (str, bool))},
+            extents={name: tuple(map(int, value["shape"])) for name, value in tensors.items()} or numbers,
+            dtypes={name: str(value.get("dtype", "")) for name, value in tensors.items()},
+            choices={name: value for name, value in arguments.items() if isinstance(value, (str, bool))},
             device=device,
         )
 

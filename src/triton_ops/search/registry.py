@@ -58,8 +58,8 @@ def make_searcher(
     if not isinstance(search, str):
         return cast("Searcher", search) if _can_search(search) else _made(cast("SearcherFactory", search), space, seed)
     module, maker = SEARCHERS[search]
-    made = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
-    searcher: Searcher = made(space, seed, priors, records) if search in USES_PRIORS else made(space, seed)
+    factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
+    searcher: Searcher = factory(space, seed, priors, records) if search in USES_PRIORS else factory(space, seed)
     return searcher
 
 
@@ -77,8 +77,8 @@ def begin_imports(search: AnySearch, space: ConfigSpace) -> None:
 
 def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
     """The trials of another place at this distance as a prior for `space`; None if they have other tunables."""
-    made = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
-    return made if len(made) else None
+    transfer = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
+    return transfer if len(transfer) else None
 
 
 def checked_search(search: _Search) -> _Search:
@@ -106,8 +106,8 @@ def search_name(search: AnySearch) -> str:
         return search
     while isinstance(search, functools.partial):
         search = search.func
-    named: Any = search if hasattr(search, "__qualname__") else type(search)
-    return f"{named.__module__}.{named.__qualname__}"
+    owner: Any = search if hasattr(search, "__qualname__") else type(search)
+    return f"{owner.__module__}.{owner.__qualname__}"
 
 
 def _can_search(search: Any) -> bool:
@@ -116,10 +116,10 @@ def _can_search(search: Any) -> bool:
 
 
 def _made(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
-    made = factory(space, seed)
-    if not _can_search(made):
+    searcher = factory(space, seed)
+    if not _can_search(searcher):
         raise SettingsError(
-            f"{search_name(factory)} made {made!r}, which has no methods `ask` and `tell`",
+            f"{search_name(factory)} made {searcher!r}, which has no methods `ask` and `tell`",
             hint="return a searcher: docs/guides/searcher.md has an example",
         )
-    return made
+    return searcher

@@ -27,8 +27,8 @@ class Stream:
     """
 
     def __init__(self, configs: Iterator[Config]) -> None:
-        self._told: set[Config] = set()
-        self._pending = (config for config in configs if config not in self._told)
+        self._others: set[Config] = set()
+        self._pending = (config for config in configs if config not in self._others)
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
@@ -36,7 +36,7 @@ class Stream:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Leave out configs that others proposed."""
-        self._told.update(trial.config for trial in trials)
+        self._others.update(trial.config for trial in trials)
 
 
 _SHUFFLE_WINDOW = 100_000  # a larger space is shuffled within windows of this many configs, to bound memory
@@ -70,21 +70,21 @@ def _window(space: ConfigSpace) -> int:
 _AMONG = 10  # random rows that are compared: the farthest of all rows would always be the same corners
 
 
-def farthest(rows: Floats, known: Floats, random: np.random.Generator) -> int:
-    """The position of the row, among some random `rows`, that is farthest from all of `known`; any if none is known.
+def farthest(rows: Floats, others: Floats, random: np.random.Generator) -> int:
+    """The position of the row, among some random `rows`, that is farthest from all of `others`; any if none is known.
 
     The distance is the sum of differences over all columns. There must be at least one row.
     """
-    drawn = random.permutation(len(rows))[:_AMONG]
-    if not len(known):
-        return int(drawn[0])
-    nearest = np.full(len(drawn), np.inf)
-    for row in known:
-        nearest = np.minimum(nearest, np.abs(rows[drawn] - row).sum(axis=1))
-    return int(drawn[int(np.argmax(nearest))])
+    sample = random.permutation(len(rows))[:_AMONG]
+    if not len(others):
+        return int(sample[0])
+    nearest = np.full(len(sample), np.inf)
+    for row in others:
+        nearest = np.minimum(nearest, np.abs(rows[sample] - row).sum(axis=1))
+    return int(sample[int(np.argmax(nearest))])
 
 
-def middle(rows: Floats, known: Floats) -> int:
+def middle(rows: Floats, others: Floats) -> int:
     """The position of the row that, once known, makes the sum of distances from all rows to the nearest known smallest.
 
     `farthest` prefers corners, and this function prefers places with many rows. There must be at least one row.
@@ -92,8 +92,8 @@ def middle(rows: Floats, known: Floats) -> int:
     Cost: the distances of all pairs, 20 ms for 500 rows.
     """
     apart = np.abs(rows[:, None] - rows[None]).sum(axis=2)
-    if len(known):
-        apart = np.minimum(apart, np.abs(rows[:, None] - known[None]).sum(axis=2).min(axis=1)[:, None])
+    if len(others):
+        apart = np.minimum(apart, np.abs(rows[:, None] - others[None]).sum(axis=2).min(axis=1)[:, None])
     return int(np.argmin(apart.sum(axis=0)))
 
 
@@ -108,17 +108,17 @@ def random_search(space: ConfigSpace, seed: int = 0) -> Stream:
 
 def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
     """Every valid config of `space` once: uniform draws, then the configs that these missed, in shuffled order."""
-    seen: set[Config] = set()
+    configs: set[Config] = set()
     repeats = _MOST_REPEATS if space.size.total <= _ENUMERABLE else 0
     while repeats < _MOST_REPEATS:
         try:
             config = space.sample(rng)
         except EmptySpaceError:
             return
-        if config in seen:
+        if config in configs:
             repeats += 1
             continue
         repeats = 0
-        seen.add(config)
+        configs.add(config)
         yield config
-    yield from (config for config in shuffled(space, rng) if config not in seen)
+    yield from (config for config in shuffled(space, rng) if config not in configs)

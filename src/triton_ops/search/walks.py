@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from triton_ops.search.auto import Remaining, up_to
 from triton_ops.search.neighbouring import neighbours
@@ -44,7 +44,7 @@ class AnnealingSearch:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Accept each trial or not; of a repeated measurement of the current config, the latest time counts."""
-        for trial in self._remaining.told(trials):
+        for trial in self._remaining.note(trials):
             if self._here is not None and trial.ok and trial.config == self._here.config:
                 self._here = trial
                 continue
@@ -55,11 +55,11 @@ class AnnealingSearch:
                 self._rng.shuffle(self._around)
 
     def _next(self) -> Config | None:
-        found = self._remaining.first(iter(self._around))
-        if found is None:
+        config = self._remaining.first(iter(self._around))
+        if config is None:
             self._here = None  # the walk continues from the next config that it is told of
-            found = self._remaining.any()
-        return found
+            config = self._remaining.any()
+        return config
 
     def _steps_to(self, trial: Trial) -> bool:
         if self._here is None or trial.rank <= self._here.rank:
@@ -80,7 +80,7 @@ class EvolutionSearch:
         self._space = space
         self._rng = random.Random(seed)
         self._remaining = Remaining(space, self._rng)
-        self._asked = 0
+        self._count = 0
         self._population: list[Trial] = []
 
     def ask(self, count: int) -> list[Config]:
@@ -89,14 +89,14 @@ class EvolutionSearch:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Add the fastest of the trials to the population."""
-        mine = {trial.config: trial for trial in self._remaining.told(trials)}
+        mine = {trial.config: trial for trial in self._remaining.note(trials)}
         kept = [trial for trial in self._population if trial.config not in mine]
         ok = sorted([*kept, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))
         self._population = ok[:_POPULATION]
 
     def _next(self) -> Config | None:
-        self._asked += 1
-        if self._asked <= _POPULATION or len(self._population) < 2:
+        self._count += 1
+        if self._count <= _POPULATION or len(self._population) < 2:
             return self._remaining.any()
         children = (self._child() for _ in range(_TRIES))
         child = self._remaining.first(config for config in children if config in self._space)
@@ -122,19 +122,26 @@ class EvolutionSearch:
         return tunable.values[min(max(at, 0), len(tunable) - 1)]
 
 
-_STARTS = 8  # random configs, from the best of which the walk starts
+class Descent:
+    """A walk from the best of a few random configs to better ones around it, until none is better; then another one.
 
+    Args:
+        space: The space.
+        seed: The seed of random choices.
+        starts: Random configs from the best of which a walk starts.
+        first: Configs from which the first walk starts, in place of random ones.
+    """
 
-class LocalSearch:
-    """The searcher `local`, as the module describes."""
-
-    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+    def __init__(self, space: ConfigSpace, seed: int, starts: int, first: Sequence[Config] = ()) -> None:
         self._space = space
         self._rng = random.Random(seed)
         self._remaining = Remaining(space, self._rng)
-        self._starts = _STARTS
+        self._starts = self._random_starts = starts
+        self._first = iter(first)
+        if first:
+            self._starts = 0
         self._best: Trial | None = None
-        self._around: list[Config] = []
+        self._around: Iterator[Config] = iter(())
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
@@ -145,24 +152,37 @@ class LocalSearch:
 
         Of a repeated measurement of the current config, the latest time counts.
         """
-        for trial in self._remaining.told(trials):
+        for trial in self._remaining.note(trials):
             if self._best is not None and trial.ok and trial.config == self._best.config:
                 self._best = trial
             elif trial.ok and (self._best is None or trial.rank < self._best.rank):
-                self._best = trial
-                self._around = self._shuffled_neighbours(trial.config)
+                before, self._best = self._best, trial
+                self._around = self._neighbours(trial.config, None if before is None else before.config)
 
     def _next(self) -> Config | None:
+        if (first := self._remaining.first(self._first)) is not None:
+            return first
         if self._starts > 0:
             self._starts -= 1
             return self._remaining.any()
-        found = self._remaining.first(iter(self._around))
-        if found is None:  # no neighbour of the current config is better: start again
-            self._starts, self._best, self._around = _STARTS - 1, None, []
+        config = self._remaining.first(self._around)
+        if config is None:  # nothing around is better: start again
+            self._starts, self._best, self._around = self._random_starts - 1, None, iter(())
             return self._remaining.any()
-        return found
+        return config
 
-    def _shuffled_neighbours(self, config: Config) -> list[Config]:
-        found = list(neighbours(self._space, config))
-        self._rng.shuffle(found)
-        return found
+    def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:
+        """The configs around one, in the order in which they are tried; `before` is the one that was left for it."""
+        raise NotImplementedError
+
+
+class LocalSearch(Descent):
+    """The searcher `local`, as the module describes."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        super().__init__(space, seed, starts=8)
+
+    def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:  # noqa: ARG002 - any order
+        around = list(neighbours(self._space, config))
+        self._rng.shuffle(around)
+        return iter(around)

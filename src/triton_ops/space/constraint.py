@@ -46,14 +46,14 @@ class Constraint:
         Raises:
             ConstraintError: The predicate raised; the error has the constraint and the values.
         """
-        chosen = {name: values[name] for name in self.names}
+        arguments = {name: values[name] for name in self.names}
         if self.members:
-            chosen = {name: given_back(value, self.members.get(name, {})) for name, value in chosen.items()}
+            arguments = {name: given_back(value, self.members.get(name, {})) for name, value in arguments.items()}
         try:
-            return bool(self.predicate(**chosen))
+            return bool(self.predicate(**arguments))
         except Exception as error:
             raise ConstraintError(
-                f"constraint {self.name!r} raised {type(error).__name__}: {error} for {chosen}",
+                f"constraint {self.name!r} raised {type(error).__name__}: {error} for {arguments}",
                 hint="a predicate must answer true or false for every combination of its values",
             ) from error
 

@@ -128,14 +128,14 @@ class Tunable:
                 f"tunable {name!r} has no values",
                 hint="give it at least one value, or leave it out",
             )
-        seen: set[str] = set()
+        texts: set[str] = set()
         plain = tuple(checked_value(name, value) for value in self.values)
         for value in plain:
             text = canonical_json(value)  # the text tells True from 1, which are equal to Python
-            if text in seen:
+            if text in texts:
                 raise ConfigValueError(f"tunable {name!r} lists {value!r} twice", hint="list every value once")
-            seen.add(text)
-        if all(value is given for value, given in zip(plain, self.values, strict=True)):
+            texts.add(text)
+        if all(value is original for value, original in zip(plain, self.values, strict=True)):
             return self
         return replace(self, values=plain, members={**self.members, **members_among(self.values, name)})
 
@@ -201,30 +201,30 @@ def Flag() -> Tunable:  # noqa: N802
     return Tunable((False, True))
 
 
-def as_tunable(name: str, given: Any) -> Tunable:
+def as_tunable(name: str, source: Any) -> Tunable:
     """A tunable from a user's tunable or iterable of values.
 
     Values that are numbers in rising order count as ordered.
 
     Raises:
-        ConfigValueError: `given` is a single value, a string or a set, a value cannot be stored, or the name is no
+        ConfigValueError: `source` is a single value, a string or a set, a value cannot be stored, or the name is no
             string.
-        EmptySpaceError: `given` has no values.
+        EmptySpaceError: `source` has no values.
     """
     if not isinstance(name, str):
         raise ConfigValueError(f"a tunable's name must be a string, not {name!r}", hint='write {"BLOCK": [64, 128]}')
-    if isinstance(given, Tunable):
-        return given.check(name)
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+    if isinstance(source, Tunable):
+        return source.check(name)
+    if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
         raise ConfigValueError(
-            f"tunable {name!r} is {given!r}; it must be a list of values",
-            hint=f"write [{given!r}] for a single value",
+            f"tunable {name!r} is {source!r}; it must be a list of values",
+            hint=f"write [{source!r}] for a single value",
         )
-    if isinstance(given, (set, frozenset)):
+    if isinstance(source, (set, frozenset)):
         raise ConfigValueError(
             f"tunable {name!r} is a set, whose order differs from run to run", hint="write a list, in the order to try"
         )
-    tunable = Tunable(_listed(given)).check(name)
+    tunable = Tunable(_listed(source)).check(name)
     numbers = [value for value in tunable if isinstance(value, (int, float)) and not isinstance(value, bool)]
     rising = len(numbers) == len(tunable) and all(a < b for a, b in pairwise(numbers))
     return replace(tunable, ordered=rising)

@@ -79,7 +79,7 @@ class Key:
         mapper: Mapper | None = None,
     ) -> Key:
         """The key of a problem on a device; with `mapper` that of every problem that shares its buckets."""
-        content = {name: plain(given) for name, given in problem.arguments}
+        content = {name: plain(argument) for name, argument in problem.arguments}
         return cls(
             kernel=problem.kernel,
             problem=content if mapper is None else mapper.keyed(content),
@@ -102,8 +102,8 @@ class Key:
         A key with such a part is never looked up.
         """
         values = (*self.problem.values(), self.held_to.get("check"))
-        told = (given for given in values if isinstance(given, str) and given.startswith(f"{UNKNOWN}: "))
-        return self.identity.get(UNKNOWN) or next(told, None)
+        reasons = (value for value in values if isinstance(value, str) and value.startswith(f"{UNKNOWN}: "))
+        return self.identity.get(UNKNOWN) or next(reasons, None)
 
     @property
     def interpreted(self) -> bool:

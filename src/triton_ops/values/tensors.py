@@ -216,8 +216,8 @@ class TensorSpec:
         Raises:
             KernelTypeError, UnsupportedDtypeError: As `TensorSpec.of`.
         """
-        given = TensorSpec.of(tensor)
-        return (given.shape, given.dtype, given.stride) == (self.shape, self.dtype, self.stride)
+        spec = TensorSpec.of(tensor)
+        return (spec.shape, spec.dtype, spec.stride) == (self.shape, self.dtype, self.stride)
 
     def check(self, tensor: Any, name: str = "tensor", device: str | None = None) -> None:
         """Raise unless a torch tensor has this shape, dtype and stride, and is on `device` ("cuda" is any GPU).
@@ -227,11 +227,11 @@ class TensorSpec:
         """
         if device is not None and device not in (str(tensor.device), tensor.device.type):
             raise DeviceError(f"{name} is on {tensor.device}, not on {device}", device, str(tensor.device), name)
-        given = TensorSpec.of(tensor)
-        if given.dtype != self.dtype:
-            raise UnsupportedDtypeError(f"{name} is {given.dtype}, not {self.dtype}", given.dtype, [self.dtype], name)
-        if given.shape != self.shape or given.strides != self.strides:
-            raise ShapeMismatchError(f"{name} is {given}, not {self}", self.shape, given.shape, name)
+        spec = TensorSpec.of(tensor)
+        if spec.dtype != self.dtype:
+            raise UnsupportedDtypeError(f"{name} is {spec.dtype}, not {self.dtype}", spec.dtype, [self.dtype], name)
+        if spec.shape != self.shape or spec.strides != self.strides:
+            raise ShapeMismatchError(f"{name} is {spec}, not {self}", self.shape, spec.shape, name)
 
     def create_tensor(self, device: str = "cpu", seed: int = 0, fill_value: float | None = None) -> Any:
         """A new torch tensor of this spec.
@@ -261,8 +261,10 @@ class TensorSpec:
     def _check_room(self, device: str) -> None:
         """Raise MemoryError if the host has less memory: it would give more than it has, and end processes later."""
         available = _proc.available_bytes() if device == "cpu" else None
-        drawn = 0 if self.fill in ("zeros", "empty") else max(4, ITEM_BYTES[self.dtype])  # of an element, meanwhile
-        needed = self._span * ITEM_BYTES[self.dtype] + self.numel * drawn
+        element_bytes = (
+            0 if self.fill in ("zeros", "empty") else max(4, ITEM_BYTES[self.dtype])
+        )  # of an element, meanwhile
+        needed = self._span * ITEM_BYTES[self.dtype] + self.numel * element_bytes
         if available is not None and needed > available:
             raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
 
@@ -314,12 +316,12 @@ class TensorSpec:
 
 
 def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
-    found = _uniform(torch, shape, dtype, device, seed)
+    values = _uniform(torch, shape, dtype, device, seed)
     if not dtype.is_floating_point:
-        return found
+        return values
     generator = torch.Generator(device=device).manual_seed(seed + 1)
     far = torch.rand(shape, generator=generator, device=device) < _OUTLIERS
-    return torch.where(far, _OUTLIER * found, found)
+    return torch.where(far, _OUTLIER * values, values)
 
 
 def _ends(torch: Any, shape: tuple[int, ...], total: int, device: str, seed: int) -> Any:

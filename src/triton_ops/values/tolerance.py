@@ -73,9 +73,9 @@ class Tolerance:
         """What differs from the default, as plain values; empty for the default."""
         if self is RULE or self == RULE:
             return {}
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
         default = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in found.items() if value != default[name]}
+        return {name: value for name, value in content.items() if value != default[name]}
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value:g}" for name, value in self.content.items())
@@ -108,42 +108,42 @@ RULE = Tolerance()
 """The rule for verdicts, unchanged."""
 
 
-def callable_check(given: Any) -> Callable[[Any, Any], Any] | None:
+def callable_check(check: Any) -> Callable[[Any, Any], Any] | None:
     """The caller's own comparison, or None.
 
     Raises:
         KernelTypeError: It is not callable.
     """
-    return _callable("check", given, "give check(result, expected), which returns True or False")
+    return _callable("check", check, "give check(result, expected), which returns True or False")
 
 
-def callable_reference(given: Any) -> Callable[..., Any] | None:
+def callable_reference(reference: Any) -> Callable[..., Any] | None:
     """The caller's own reference, or None.
 
     Raises:
         KernelTypeError: It is not callable.
     """
-    return _callable("reference", given, "give a function that returns the right result for the same arguments")
+    return _callable("reference", reference, "give a function that returns the right result for the same arguments")
 
 
-def _callable(what: str, given: Any, hint: str) -> Callable[..., Any] | None:
-    if given is None or callable(given):
-        return given  # type: ignore[no-any-return]
-    raise KernelTypeError(f"{what} is {_shown(given)}, which is not callable", hint=hint)
+def _callable(what: str, function: Any, hint: str) -> Callable[..., Any] | None:
+    if function is None or callable(function):
+        return function  # type: ignore[no-any-return]
+    raise KernelTypeError(f"{what} is {_shown(function)}, which is not callable", hint=hint)
 
 
-def as_tolerance(given: Any) -> Tolerance:
+def as_tolerance(tolerance: Any) -> Tolerance:
     """The tolerance that a caller gave: None is the rule, a number a relative error of elements.
 
     Raises:
         SettingsError: It is none of these, or out of range.
     """
-    if given is None:
+    if tolerance is None:
         return RULE
-    if isinstance(given, Tolerance):
-        return given
-    if _is_number(given):
-        return Tolerance(relative=given)
+    if isinstance(tolerance, Tolerance):
+        return tolerance
+    if _is_number(tolerance):
+        return Tolerance(relative=tolerance)
     raise SettingsError(
-        f"tolerance is {_shown(given)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
+        f"tolerance is {_shown(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
     )

@@ -220,10 +220,10 @@ class Trial:
         Raises:
             ValueError: The trial is not ok.
         """
-        found = self.final or self.measurement
-        if found is None:
+        measurement = self.final or self.measurement
+        if measurement is None:
             raise ValueError(f"config ({self.config}) was not measured: {self.status}: {self.error}")
-        return found
+        return measurement
 
     @property
     def rank(self) -> float:
@@ -395,9 +395,9 @@ class TuningResult:
         return f"Trials: {sum(self.totals.values())}: {counts}{then}"
 
     def _failure_lines(self) -> list[str]:
-        failed = self.failures
+        failures = self.failures
         lines = [
-            f"Failed: ({trial.config}) {trial.status}: {escaped(trial.error)}" for trial in failed[:_FAILURES_SHOWN]
+            f"Failed: ({trial.config}) {trial.status}: {escaped(trial.error)}" for trial in failures[:_FAILURES_SHOWN]
         ]
-        more = len(failed) - _FAILURES_SHOWN
+        more = len(failures) - _FAILURES_SHOWN
         return [*lines, f"Failed: {more} more, in `failures`"] if more > 0 else lines
