@@ -98,7 +98,7 @@ def _path(name: str) -> Path | None:
 
 
 def colours() -> bool:
-    """Whether text for people may have colours."""
+    """True if text for people may have colours."""
     return not os.environ.get("NO_COLOR")
 
 
@@ -123,7 +123,7 @@ def ray_address() -> str:
 
 
 def ray_is_encrypted() -> bool:
-    """Whether `RAY_USE_TLS` has Ray encrypt what its processes send each other."""
+    """True if `RAY_USE_TLS` has Ray encrypt what its processes send each other."""
     return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
@@ -170,7 +170,7 @@ def _came_with_torch(path: str) -> bool:
 
 
 def triton_options() -> dict[str, str]:
-    """What is set of the variables from which Triton takes options of its compiler, and which it does not count itself.
+    """The variables that are set of those from which Triton takes options of its compiler without counting them itself.
 
     Those that it counts are `get_cache_invalidating_env_vars` of its library.
     """
@@ -206,7 +206,7 @@ def restore_environment(before: Mapping[str, str]) -> None:
 
 
 def one_of_several() -> bool:
-    """Whether this is one process of a distributed job, as launchers mark them, or was started by this package."""
+    """True if this is one process of a distributed job, as launchers mark them, or was started by this package."""
     return any(name in os.environ for name in ("RANK", "LOCAL_RANK", FAMILY))
 
 
@@ -226,7 +226,7 @@ def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = 
 
 
 def triton_cache_dir() -> Path:
-    """Where Triton keeps what it has compiled, as the environment says; a program may have told Triton otherwise."""
+    """Triton's folder of compiled code, as the environment says; a program may have told Triton otherwise."""
     home = os.environ.get("TRITON_HOME") or os.path.expanduser("~/")  # noqa: PTH111 - without a home folder it stays
     return Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
 
@@ -240,7 +240,7 @@ def code_folders() -> dict[str, tuple[Path, str]]:
 
 
 def inductor_cache_dir() -> Path:
-    """Where Inductor keeps what it has compiled: the variable's folder, else one in the folder for temporary files."""
+    """Inductor's folder of compiled code: the variable's, else one in the folder for temporary files."""
     if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         return Path(folder)
     try:
@@ -269,7 +269,7 @@ def checked_effort(name: str, source: str = "effort") -> str:
 
 
 def on_miss() -> str | None:
-    """What a launch without a known winner does, as the environment says; None if it says nothing.
+    """The policy of a launch without a known winner, as the environment says; None if it says nothing.
 
     Raises:
         SettingsError: `TRITON_OPS_ON_MISS` holds another word.
@@ -310,12 +310,12 @@ def shared_dirs() -> tuple[Path, ...]:
 
 
 def report() -> str:
-    """Where a process tells at its end what it launched: `1` is stderr, else a path; empty for nowhere."""
+    """The place where a process tells at its end what it launched: `1` is stderr, else a path; empty for nowhere."""
     return _text("TRITON_OPS_REPORT")
 
 
 def ranks() -> str:
-    """Whether the processes of one job agree on winners: `agree` or `off`.
+    """The agreement of the processes of one job on winners: `agree` or `off`.
 
     Raises:
         SettingsError: `TRITON_OPS_RANKS` holds another word.

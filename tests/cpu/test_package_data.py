@@ -49,7 +49,7 @@ SHAPE = (4096, 4096)
 def own(monkeypatch, tmp_path):
     """A machine with an H200 that knows no winner, and packages that bring none."""
     shared = sys.modules["triton_ops.records.packaged_lockfiles"]
-    monkeypatch.setattr(shared, "_shared", {})
+    monkeypatch.setattr(shared, "_lockfiles", {})
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "records"))
     on(monkeypatch, H200)
     yield
@@ -195,7 +195,7 @@ def called_with_package_winner(path):
 
     patch = pytest.MonkeyPatch()
     on(patch, H200)
-    patch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_shared", {})
+    patch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_lockfiles", {})
     x = drawn(6, 100)
     key = key_of(make_request(operation, shape=(6, 100), dtype="float32"))
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]

@@ -20,7 +20,7 @@ def add_up(n, step):
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
-    monkeypatch.setattr(layered, "_shared", {})
+    monkeypatch.setattr(layered, "_shared_by_packages", {})
     ledger.forget_decisions()
     yield
     sources._sources.ladders.clear()

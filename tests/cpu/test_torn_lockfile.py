@@ -41,7 +41,7 @@ def add_steps(n, step):
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
-    monkeypatch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_shared", {})
+    monkeypatch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_lockfiles", {})
     ledger.forget_decisions()
     yield
     sources._sources.ladders.clear()

@@ -1,4 +1,4 @@
-"""What every room stands on: shared files, locks, checksums, fingerprints, optional packages, CPUs."""
+"""Files, locks, checksums, fingerprints, optional packages and CPUs, on which every room stands."""
 
 from triton_ops._faces import lazy_face
 

@@ -1,4 +1,4 @@
-"""How a file in a folder of this package is opened, and which files are not.
+"""The rule by which a file in a folder of this package is opened, and reading and writing by it.
 
 The rule: what lies in a folder is believed if only those whom the folder's owner has admitted could have put it there.
 
@@ -92,12 +92,12 @@ def folder_within(root: Path, path: Path) -> Path:
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a path leads to a folder; False too where that cannot be told, for which `Path.is_dir` raises."""
+    """True if a path leads to a folder; False too where that cannot be told, for which `Path.is_dir` raises."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a path leads to a regular file; False too where that cannot be told, for which `Path.is_file` raises."""
+    """True if a path leads to a regular file; False too where that cannot be told, for which `Path.is_file` raises."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
@@ -107,12 +107,12 @@ def kind_of(status: os.stat_result) -> str:
 
 
 def may_be_anyones(status: os.stat_result) -> bool:
-    """Whether another user than this one and root may open a file, or owns it."""
+    """True if another user than this one and root may open a file, or owns it."""
     return bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)) or status.st_uid not in (os.geteuid(), 0)
 
 
 def written_by_others(folder: os.stat_result) -> bool:
-    """Whether the group of a folder, or everybody, may write the folder."""
+    """True if the group of a folder, or everybody, may write the folder."""
     return bool(folder.st_mode & _OTHERS)
 
 
@@ -150,7 +150,7 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
 
 
 def read_all(descriptor: int, limit_bytes: int) -> bytes:
-    """What can be read from a descriptor until its end.
+    """The bytes of a descriptor until its end.
 
     Raises:
         OSError: It cannot be read, or there are more than `limit_bytes`.
@@ -166,7 +166,7 @@ def read_all(descriptor: int, limit_bytes: int) -> bytes:
 
 
 def holds(path: str, content: bytes) -> bool:
-    """Whether a file has exactly this content, which was read and judged before.
+    """True if a file has exactly this content, which was read and judged before.
 
     Cost: about 10 µs, since the file is opened without being asked what it is. What is no regular file has other
     content, and blocks nothing.
@@ -305,7 +305,7 @@ def check_home(folder: Path) -> None:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be made in `folder` now; a file is made to find out, since permission bits can mislead."""
+    """True if files can be made in `folder` now; a file is made to find out, since permission bits can mislead."""
     try:
         os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))  # a file without a name
         return True

@@ -275,7 +275,7 @@ def _way(path: Path) -> Iterator[Path]:
 
 
 def _open_to_others(status: os.stat_result, *, sticky: bool = True) -> bool:
-    """Whether somebody else may rename or remove what is this user's in a folder; add to it, without `sticky`."""
+    """True if somebody else may rename or remove what is this user's in a folder; add to it, without `sticky`."""
     if sticky and status.st_mode & stat.S_ISVTX:
         return False
     by_group = status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
@@ -283,7 +283,7 @@ def _open_to_others(status: os.stat_result, *, sticky: bool = True) -> bool:
 
 
 def _is_own_group(group: int) -> bool:
-    """Whether a group is this user's alone: the user's first group, of the same name, without further members."""
+    """True if a group is this user's alone: the user's first group, of the same name, without further members."""
     try:
         user, entry = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
     except KeyError:

@@ -153,7 +153,7 @@ def _lock(path: Path, descriptor: int, wait_s: float | None, poll_s: float, wait
 
 
 class _Patience:
-    """How long another holder is waited for, from the first look that finds one."""
+    """The wait for another holder, from the first look that finds one."""
 
     def __init__(self, descriptor: int, wait_s: float | None, waiting: Callable[[], None]) -> None:
         by_others = wait_s is None and may_be_anyones(os.fstat(descriptor))

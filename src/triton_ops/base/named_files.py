@@ -107,7 +107,7 @@ def _refuse_others(status: os.stat_result) -> None:
 
 
 def _piped(descriptor: int, limit_bytes: int) -> bytes:
-    """What a pipe gives until its last writer closes it; who has no writer at all is not waited for."""
+    """The bytes of a pipe until its last writer closes it; who has no writer at all is not waited for."""
     try:
         first = os.read(descriptor, min(limit_bytes, 1 << 16))
     except BlockingIOError:

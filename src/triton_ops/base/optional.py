@@ -47,12 +47,12 @@ def require(name: str, purpose: str) -> ModuleType:
 
 
 def _is_lost(package: str) -> bool:
-    """Whether this process has tried to import a package that it cannot try again."""
+    """True if this process has tried to import a package that it cannot try again."""
     return package in _failures and package not in sys.modules
 
 
 def _failure(package: str, error: BaseException) -> tuple[str, str]:
-    """Why the import of a package failed, and what to do."""
+    """The reason why the import of a package failed, and the next step."""
     how = _INSTALL.get(package, f"pip install {package}")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
         return "is not installed", how
@@ -119,5 +119,5 @@ def preload(*names: str) -> None:
 
 
 def available(name: str) -> bool:
-    """Whether the package `name` is installed; it is not imported."""
+    """True if the package `name` is installed; it is not imported."""
     return importlib.util.find_spec(name) is not None

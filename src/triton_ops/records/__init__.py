@@ -1,4 +1,4 @@
-"""What is kept, and found again: records, lockfiles, run logs, misses and the quarantine."""
+"""Records, lockfiles, run logs, misses and the quarantine: all that is kept of tunes, and its look-up."""
 
 from triton_ops._faces import lazy_face
 

@@ -40,7 +40,7 @@ class LockedDevice:
     also: tuple[str, ...] = ()
 
     def why_not(self, device: Mapping[str, Any]) -> str | None:
-        """Why a device, described as in a key, is another one; None if it is this one.
+        """The reason why a device, described as in a key, is another one; None if it is this one.
 
         Names are compared without regard to case, spaces, hyphens and underscores.
         """
@@ -53,9 +53,9 @@ class LockedDevice:
             return None
         if name != _bare(self.name):
             return f"it is {device.get('name')}, not {' or '.join((self.name, *self.also))}"
-        for what, wanted in (("units", self.units), ("threads", self.threads)):
-            if wanted is not None and device.get(what) != wanted:
-                return f"it has {device.get(what)} {what}, not {wanted}"
+        for what, own in (("units", self.units), ("threads", self.threads)):
+            if own is not None and device.get(what) != own:
+                return f"it has {device.get(what)} {what}, not {own}"
         return None
 
 
@@ -80,7 +80,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class EntryOrigin:
-    """Where an entry comes from, in short.
+    """The source of an entry, in short.
 
     Attributes:
         source: `record`, or in words what else, such as the file that was imported.
@@ -105,7 +105,7 @@ class EntryOrigin:
 
     @property
     def unproven(self) -> str:
-        """Why the winner is unproven, where it was pinned all the same; empty for any other."""
+        """The reason why the winner is unproven, where it was pinned all the same; empty for any other."""
         return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""
 
 
@@ -144,7 +144,7 @@ class LockEntry:
 
     @cached_property
     def place(self) -> tuple[Any, ...]:
-        """What orders the entries of a file: kernel, device, extents as numbers, then everything that is looked up.
+        """The order of the entries of a file: kernel, device, extents as numbers, then everything that is looked up.
 
         Extents are in the order of their names, as a file has them: a problem from a record has the kernel's order.
         """
@@ -158,22 +158,22 @@ class LockEntry:
         return {name: self.identity[name] for name in ("source", "grid") if name in self.identity}
 
     def why_not(self, key: Key) -> str | None:
-        """Why this entry, whose kernel and device are those of `key`, does not answer it; None if it does."""
-        changed = [name for name, mine in self.source.items() if key.identity.get(name) != mine]
-        if changed:
-            return f"the kernel's {' and '.join(changed)} changed since"
+        """The reason why this entry, of the kernel and device of `key`, does not answer it; None if it does."""
+        names = [name for name, mine in self.source.items() if key.identity.get(name) != mine]
+        if names:
+            return f"the kernel's {' and '.join(names)} changed since"
         return why_outside(self.problem, key.problem, self.ranges, self.ignored)
 
     def is_exact(self, key: Key) -> bool:
-        """Whether the entry was found for the very problem of `key`."""
+        """True if the entry was found for the very problem of `key`."""
         return why_outside(self.problem, key.problem, (), self.ignored) is None
 
     def distance(self, key: Key) -> float:
-        """How far the problem of `key`, which this entry answers, is from that for which it was found: 1 is twice."""
+        """The distance from the entry's problem to that of `key`, which it answers: 1 is twice."""
         return log_distance(self.problem, key.problem, self.ranges)
 
     def drift(self, key: Key) -> tuple[str, ...]:
-        """What else differs from when the config was found: versions and the driver, each as `name: then | now`."""
+        """Versions and the driver that differ from when the config was found, each as `name: then | now`."""
         then = {name: text for name, text in self.identity.items() if name not in self.source}
         if self.origin.driver is not None:
             then["driver"] = str(self.origin.driver)

@@ -60,7 +60,7 @@ def text_of(content: Mapping[str, Any]) -> str:
 
 
 def has_conflicts(text: str | bytes) -> bool:
-    """Whether a line begins with the mark of a conflict. No value does that: in JSON's texts line ends are escaped."""
+    """True if a line begins with the mark of a conflict. No value does that: in JSON's texts line ends are escaped."""
     if isinstance(text, bytes):
         return re.search(rb"^<<<<<<< ", text, re.MULTILINE) is not None
     return re.search(r"^<<<<<<< ", text, re.MULTILINE) is not None
@@ -184,10 +184,10 @@ class Lockfile:
 
     @cached_property
     def _of_kernel(self) -> dict[str, tuple[LockEntry, ...]]:
-        found: dict[str, list[LockEntry]] = {}
+        by_kernel: dict[str, list[LockEntry]] = {}
         for entry in self.entries:
-            found.setdefault(entry.kernel, []).append(entry)
-        return {kernel: tuple(entries) for kernel, entries in found.items()}
+            by_kernel.setdefault(entry.kernel, []).append(entry)
+        return {kernel: tuple(entries) for kernel, entries in by_kernel.items()}
 
     @cached_property
     def _device(self) -> dict[str, LockedDevice]:
@@ -205,14 +205,14 @@ class Lockfile:
 
         Cost: looks at every entry of the kernel: 6 µs each. Not for each launch.
         """
-        found = [
+        answers = [
             self._pinned(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
         ]
-        usable = [pinned for pinned in found if borrow or pinned.borrowed_from is None]
+        usable = [pinned for pinned in answers if borrow or pinned.borrowed_from is None]
         return min(usable, key=lambda pinned: _rank(pinned, key), default=None)
 
     def why_not(self, key: Key) -> str:
-        """Why no entry of this device answers `key`, as one sentence; what the nearest entries lack."""
+        """The reason why no entry of this device answers `key`, as one sentence; what the nearest entries lack."""
         entries = self._of_kernel.get(key.kernel)
         if not entries:
             return f"the lockfile has no entry of {key.kernel}"
@@ -286,7 +286,7 @@ def read_lockfile(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lo
 
 
 def state_of(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """What is another one after a regular file was written or replaced; empty for what is no such file."""
+    """Numbers that change when a regular file is written or replaced; empty for anything else."""
     try:
         status = os.stat(path)  # noqa: PTH116 - beside the other calls of `os`
     except OSError:
@@ -295,7 +295,7 @@ def state_of(path: str | os.PathLike[str]) -> tuple[int, ...]:
 
 
 def _changes(path: Path, before: tuple[int, ...]) -> bool:
-    """Whether a file is another one than it was, or becomes one within a moment."""
+    """True if a file is another one than it was, or becomes one within a moment."""
     until_s = time.monotonic() + _STILL_S
     while state_of(path) == before:
         if time.monotonic() > until_s:
@@ -361,13 +361,13 @@ def merged(locks: Iterable[Lockfile]) -> Lockfile:
     entries: dict[tuple[Any, ...], LockEntry] = {}
     for lock in locks:
         for device in lock.devices:
-            known = devices.setdefault(device.alias, device)
-            if replace(known, also=()) != replace(device, also=()):
+            first = devices.setdefault(device.alias, device)
+            if replace(first, also=()) != replace(device, also=()):
                 raise LockfileError(
-                    f"{device.alias} is {known.name} in one lockfile and {device.name} in another",
+                    f"{device.alias} is {first.name} in one lockfile and {device.name} in another",
                     hint="name one of them differently: lock --alias",
                 )
-            devices[device.alias] = replace(known, also=tuple(dict.fromkeys((*known.also, *device.also))))
+            devices[device.alias] = replace(first, also=tuple(dict.fromkeys((*first.also, *device.also))))
         for entry in lock.entries:
             entries.setdefault(entry.place, entry)
     return Lockfile(tuple(devices.values()), tuple(entries.values()))
@@ -420,9 +420,9 @@ def _object(text: str | bytes) -> dict[str, Any]:
 def _judge_seals(content: Mapping[str, Any]) -> None:
     edited = [entry for entry in content["entries"] if _damage(entry) is not None]
     if edited:
-        named = ", ".join(f"{entry.get('kernel')} {entry.get('label') or ''}".rstrip() for entry in edited[:3])
+        names = ", ".join(f"{entry.get('kernel')} {entry.get('label') or ''}".rstrip() for entry in edited[:3])
         more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
-        raise LockfileError(f"entries were damaged or edited by hand: {named}{more}", hint=_REFRESH)
+        raise LockfileError(f"entries were damaged or edited by hand: {names}{more}", hint=_REFRESH)
     damage = _damage(content)
     if damage is not None:
         raise LockfileError(f"{damage}, though each entry is whole: some were removed or added", hint=_REFRESH)
@@ -450,26 +450,26 @@ def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _built(content: Mapping[str, Any]) -> Lockfile:
-    known = {"kind", "schema_version", CHECKSUM, "devices", "entries"}
-    _only(content, known, "it")
+    names = {"kind", "schema_version", CHECKSUM, "devices", "entries"}
+    _only(content, names, "it")
     plain = [{name: value for name, value in entry.items() if name != CHECKSUM} for entry in content["entries"]]
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
     try:
-        found = msgspec.convert(
+        lock = msgspec.convert(
             {"devices": content.get("devices"), "entries": plain}, Lockfile, dec_hook=config_from_json
         )
     except LockfileError:
         raise
     except (msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError) as error:
         raise LockfileError(f"it is not well formed: {error}", hint="`triton-ops lock` writes one") from error
-    return with_defaults(found)
+    return with_defaults(lock)
 
 
-def _only(content: Mapping[str, Any], known: set[str], what: str) -> None:
-    unknown = sorted(map(str, set(content) - known))
+def _only(content: Mapping[str, Any], names: set[str], what: str) -> None:
+    unknown = sorted(map(str, set(content) - names))
     if unknown:
         raise LockfileError(
-            f"{what} has the unknown fields {', '.join(unknown)}; known are {', '.join(sorted(known))}",
+            f"{what} has the unknown fields {', '.join(unknown)}; known are {', '.join(sorted(names))}",
             hint="remove them, or upgrade triton-ops",
         )

@@ -127,18 +127,18 @@ class Harvest:
     def _write(self) -> None:
         keys: dict[str, Key] = {}
         counts: Counter[str] = Counter()
-        expected: dict[str, float | None] = {}
+        times: dict[str, float | None] = {}
         calls: dict[str, NotedCall | None] = {}
         while self._queue:
             key, expected_ms, call = self._queue.popleft()
             calls[key.id] = calls.get(key.id) or call
             keys[key.id] = key
             counts[key.id] += 1
-            expected[key.id] = expected.get(key.id) if expected_ms is None else expected_ms
+            times[key.id] = times.get(key.id) if expected_ms is None else expected_ms
         now = _now()
         for key_id, key in keys.items():
             miss = Miss(
-                key=key, count=counts[key_id], expected_ms=expected[key_id], first=now, last=now, call=calls[key_id]
+                key=key, count=counts[key_id], expected_ms=times[key_id], first=now, last=now, call=calls[key_id]
             )
             try:
                 self._file.append(_line(miss), durable=False)
@@ -195,42 +195,42 @@ def read_misses(folder: Path) -> list[Miss]:
 
 def ranked(misses: Iterable[Miss]) -> list[Miss]:
     """The misses in the order of what they cost; equal ones in the order of their keys."""
-    found = list(misses)
-    cost = costs(found)
-    return sorted(found, key=lambda miss: (-cost[miss.key.id], miss.key.id))
+    misses = list(misses)
+    cost = costs(misses)
+    return sorted(misses, key=lambda miss: (-cost[miss.key.id], miss.key.id))
 
 
 def costs(misses: Iterable[Miss]) -> dict[str, float]:
-    """What each miss costs, by the id of its key: count times expected milliseconds, as `read_misses` takes them."""
-    found = list(misses)
-    usual_ms = median([miss.expected_ms for miss in found if miss.expected_ms is not None] or [1.0])
-    return {miss.key.id: miss.count * (usual_ms if miss.expected_ms is None else miss.expected_ms) for miss in found}
+    """The cost of each miss, by the id of its key: count times expected milliseconds, as `read_misses` takes them."""
+    misses = list(misses)
+    usual_ms = median([miss.expected_ms for miss in misses if miss.expected_ms is not None] or [1.0])
+    return {miss.key.id: miss.count * (usual_ms if miss.expected_ms is None else miss.expected_ms) for miss in misses}
 
 
-def forget_misses(folder: Path, served: Iterable[str]) -> int:
+def forget_misses(folder: Path, key_ids: Iterable[str]) -> int:
     """Take the problems with these key ids out of the file, and return how many were in it."""
-    gone = set(served)
+    ids = set(key_ids)
     with locked(folder, "misses.lock"):
-        found = read_misses(folder)
-        kept = [miss for miss in found if miss.key.id not in gone]
-        if len(kept) < len(found):
-            _rewrite(folder / FILE, kept)
-    return len(found) - len(kept)
+        misses = read_misses(folder)
+        rest = [miss for miss in misses if miss.key.id not in ids]
+        if len(rest) < len(misses):
+            _rewrite(folder / FILE, rest)
+    return len(misses) - len(rest)
 
 
 def clear_misses(folder: Path) -> list[Miss]:
     """Empty the list, and return what was in it. A file in which no line can be read is left as it is."""
     with locked(folder, "misses.lock"):
-        found = read_misses(folder)
-        if found:
+        misses = read_misses(folder)
+        if misses:
             _rewrite(folder / FILE, [])
-    return found
+    return misses
 
 
 def shorten(folder: Path) -> None:
     """Write each problem once, and only those that cost most; misses noted meanwhile may be lost. Never waits."""
-    with locked(folder, "misses.lock", wait_s=0.0) as held:
-        if held:
+    with locked(folder, "misses.lock", wait_s=0.0) as is_locked:
+        if is_locked:
             _rewrite(folder / FILE, read_misses(folder)[:MOST_PROBLEMS])
 
 
@@ -253,19 +253,19 @@ def _line(miss: Miss) -> dict[str, object]:
 
 
 def _together(lines: Iterable[_Line]) -> list[Miss]:
-    found: dict[str, Miss] = {}
+    misses: dict[str, Miss] = {}
     for line in lines:
-        known = found.get(line.key.id)
+        before = misses.get(line.key.id)
         first = line.first or line.at
-        found[line.key.id] = Miss(
+        misses[line.key.id] = Miss(
             key=line.key,
-            count=line.count + (known.count if known else 0),
-            expected_ms=known.expected_ms if known and line.expected_ms is None else line.expected_ms,
-            first=min(first, known.first) if known else first,
-            last=max(line.at, known.last) if known else line.at,
-            call=(known.call if known else None) or line.call,
+            count=line.count + (before.count if before else 0),
+            expected_ms=before.expected_ms if before and line.expected_ms is None else line.expected_ms,
+            first=min(first, before.first) if before else first,
+            last=max(line.at, before.last) if before else line.at,
+            call=(before.call if before else None) or line.call,
         )
-    return list(found.values())
+    return list(misses.values())
 
 
 def _now() -> str:

@@ -52,20 +52,20 @@ class Quarantine:
         self._root = root
         loss = "configs that crash or hang will be run again by the next tune"
         self._file = AppendedFile(path, loss, root, gaps=True)
-        self._held = {trial.config: trial for trial in self._read()}
+        self._trials = {trial.config: trial for trial in self._read()}
 
     def held(self, config: Config) -> Trial | None:
         """A trial that says how the config ended before; None if the config is not in quarantine."""
-        return self._held.get(config)
+        return self._trials.get(config)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._trials)
 
     def add(self, trial: Trial) -> None:
         """Put the config of a trial in quarantine if the trial crashed or hung; it is on disk when this returns."""
-        if self._path is None or trial.status not in DANGEROUS or trial.config in self._held:
+        if self._path is None or trial.status not in DANGEROUS or trial.config in self._trials:
             return
-        self._held[trial.config] = trial
+        self._trials[trial.config] = trial
         entry = {
             "config": dict(trial.config),
             "status": trial.status.value,

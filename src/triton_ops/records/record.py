@@ -171,12 +171,12 @@ class Record:
 
     @property
     def unproven(self) -> str:
-        """Why the winner is none to rely on: it was timed as Python, or `undecided`; empty for a proven one."""
+        """The reason not to rely on the winner: it was timed as Python, or `undecided`; empty for a proven one."""
         return "; ".join(filter(None, [INTERPRETED if self.key.interpreted else "", self.undecided]))
 
     @property
     def undecided(self) -> str:
-        """Why the comparison decided nothing; empty where it did.
+        """The reason why the comparison decided nothing; empty where it did.
 
         It did where the winner beats the default by more than noise, or nothing beats the default; a measured tie is
         such a decision. A config that alone ran in a search that came to its end has nothing to be compared with.
@@ -188,7 +188,7 @@ class Record:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the next tune of this effort goes on with it, since it is undecided.
+        """True if the next tune of this effort goes on with it, since it is undecided.
 
         Not so where all configs were compared, and noise hid the order, or where several tunes have gone on already.
         """

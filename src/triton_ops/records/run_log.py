@@ -1,11 +1,11 @@
 """The log of one run: a file of JSON lines that is only appended to, and kept when the run has ended.
 
-The first line describes the run (`head.py`). Every finished trial is on disk before the next one starts, so that a
+The first line describes the run. Every finished trial is on disk before the next one starts, so that a
 killed run loses at most the trial that was under way; a torn last line is ignored. The last line says how the run
 ended. A run without that line is continued in the same file. Resume, transfer, replay and reports all read this file
 with `read_run`.
 
-A report is made from a run log alone, and a replay takes the config space and the problem from this line.
+A report is made from a run log alone, and a replay takes the config space and the problem from its first line.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit of the device, as `hardware.roofline.Ceiling`: GB/s of memory, or TFLOP/s of a dtype."""
+    """A limit of the device, as `Ceiling`: GB/s of memory, or TFLOP/s of a dtype."""
 
     name: str
     peak: Rate
@@ -99,7 +99,7 @@ class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The declared work of the problem, beside what the device can do, as `hardware.roofline.Roofline`."""
+    """The declared work of the problem, beside what the device can do, as `Roofline`."""
 
     flops: Amount
     bytes: Amount
@@ -158,13 +158,13 @@ def head_of(
     calibration: Calibration | None = None,
 ) -> Head:
     """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
-    named = task.named
+    operation_task = task.named
     return Head(
         id=run_id,
         key_id=key.id,
         key=key,
-        shape=None if named is None else tuple(named.operation.full_shape(named.shape)),
-        dtype=None if named is None else named.dtype,
+        shape=None if operation_task is None else tuple(operation_task.operation.full_shape(operation_task.shape)),
+        dtype=None if operation_task is None else operation_task.dtype,
         started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
         environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
         space=_space(task.space),
@@ -180,12 +180,12 @@ def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
     if work is None or not (work.flops or work.bytes):
         return None
     dtype = work.dtype or next((spec.dtype for spec in task.problem.specs.values()), "float32")
-    found = roofline(
+    limits = roofline(
         task.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
         calibration=calibration,
     )  # fmt: skip
-    memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (found.memory, found.units))
-    return RoofFacts(flops=found.flops, bytes=found.bytes, memory=memory, units=units)
+    memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (limits.memory, limits.units))
+    return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=memory, units=units)
 
 
 def _host() -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _constraint(constraint: Constraint) -> ConstraintFacts:
 
 
 class TrialOrigin(str, Enum):
-    """Why a config was tried."""
+    """The reason why a config was tried."""
 
     DEFAULT = "default"
     INCUMBENT = "incumbent"  # the stored winner of an earlier run
@@ -317,7 +317,7 @@ class Run:
 
     @cached_property
     def end(self) -> End | None:
-        """How the run ended; None if the run did not end, so that it can be continued."""
+        """The last line; None if the run did not end, so that it can be continued."""
         return next((event for event in reversed(self.events) if isinstance(event, End)), None)
 
     @cached_property
@@ -352,7 +352,7 @@ class Run:
 
 
 def _is_of_run(event: Event) -> TypeGuard[Finalist]:
-    """Whether an event is a finalist of the run's own comparison, and not of a process that confirmed it."""
+    """True if an event is a finalist of the run's own comparison, and not of a process that confirmed it."""
     return isinstance(event, Finalist) and event.process == 0
 
 
@@ -378,7 +378,7 @@ class RunLog:
         self._file = AppendedFile(path, "this run cannot be resumed", root)
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s
-        self._begun: Config | None = None  # the config of the last line, if that is such a line
+        self._last_begun: Config | None = None  # the config of the last line, if that is such a line
         self._writing = threading.Lock()
 
     @property
@@ -404,18 +404,18 @@ class RunLog:
         """Write that an interrupted run is continued."""
         self._write(Resumed(at_s=self.at_s, at=_now(), effort=effort, searcher=searcher, seed=seed))
 
-    def preview(self, compiled: Compiled) -> None:
+    def preview(self, preview: Compiled) -> None:
         """Write what the compiler made of a preview; the line may reach the disk after this returns."""
-        self._write(Preview(at_s=self.at_s, compiled=compiled), durable=False)
+        self._write(Preview(at_s=self.at_s, compiled=preview), durable=False)
 
     def begun(self, config: Config | None) -> None:
         """Write that a config is about to run in this process; None takes it back. The end of the process keeps it.
 
         Nothing is written if the last line says so already.
         """
-        if config != self._begun:
+        if config != self._last_begun:
             self._write(Begun(at_s=self.at_s, config=config), durable=False)
-            self._begun = config
+            self._last_begun = config
 
     def trial(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
         """Write a finished trial; with `durable` it is on disk when this returns, with all lines before it."""
@@ -431,7 +431,7 @@ class RunLog:
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:
-            self._begun = None
+            self._last_begun = None
             self._file.append(msgspec.to_builtins(line, enc_hook=config_to_json), durable)
 
 
@@ -465,7 +465,7 @@ def read_head(path: Path) -> Head:
 
 
 def has_begun(path: Path) -> bool:
-    """Whether a file holds a whole line; a process that was killed early may have left a file without one.
+    """True if a file holds a whole line; a process that was killed early may have left a file without one.
 
     Raises:
         RunLogError: The file cannot be read.
@@ -474,7 +474,7 @@ def has_begun(path: Path) -> bool:
 
 
 def has_ended(path: Path) -> bool:
-    """Whether the last line of a file says that its run has ended.
+    """True if the last line of a file says that its run has ended.
 
     Raises:
         RunLogError: The file cannot be read.
@@ -520,10 +520,10 @@ def _head(path: Path, line: bytes) -> Head:
             hint="read it with the version that wrote it, or tune again",
         )
     try:
-        found: Head = converted(line, Head)
+        head: Head = converted(line, Head)
     except DamagedError as error:
         raise RunLogError(f"{path} cannot be read as a run log: its first line: {error}", hint="tune again") from error
-    return found
+    return head
 
 
 def _now() -> str:

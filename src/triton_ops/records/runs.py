@@ -72,44 +72,44 @@ class Runs:
         """
         if not self._resumed:
             return None
-        found = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)
-        return next((run for run in found if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
+        runs = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)
+        return next((run for run in runs if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
                     None)  # fmt: skip
 
     def run(self, run_id: str) -> Run | None:
         """The run with that id; None if its log is gone, or is none of this key."""
         path = next((path for path in self._paths() if path.stem == run_id), None)
-        found = None if path is None else _readable(path)
-        return found if found is not None and found.head.key_id == self._key_id else None
+        run = None if path is None else _readable(path)
+        return run if run is not None and run.head.key_id == self._key_id else None
 
     def of_another_space(self, space: str, effort: str) -> Run | None:
         """The newest run, if it ended, with that effort, in another space than the one with that fingerprint."""
-        found = (run for path in self._paths() if (run := _readable(path)) is not None and run.trials)
-        run = next(found, None)
+        runs = (run for path in self._paths() if (run := _readable(path)) is not None and run.trials)
+        run = next(runs, None)
         if run is None or run.end is None or run.head.key_id != self._key_id:
             return None
-        asked = run.head.effort.get("name")
-        return run if run.head.space.fingerprint != space and asked == effort else None
+        name = run.head.effort.get("name")
+        return run if run.head.space.fingerprint != space and name == effort else None
 
     def trials(self, first: str = "") -> list[Trial]:
         """One trial for each config: that of the run `first`, else that of the newest other run in the same space."""
         runs = self.with_trials(first)
-        found: dict[Config, Trial] = {}
+        trials: dict[Config, Trial] = {}
         for run in runs:
             if run.head.space.fingerprint == runs[0].head.space.fingerprint:  # times are relative to one default config
-                found = {**run.trials, **found}
-        return list(found.values())
+                trials = {**run.trials, **trials}
+        return list(trials.values())
 
     def with_trials(self, first: str = "") -> list[Run]:
         """The runs that have trials: the run `first`, then the others, the newest first."""
         paths = sorted(self._paths(), key=lambda path: path.stem != first)  # stable: the others stay newest first
         return [run for path in paths if (run := _readable(path)) is not None and run.trials]
 
-    def prune(self, kept: str, now_s: float | None = None) -> None:
+    def prune(self, own_run: str, now_s: float | None = None) -> None:
         """Remove the runs that are not kept by the rule in the description of this module.
 
         Args:
-            kept: The run that the key's record names.
+            own_run: The run that the key's record names.
             now_s: Seconds since 1970; None asks the clock.
         """
         oldest_s = (time.time() if now_s is None else now_s) - KEPT_UNFINISHED_DAYS * _DAY_S
@@ -121,7 +121,7 @@ class Runs:
                     goes = ended > KEPT_ENDED
                 else:
                     goes = path.stat().st_mtime < oldest_s
-                if goes and path.stem != kept and self._is_ours(path):
+                if goes and path.stem != own_run and self._is_ours(path):
                     path.unlink()
 
     def _is_ours(self, path: Path) -> bool:
@@ -134,13 +134,13 @@ class Runs:
             return
         try:
             folder_within(self.root, self._folder)
-            named = [path for path in self._folder.iterdir() if path.suffix == ".jsonl"]
+            paths = [path for path in self._folder.iterdir() if path.suffix == ".jsonl"]
         except FileNotFoundError:
             return
         except OSError as error:
             _log.warning("%s cannot be read (%s): earlier runs are not known", self._folder, error.strerror or error)
             return
-        yield from sorted((path for path in named if _RUN_ID.fullmatch(path.stem)), reverse=True)
+        yield from sorted((path for path in paths if _RUN_ID.fullmatch(path.stem)), reverse=True)
 
 
 def _readable(path: Path, unfinished: bool = False) -> Run | None:
@@ -178,13 +178,15 @@ def find_run(text: str, folder: Path) -> Path:
     if text.endswith(".jsonl") or not text.strip():
         raise RunLogError(f"{text or 'RUN'!s} is no file", hint="give a run log, a run's id, or a kernel's name")
     paths = _newest_first(folder)
-    named = [one for one in paths if one.stem.startswith(text)]
-    if len(named) > 1:
-        raise RunLogError(f"{len(named)} runs have ids that start with {text}", hint=f"the newest is {named[0].stem}")
-    found = named[0] if named else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
-    if found is None:
+    matches = [one for one in paths if one.stem.startswith(text)]
+    if len(matches) > 1:
+        raise RunLogError(
+            f"{len(matches)} runs have ids that start with {text}", hint=f"the newest is {matches[0].stem}"
+        )
+    log = matches[0] if matches else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
+    if log is None:
         raise _none(text, folder)
-    return found
+    return log
 
 
 def find_runs_of(kernel: str, folder: Path) -> list[Path]:
@@ -193,13 +195,13 @@ def find_runs_of(kernel: str, folder: Path) -> list[Path]:
     Raises:
         RunLogError: There is none.
     """
-    found: dict[str, Path] = {}
+    newest: dict[str, Path] = {}
     for path, head in _heads(_newest_first(folder)):
         if _is_of(head, kernel):
-            found.setdefault(head.key_id, path)
-    if not found:
+            newest.setdefault(head.key_id, path)
+    if not newest:
         raise _none(kernel, folder)
-    return list(found.values())
+    return list(newest.values())
 
 
 def _none(text: str, folder: Path) -> RunLogError:

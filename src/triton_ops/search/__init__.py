@@ -1,4 +1,4 @@
-"""Which configs to try next: searchers and priors, which see configs and trials and nothing else."""
+"""Searchers and priors, which choose the next configs and see configs and trials and nothing else."""
 
 from triton_ops._faces import lazy_face
 

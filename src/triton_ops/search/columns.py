@@ -134,7 +134,7 @@ def _divisibility_matters(values: Sequence[Value]) -> bool:
 
 
 def _twos(value: Value) -> int:
-    """How often two divides `value`, at most six times; 0 unless `value` is a whole number above 0."""
+    """The number of times that two divides `value`, at most six; 0 unless `value` is a whole number above 0."""
     if not isinstance(value, int) or value <= 0:
         return 0
     return min((value & -value).bit_length() - 1, _HIGHEST_POWER)
@@ -174,18 +174,18 @@ class CompilerColumns:
         """The number of the compiler's columns: 0 until six configs are compiled."""
         return COLUMNS if len(self.configs) >= _FEWEST else 0
 
-    def take(self, compiled: Compiled, row: Floats) -> None:
+    def take(self, preview: Compiled, row: Floats) -> None:
         """Add a config that can be launched and whose registers are known, with the row of its tunables."""
-        if compiled.config in self._at:
+        if preview.config in self._at:
             return
-        self._at[compiled.config] = len(self.configs)
-        self.configs.append(compiled.config)
+        self._at[preview.config] = len(self.configs)
+        self.configs.append(preview.config)
         self._rows.append(row)
-        self._figures.append(_columns(compiled))
+        self._figures.append(_columns(preview))
         self._fitted = None
-        if compiled.launch is not None:
-            self._launch[compiled.config] = compiled.launch
-            self._same.setdefault(compiled.launch, []).append(compiled.config)
+        if preview.launch is not None:
+            self._launch[preview.config] = preview.launch
+            self._same.setdefault(preview.launch, []).append(preview.config)
 
     def same_program(self, config: Config) -> list[Config]:
         """The other compiled configs that are the same program as `config`."""
@@ -219,23 +219,23 @@ class CompilerColumns:
         return self._fitted
 
 
-def wasteful(compiled: Compiled) -> bool:
-    """Whether a config that can be launched comes last, because a rule defers it or it spills."""
-    return compiled.deferred or (compiled.resources is not None and compiled.resources.wasteful)
+def wasteful(preview: Compiled) -> bool:
+    """True if a config that can be launched comes last, because a rule defers it or it spills."""
+    return preview.deferred or (preview.resources is not None and preview.resources.wasteful)
 
 
-def _columns(compiled: Compiled) -> Floats:
+def _columns(preview: Compiled) -> Floats:
     """The logarithms of the four figures, each scaled to about 0 to 1 over the range of all devices."""
-    resources = compiled.resources
-    registers = spilled = shared = 0
+    resources = preview.resources
+    registers = spilled = memory = 0
     if resources is not None:
-        registers, spilled, shared = resources.registers or 0, resources.spill_bytes or 0, resources.shared_bytes or 0
+        registers, spilled, memory = resources.registers or 0, resources.spill_bytes or 0, resources.shared_bytes or 0
     return np.array(
         [
             math.log2(max(registers, 16) / 16) / 4,
             min(math.log2(1 + spilled / 4) / 8, 1.0),
-            math.log2(max(shared, 1)) / 18,
-            math.log2(max(compiled.resident or 1, 1)) / 5,
+            math.log2(max(memory, 1)) / 18,
+            math.log2(max(preview.resident or 1, 1)) / 5,
         ]
     )
 

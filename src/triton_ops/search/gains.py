@@ -118,7 +118,7 @@ class Priors:
         return weights
 
     def _trusted(self, columns: Floats) -> Floats:
-        """How much each prior counts at first: 1, and a record of another place by its agreement with this problem's.
+        """The first weight of each prior: 1, and of a record of another place its agreement with this problem's.
 
         The agreement is the square of the correlation with the mean of this problem's priors. Where a model tells how
         this problem differs from the other, a record that is of no such place does not delay the search.

@@ -82,12 +82,12 @@ class Place:
 
 
 def _doublings(here: int, there: int) -> float:
-    """How often the smaller extent must be doubled to reach the larger one; an empty axis counts as of extent 1."""
+    """The doublings from the smaller extent to the larger one; an empty axis counts as of extent 1."""
     return math.log2(max(here, there, 1)) - math.log2(max(min(here, there), 1))  # the ratio may be over all floats
 
 
 def _differing(here: Mapping[str, str | bool], there: Mapping[str, str | bool]) -> int:
-    """How many of the names that both places have stand for different values."""
+    """The number of names that both places have for different values."""
     return sum(here[name] != there[name] for name in here.keys() & there.keys())
 
 

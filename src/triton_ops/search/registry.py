@@ -111,7 +111,7 @@ def search_name(search: AnySearch) -> str:
 
 
 def _can_search(search: Any) -> bool:
-    """Whether `search` is a searcher, and not the class of one."""
+    """True if `search` is a searcher, and not the class of one."""
     return not isinstance(search, type) and all(callable(getattr(search, name, None)) for name in ("ask", "tell"))
 
 

@@ -5,14 +5,14 @@ On recorded spaces of 4,000 to 18,000 configs a search with it finds faster conf
 forests of trees, which know no order between unmeasured values. Lengths, amplitude and noise have broad priors (lengths
 grow with the root of the number of columns: Hvarfner, Hellsten and Nardi, 2024; those of flags are long, as those that
 fit whole recorded spaces are), and the most probable ones are used; without priors, ten points would decide on ten
-lengths. `correlation.py` has the kernel, and another one by tunables.
+lengths.
 
 The process is written out here (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, sections 2.2
 and 5.4.1), because the slope of its likelihood by all lengths is then two products of matrices: a search waits a third
 as long for it as for that of scikit-learn, with the same proposals.
 
 SciPy is imported when the first surrogate is made: a quarter of a second, which other searches do not need. A tune
-begins that import with its first step (`registry.py`), since the first surrogate is due soon after the first trials.
+begins that import with its first step, since the first surrogate is due soon after the first trials.
 
 Both correlations have parameters, of which logarithms are taken, and tell by each how the correlations change. They are
 made from a Matérn function (nu = 5/2) of the distance, where each scale of columns has a length of its own.

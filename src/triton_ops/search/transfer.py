@@ -2,7 +2,7 @@
 
 A config that was tried at the other place has its time there, and a surrogate of the trials there estimates all other
 configs. Distance weakens the ratios of time: the farther the other place, the closer to 1 they are. The measurements
-here decide how much the prior counts (`priors.py`); a time from another place is never a measurement.
+here decide how much the prior counts; a time from another place is never a measurement.
 """
 
 from __future__ import annotations

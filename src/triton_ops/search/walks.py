@@ -90,8 +90,8 @@ class EvolutionSearch:
     def tell(self, trials: Sequence[Trial]) -> None:
         """Add the fastest of the trials to the population."""
         mine = {trial.config: trial for trial in self._remaining.note(trials)}
-        kept = [trial for trial in self._population if trial.config not in mine]
-        ok = sorted([*kept, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))
+        others = [trial for trial in self._population if trial.config not in mine]
+        ok = sorted([*others, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))
         self._population = ok[:_POPULATION]
 
     def _next(self) -> Config | None:

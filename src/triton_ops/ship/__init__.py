@@ -1,4 +1,4 @@
-"""What is done with winners before something serves: tables of other engines, checks, kernels loaded ahead."""
+"""Tables of other engines, checks and loading ahead of winners, before something serves."""
 
 from triton_ops._faces import lazy_face
 

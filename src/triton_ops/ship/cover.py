@@ -47,7 +47,7 @@ class Choice:
 
     @property
     def exact(self) -> bool:
-        """Whether no choice is better."""
+        """True if no choice is better."""
         return self.value <= self.bound + _EPSILON
 
 
@@ -107,10 +107,10 @@ def worst(regrets: Matrix, columns: Sequence[int]) -> float:
 
 def mean(regrets: Matrix, weights: Sequence[float], columns: Sequence[int]) -> float:
     """The weighted mean regret of the rows, each served by the best of some columns; infinite if one is not served."""
-    served = [_served(row, columns) for row in regrets]
-    if not all(map(math.isfinite, served)):
+    rows = [_served(row, columns) for row in regrets]
+    if not all(map(math.isfinite, rows)):
         return math.inf
-    return math.fsum(w * each for w, each in zip(weights, served, strict=True)) / math.fsum(weights) if served else 0.0
+    return math.fsum(w * each for w, each in zip(weights, rows, strict=True)) / math.fsum(weights) if rows else 0.0
 
 
 def _served(row: Sequence[float], columns: Sequence[int]) -> float:
@@ -151,8 +151,8 @@ class _Exchange:
         of the same numbers in another order differ in their last digits, and two choices could each seem better than
         the other.
         """
-        served = self._row_minima(columns)
-        return float(served.max()) if self._worst_first else 0.0, math.fsum(self.weights * served)
+        minima = self._row_minima(columns)
+        return float(minima.max()) if self._worst_first else 0.0, math.fsum(self.weights * minima)
 
     def improved(self, columns: tuple[int, ...]) -> tuple[int, ...]:
         """Columns whose cost no addition and no exchange of one column lowers."""
@@ -167,9 +167,9 @@ class _Exchange:
         return columns
 
     def _with_one_more(self, columns: tuple[int, ...]) -> tuple[int, ...]:
-        served = np.minimum(self.cells, self._row_minima(columns)[:, None])
-        totals = self.weights @ served
-        levels = served.max(axis=0) if self._worst_first else np.zeros_like(totals)
+        minima = np.minimum(self.cells, self._row_minima(columns)[:, None])
+        totals = self.weights @ minima
+        levels = minima.max(axis=0) if self._worst_first else np.zeros_like(totals)
         return *columns, int(np.lexsort((totals, levels))[0])
 
     def _row_minima(self, columns: Sequence[int]) -> Cells:

@@ -31,10 +31,10 @@ def table_of_run(path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
     """
     run = read_run(path)
     key = run.head.key
-    known = {**key.problem, **extents_of(key.problem)}
-    if missing := [name for name in names.rows if name not in known]:
-        raise SettingsError(f"the run's problem has no {', '.join(missing)}", hint=f"it has {', '.join(known)}")
-    at = tuple(known[name] for name in names.rows)
+    values = {**key.problem, **extents_of(key.problem)}
+    if missing := [name for name in names.rows if name not in values]:
+        raise SettingsError(f"the run's problem has no {', '.join(missing)}", hint=f"it has {', '.join(values)}")
+    at = tuple(values[name] for name in names.rows)
     rows = tuple(
         Row(at, names.outwards(config), median_ms=trial.median_ms if trial.ok else None,
             failure="" if trial.ok else trial.status.value)
@@ -93,9 +93,9 @@ def _row(result: Any, path: Path) -> Row:
     if not isinstance(result, dict) or not isinstance(result.get("configuration"), dict):
         raise CacheError(f"{path} has a result without a configuration", hint="name a file in the format T4")
     word = str(result.get("invalidity", "correct"))
-    measured = result.get("measurements")
+    measurements = result.get("measurements")
     values = [
-        each.get("value") for each in (measured if isinstance(measured, list) else [])
+        each.get("value") for each in (measurements if isinstance(measurements, list) else [])
         if isinstance(each, dict) and each.get("name") == _TIME and each.get("unit", "ms") in ("ms", "milliseconds")
     ]  # fmt: skip
     median = next((milliseconds_in(value, path) for value in values if isinstance(value, (int, float))), None)

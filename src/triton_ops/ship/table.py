@@ -39,9 +39,9 @@ def triton_key(at: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(f"torch.{value}" if isinstance(value, str) and value in ITEM_BYTES else value for value in at)
 
 
-def launches_as(found: Mapping[str, Any] | None, config: Mapping[str, Any]) -> bool:
-    """Whether a config that was looked up launches as another one does: equal, save for options left to Triton."""
-    return found is not None and all(found.get(name, OPTIONS.get(name)) == value for name, value in config.items())
+def launches_as(entry: Mapping[str, Any] | None, config: Mapping[str, Any]) -> bool:
+    """True if a config that was looked up launches as another one does: equal, save for options left to Triton."""
+    return entry is not None and all(entry.get(name, OPTIONS.get(name)) == value for name, value in config.items())
 
 
 _LARGEST_BYTES = 64 << 20
@@ -81,17 +81,17 @@ class Table:
 
     def best(self) -> tuple[Row, ...]:
         """For each `at` the fastest config that did not fail; where no time is known the first one."""
-        found: dict[str, Row] = {}
+        rows: dict[str, Row] = {}
         for row in self.rows:
             name = json.dumps(row.at)
-            known = found.get(name)
-            if not row.failure and (known is None or _time(row) < _time(known)):
-                found[name] = row
-        return tuple(found.values())
+            fastest = rows.get(name)
+            if not row.failure and (fastest is None or _time(row) < _time(fastest)):
+                rows[name] = row
+        return tuple(rows.values())
 
 
 class Format(Protocol):
-    """How one engine keeps its tables."""
+    """The files of one engine's tables."""
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write a table where the engine looks for it below `folder`, and return the file.
@@ -206,7 +206,7 @@ _KINDS = {"NVIDIA": "cuda", "AMD": "hip"}
 
 @dataclass(frozen=True)
 class Names:
-    """What the two sides call the same things.
+    """The names that two sides have for the same things.
 
     Attributes:
         rows: The extents of a problem that stand for a row, in order, such as `("M",)`.
@@ -242,9 +242,9 @@ def table_of(lock: Lockfile, kernel: str, device: str | None, names: Names, fact
     """
     entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
     if not entries:
-        known = ", ".join(sorted({f"{entry.kernel} on {entry.device}" for entry in lock.entries})) or "nothing"
+        words = ", ".join(sorted({f"{entry.kernel} on {entry.device}" for entry in lock.entries})) or "nothing"
         where = "" if device is None else f" on {device}"
-        raise SettingsError(f"the lockfile has no entry of {kernel}{where}", hint=f"it has entries of {known}")
+        raise SettingsError(f"the lockfile has no entry of {kernel}{where}", hint=f"it has entries of {words}")
     aliases = {entry.device for entry in entries}
     if len(aliases) > 1:
         raise SettingsError(
@@ -306,13 +306,13 @@ def _row(entry: LockEntry, names: Names) -> Row:
 def _entry(
     row: Row, kernel: str, device: LockedDevice, problem: Mapping[str, Any], names: Names, source: str
 ) -> LockEntry:
-    measured = None if row.median_ms is None else Measured(cache_state="warm", mode="imported", median_ms=row.median_ms)
+    times = None if row.median_ms is None else Measured(cache_state="warm", mode="imported", median_ms=row.median_ms)
     return LockEntry(
         kernel=kernel,
         device=device.alias,
         label=" ".join(f"{name}={value}" for name, value in problem.items()),
         config=names.inwards(row.config),
-        measured=measured,
+        measured=times,
         problem=dict(problem),
         origin=EntryOrigin(source=source),
     )

@@ -39,10 +39,10 @@ from triton_ops.values import TensorSpec, Trial, TuningResult, device_facts, ext
 _FRACTIONS = ("float", "bfloat", "complex")
 
 
-def why_not_again(found: Bound) -> str | None:
-    """Why an entry's launch cannot be made again, wherever it is; None if it can."""
-    call = found.entry.call
-    if found.specs is not None or isinstance(call, NotedCall):
+def why_not_again(entry: Bound) -> str | None:
+    """The reason why an entry's launch cannot be made again, wherever it is; None if it can."""
+    call = entry.entry.call
+    if entry.specs is not None or isinstance(call, NotedCall):
         return None
     if call is None:
         return "only the classes of its arguments are known: no call was noted; remove its record, and call it again"
@@ -50,12 +50,12 @@ def why_not_again(found: Bound) -> str | None:
 
 
 def measured_again(
-    found: Bound, targets: Targets, device: str, most_neighbours: int, options: Mapping[str, Any]
+    case: Bound, targets: Targets, device: str, most_neighbours: int, options: Mapping[str, Any]
 ) -> TuningResult:
     """The result of a tune among an entry's config, the default and the nearest neighbours.
 
     Args:
-        found: The entry; `why_not_again` has no reason for it.
+        case: The entry; `why_not_again` has no reason for it.
         targets: The kernels that the lockfile names.
         device: Torch's name of the device.
         most_neighbours: How many neighbours are measured at most.
@@ -68,14 +68,19 @@ def measured_again(
         ShapeMismatchError: The arguments need more memory than there is.
         KeyboardInterrupt: Ctrl-C has ended the tune, even if configs have run by then.
     """
-    asked: dict[str, Any] = {"effort": _all_race(most_neighbours), "search": "exhaustive", "transfer": False, **options}
+    tune_options: dict[str, Any] = {
+        "effort": _all_race(most_neighbours),
+        "search": "exhaustive",
+        "transfer": False,
+        **options,
+    }
     with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
-        if found.specs is None:
-            return uninterrupted(_called_again(found, targets, device, most_neighbours, Path(folder), asked))
-        cold = found.entry.measured is None or found.entry.measured.cache_state == "cold"
+        if case.specs is None:
+            return uninterrupted(_called_again(case, targets, device, most_neighbours, Path(folder), tune_options))
+        cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
         result = tune(
-            found.target, kwargs=made_on(found.specs, device), space=_rivals(found.entry, found.space, most_neighbours),
-            device=device, cold=cold, cache_dir=folder, **asked,
+            case.target, kwargs=made_on(case.specs, device), space=_rivals(case.entry, case.space, most_neighbours),
+            device=device, cold=cold, cache_dir=folder, **tune_options,
         )  # fmt: skip
         return uninterrupted(result)
 
@@ -90,18 +95,23 @@ def _all_race(most_neighbours: int) -> Effort:
 
 
 def _called_again(
-    found: Bound, targets: Targets, device: str, most_neighbours: int, folder: Path, asked: Mapping[str, Any]
+    case: Bound,
+    targets: Targets,
+    device: str,
+    most_neighbours: int,
+    folder: Path,
+    tune_options: Mapping[str, Any],
 ) -> TuningResult:
     """The result for the noted call of a decorated kernel."""
-    entry, noted = found.entry, found.entry.call
-    assert isinstance(noted, NotedCall)  # `why_not_again` has looked
+    entry, call_facts = case.entry, case.entry.call
+    assert isinstance(call_facts, NotedCall)  # `why_not_again` has looked
     calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
-    call = calls.made_again(targets.decorated(entry.kernel), noted, device)
+    call = calls.made_again(targets.decorated(entry.kernel), call_facts, device)
     if (other := entry.why_not(call.asked)) is not None:
         raise SpaceError(f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it")
-    if (refused := call.space.why_not(entry.config)) is not None:
-        raise SpaceError(f"its config ({entry.config}) cannot be taken for its call: {refused}", hint="tune it again")
-    result: TuningResult = calls.tuned_again(call, _rivals(entry, call.space, most_neighbours), folder, asked)
+    if (why_not := call.space.why_not(entry.config)) is not None:
+        raise SpaceError(f"its config ({entry.config}) cannot be taken for its call: {why_not}", hint="tune it again")
+    result: TuningResult = calls.tuned_again(call, _rivals(entry, call.space, most_neighbours), folder, tune_options)
     return result
 
 
@@ -109,8 +119,8 @@ def _rivals(entry: LockEntry, space: ConfigSpace | None, most_neighbours: int) -
     """The entry's config beside the default one, which comes first, and its neighbours."""
     default = entry.default if space is None else space.default_config
     beside: Iterable[Config] = [] if space is None else _beside(space, entry.config)
-    listed = [*([default] if default is not None else []), entry.config, *islice(beside, most_neighbours)]
-    return ConfigSpace.from_configs(list(dict.fromkeys(listed)), default=listed[0])
+    configs = [*([default] if default is not None else []), entry.config, *islice(beside, most_neighbours)]
+    return ConfigSpace.from_configs(list(dict.fromkeys(configs)), default=configs[0])
 
 
 def _beside(space: ConfigSpace, config: Config) -> Iterable[Config]:
@@ -121,14 +131,14 @@ def _beside(space: ConfigSpace, config: Config) -> Iterable[Config]:
     return sorted(others, key=lambda other: sum(other[name] != value for name, value in config.items()))
 
 
-def unknown_values(found: Bound) -> list[str]:
+def unknown_values(case: Bound) -> list[str]:
     """The tensors of integers in a noted call, such as offsets and tables: the kernel may need other values than these.
 
     Their values are not kept, and those that are made up may lead it outside of other tensors.
     """
-    if not isinstance(found.entry.call, NotedCall):
+    if not isinstance(case.entry.call, NotedCall):
         return []
-    specs = {name: from_plain(value) for name, value in found.entry.call.arguments.items()}
+    specs = {name: from_plain(value) for name, value in case.entry.call.arguments.items()}
     return [
         name for name, spec in specs.items() if isinstance(spec, TensorSpec) and not spec.dtype.startswith(_FRACTIONS)
     ]
@@ -141,7 +151,7 @@ _NEIGHBOURS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What became of one entry.
+    """The outcome of one entry's checks.
 
     Attributes:
         entry: The entry.
@@ -166,7 +176,7 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether the entry should not be served."""
+        """True if the entry should not be served."""
         return self.outcome in FAILURES
 
 
@@ -200,64 +210,64 @@ def verify(
         timeout_s: Seconds for the compilation of one config.
         options: Further options of `tune`, such as `effort` and `seed`.
     """
-    entries = [(entry, _checked(entry, found, lock, here)) for entry, found in bound(lock, targets, kernel)]
-    programs = [program for _, (_, made) in entries for program in made]
-    refused = {
+    entries = [(entry, _checked(entry, answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
+    programs = [program for _, (_, own_programs) in entries for program in own_programs]
+    refusals = {
         program: f"{result.status} for {program.ahead.target.arch}: {result.reason}"
         for program, result in compiled(programs, jobs, timeout_s)
         if not result.launchable
     }
-    for entry, (found, made) in entries:
-        reason = next((refused[program] for program in made if program in refused), None)
-        if isinstance(found, Verdict):
-            yield found
+    for entry, (answer, own_programs) in entries:
+        reason = next((refusals[program] for program in own_programs if program in refusals), None)
+        if isinstance(answer, Verdict):
+            yield answer
         elif reason is not None:
             yield Verdict(entry=entry, outcome="invalid", reason=reason)
-        elif (elsewhere := _why_not_measured(found, here)) is not None:
+        elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            yield _measured(found, targets, device, most_neighbours, options)
-            for place in _held_out(found, held_out):
+            yield _measured(answer, targets, device, most_neighbours, options)
+            for place in _held_out(answer, held_out):
                 there = _measured_there(place, targets, device, most_neighbours, options)
-                yield replace(there, entry=entry, at=place.extents_text(found))
+                yield replace(there, entry=entry, at=place.extents_text(answer))
 
 
-def _held_out(found: Bound, count: int) -> Iterator[Bound]:
+def _held_out(case: Bound, count: int) -> Iterator[Bound]:
     """The entry at `count` values of each of its ranges, evenly by their ratios, and never at its own."""
-    own = extents_of(found.entry.problem)
-    for each in found.entry.ranges:
+    own = extents_of(case.entry.problem)
+    for each in case.entry.ranges:
         low, ratio = max(each.low, 1), each.high / max(each.low, 1)
         values = {round(low * ratio ** (step / max(count - 1, 1))): None for step in range(count)}
         for value in values:
             if value != own[each.extents[0]]:
-                yield found.at(dict.fromkeys(each.extents, value))
+                yield case.at(dict.fromkeys(each.extents, value))
 
 
 def _checked(
-    entry: LockEntry, found: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
+    entry: LockEntry, answer: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
 ) -> tuple[Bound | Verdict, list[Program]]:
     """The verdict of an entry that cannot be right; else the entry with the programs that must compile."""
-    if isinstance(found, TritonKernelError):
-        missing: Outcome = "not loaded" if isinstance(found, NotLoadedError) else "unreachable"
-        return Verdict(entry=entry, outcome=missing, reason=str(found)), []
-    reason = found.why_invalid(lock)
+    if isinstance(answer, TritonKernelError):
+        missing: Outcome = "not loaded" if isinstance(answer, NotLoadedError) else "unreachable"
+        return Verdict(entry=entry, outcome=missing, reason=str(answer)), []
+    reason = answer.why_invalid(lock)
     if reason is not None:
         outcome: Outcome = "unreachable" if reason.startswith(UNREACHABLE) else "invalid"
         return Verdict(entry=entry, outcome=outcome, reason=reason), []
     try:
-        return found, programs_of(found, here if _of_device(found, here) else None)
+        return answer, programs_of(answer, here if _of_device(answer, here) else None)
     except TritonKernelError as error:
         return Verdict(entry=entry, outcome="invalid", reason=str(error)), []
 
 
-def _of_device(found: Bound, here: DeviceSpec | None) -> bool:
-    return here is not None and found.device.why_not(device_facts(here)) is None
+def _of_device(case: Bound, here: DeviceSpec | None) -> bool:
+    return here is not None and case.device.why_not(device_facts(here)) is None
 
 
-def _why_not_measured(found: Bound, here: DeviceSpec | None) -> str | None:
-    if here is None or not _of_device(found, here):
+def _why_not_measured(case: Bound, here: DeviceSpec | None) -> str | None:
+    if here is None or not _of_device(case, here):
         return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
-    return why_not_again(found)
+    return why_not_again(case)
 
 
 def _measured_there(
@@ -271,21 +281,21 @@ def _measured_there(
 
 
 def _measured(
-    found: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
+    case: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
 ) -> Verdict:
-    place = device or ("cpu" if found.device.kind == "cpu" else "cuda")
+    place = device or ("cpu" if case.device.kind == "cpu" else "cuda")
     try:
-        result = measured_again(found, targets, place, most_neighbours, options)
+        result = measured_again(case, targets, place, most_neighbours, options)
     except TuningFailedError as error:
-        if made_up := unknown_values(found):
+        if made_up := unknown_values(case):
             reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
-            return Verdict(entry=found.entry, outcome="not measured", reason=reason)
-        return Verdict(entry=found.entry, outcome="invalid", reason=str(error))
+            return Verdict(entry=case.entry, outcome="not measured", reason=reason)
+        return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
     except (SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
-        return Verdict(entry=found.entry, outcome="invalid", reason=str(error))
+        return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
     except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
-        return Verdict(entry=found.entry, outcome="not measured", reason=str(error))
-    return _judged(found.entry, result)
+        return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
+    return _judged(case.entry, result)
 
 
 def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
@@ -308,5 +318,5 @@ def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
 
 
 def _slower(own: Trial, rival: Trial) -> float:
-    """How much longer a config takes, by the last comparison; one that was left out of it by its relative screening."""
+    """The relative loss of a config by the last comparison; by its relative screening where that left it out."""
     return own.rank / rival.rank - 1 if own.final is None else own.median_ms / rival.median_ms - 1

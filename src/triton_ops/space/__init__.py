@@ -1,4 +1,4 @@
-"""What may be tried: tunables, configs, constraints and config spaces, in pure Python without torch or Triton."""
+"""Tunables, configs, constraints and config spaces, in pure Python without torch or Triton."""
 
 from triton_ops._faces import lazy_face
 

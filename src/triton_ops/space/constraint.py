@@ -41,7 +41,7 @@ class Constraint:
         object.__setattr__(self, "names", _parameter_names(self.name, self.predicate))
 
     def kept_by(self, values: Mapping[str, Any]) -> bool:
-        """Whether `values`, which must have all of `names`, keep this rule.
+        """True if `values`, which must have all of `names`, keep this rule.
 
         Raises:
             ConstraintError: The predicate raised; the error has the constraint and the values.

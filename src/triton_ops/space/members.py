@@ -29,7 +29,7 @@ _NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
 
 
 def is_member(value: Any) -> bool:
-    """Whether a value is a dtype, or a member of an `Enum` that is no number or string by its class."""
+    """True if a value is a dtype, or a member of an `Enum` that is no number or string by its class."""
     return _dtype_name(value) is not None or (isinstance(value, Enum) and not isinstance(value, (int, float, str)))
 
 

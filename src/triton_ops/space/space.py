@@ -1,8 +1,8 @@
 """A config space: tunables, the constraints among them, and the default config.
 
 A space is either a product of tunables or an explicit list of configs, and all users of a space treat both alike.
-Enumeration is lazy and leaves out partial configs that cannot become valid (`space/walk.py`), and every question is
-asked of tunables that constraints join, not of the whole product (`space/groups.py`): a space of 10^12 configs costs
+Enumeration is lazy and leaves out partial configs that cannot become valid, and every question is
+asked of tunables that constraints join, not of the whole product: a space of 10^12 configs costs
 nothing until its configs are asked for, and that no config is valid is found out or said in seconds.
 """
 
@@ -63,7 +63,7 @@ def _flat(config: Any, options: list[str]) -> Config:
 
 
 def _brought(config: Any) -> Mapping[str, Any]:
-    """What a config brings to a launch, which a class of the caller's may give in its own way."""
+    """The values that a config brings to a launch, which a class of the caller's may give in its own way."""
     return cast(
         "Mapping[str, Any]", config.all_kwargs() if hasattr(config, "all_kwargs") else getattr(config, "kwargs", {})
     )
@@ -251,7 +251,7 @@ class ConfigSpace:
         return [constraint for constraint in self.constraints if not constraint.kept_by(config)]
 
     def why_not(self, config: Config) -> str | None:
-        """Why `config` is not in this space; None if it is. The default always is in the space."""
+        """The reason why `config` is not in this space; None if it is. The default always is in the space."""
         if set(config) != set(self.tunables):
             return f"names {sorted(config)} instead of {sorted(self.tunables)}"
         why = self._why_refused(config)
@@ -323,7 +323,7 @@ class ConfigSpace:
 
     @cached_property
     def _never(self) -> Found | None:
-        """What a constraint over no tunable makes of every config, if it refuses them."""
+        """The outcome of constraints over no tunable, if they refuse every config."""
         refusing = [
             constraint for constraint in self.constraints if not constraint.names and not constraint.kept_by({})
         ]
@@ -331,7 +331,7 @@ class ConfigSpace:
 
     @property
     def _without_rows(self) -> Found | None:
-        """Why there are no valid configs, or why none was found; None if there are some. Sure answers come first."""
+        """A search that found no valid config, a sure one if there is one; None if there are valid configs."""
         searches = [search for group in self._groups if (search := group.first).row is None]
         return self._never or min(searches, key=lambda lacking: not lacking.sure, default=None)
 

@@ -60,7 +60,7 @@ def _is_storable(kind: type, value: Any) -> bool:
 
 
 def _whole(text: str) -> bool:
-    """Whether a text has no half of a character, which UTF-8 cannot hold."""
+    """True if a text has no half of a character, which UTF-8 cannot hold."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -45,7 +45,7 @@ class Asks:
         self._since = 0
 
     def kept(self, constraint: Constraint, values: Mapping[str, Any]) -> bool:
-        """Whether `values` keep `constraint`.
+        """True if `values` keep `constraint`.
 
         Raises:
             TooManyAsks: The limit is reached.
@@ -204,7 +204,7 @@ COUNT_LIMIT = 50_000  # combinations of a group that are counted in any case, an
 
 @dataclass(frozen=True)
 class Found:
-    """What a search for a row of a group came to.
+    """The outcome of a search for a row of a group.
 
     Attributes:
         row: The row; None if there is none, or none was found.
@@ -224,17 +224,17 @@ class Group:
     Attributes:
         names: The tunables, in the order of the space.
         constraints: All constraints over them.
-        given: All values of each tunable.
+        values: All values of each tunable.
     """
 
     names: tuple[str, ...]
     constraints: tuple[Constraint, ...]
-    given: Domains
+    values: Domains
 
     @cached_property
     def domains(self) -> Domains:
         """The values that no constraint over one tunable refuses."""
-        return narrowed_alone(self.constraints, self.given)
+        return narrowed_alone(self.constraints, self.values)
 
     @property
     def joined(self) -> tuple[Constraint, ...]:
@@ -282,7 +282,7 @@ class Group:
         return self._search(_DRAW_ASKS, self.domains, rng=rng).row or self.first.row
 
     def can_complete(self, prefix: Mapping[str, Value]) -> bool:
-        """Whether some row begins with `prefix`, the values of the group's first tunables.
+        """True if some row begins with `prefix`, the values of the group's first tunables.
 
         True may be wrong where the answer takes long; False never is.
         """
@@ -317,7 +317,7 @@ class Group:
 
 
 class Completions:
-    """Whether the values chosen so far, over all groups, can be completed in the group of the one chosen last.
+    """Answers whether the values chosen so far, over all groups, can be completed in the group of the last one.
 
     It is asked only after a tunable whose group goes on later than at the next tunable: a walk finds out the rest by
     itself. Answers are remembered.
@@ -325,7 +325,7 @@ class Completions:
 
     def __init__(self, names: Sequence[str], groups: Sequence[Group]) -> None:
         self._prefixes: dict[str, tuple[Group, tuple[str, ...]]] = {}
-        self._known: dict[tuple[str, str], bool] = {}
+        self._answers: dict[tuple[str, str], bool] = {}
         following = dict(pairwise(names))
         for group in groups:
             for at, name in enumerate(group.names[:-1], 1):
@@ -333,17 +333,17 @@ class Completions:
                     self._prefixes[name] = (group, group.names[:at])
 
     def __call__(self, name: str, values: Mapping[str, Value]) -> bool:
-        """Whether the group of `name`, which was chosen last, has a row with the values chosen so far."""
+        """True if the group of `name`, which was chosen last, has a row with the values chosen so far."""
         if name not in self._prefixes:
             return True
         group, names = self._prefixes[name]
         prefix = {each: values[each] for each in names}
         key = (name, repr(list(prefix.values())))  # the text tells True from 1
-        if key not in self._known:
-            if len(self._known) >= _MOST_PREFIXES:
-                self._known.clear()
-            self._known[key] = group.can_complete(prefix)
-        return self._known[key]
+        if key not in self._answers:
+            if len(self._answers) >= _MOST_PREFIXES:
+                self._answers.clear()
+            self._answers[key] = group.can_complete(prefix)
+        return self._answers[key]
 
 
 def groups_of(tunables: Mapping[str, Tunable], constraints: Sequence[Constraint]) -> tuple[Group, ...]:

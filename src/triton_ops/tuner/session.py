@@ -502,7 +502,7 @@ def known_result(
     if force or not may_have_records(folder):
         return None
     record = recalled(
-        key, store_in(folder), space=space, enough=partial(covers, asked=plan), reference=request.reference
+        key, store_in(folder), space=space, enough=partial(covers, effort=plan), reference=request.reference
     )
     if record is None:
         return None

@@ -300,7 +300,7 @@ def why_outside(
 
 
 def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range]) -> float:
-    """How far apart two problems are in the extents of `ranges`: the sum of |log2| of their ratios."""
+    """The distance of two problems in the extents of `ranges`: the sum of |log2| of their ratios."""
     mine, theirs = extents_of(one), extents_of(other)
     pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in ranges]
     return sum(abs(math.log2(a / b)) for a, b in pairs)
@@ -314,7 +314,7 @@ def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | Non
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal as JSON, where `true` is no 1; tuples count as lists."""
+    """True if two values are equal as JSON, where `true` is no 1; tuples count as lists."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -347,7 +347,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Mapper:
-    """Which problems share one key: arguments that make no difference, and extents in buckets.
+    """The problems that share one key: arguments that make no difference, and extents in buckets.
 
     Attributes:
         buckets: The extents that are put into buckets, each with its rule.
@@ -428,7 +428,7 @@ class Mapper:
 
 
 def unkeyed(problem: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Range, ...], tuple[str, ...]]:
-    """What a key of a mapper says: a problem with the end of each range, the ranges, and the ignored arguments.
+    """The content of a mapper's key: a problem with the end of each range, the ranges, and the ignored arguments.
 
     A problem that no mapper has changed is itself, without ranges.
     """

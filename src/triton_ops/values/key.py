@@ -107,7 +107,7 @@ class Key:
 
     @property
     def interpreted(self) -> bool:
-        """Whether the kernel runs as Python, as under `TRITON_INTERPRET=1`."""
+        """True if the kernel runs as Python, as under `TRITON_INTERPRET=1`."""
         return "interpreted" in self.identity
 
     def differences(self, other: Key) -> list[str]:
@@ -132,7 +132,7 @@ class Key:
 
 
 def device_facts(device: DeviceSpec) -> dict[str, Any]:
-    """What a key holds of a device: kind, name, architecture, units and driver; of a CPU the threads as well."""
+    """The facts of a device in a key: kind, name, architecture, units and driver; of a CPU the threads as well."""
     facts = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
     return {**facts, "threads": cpu_threads()} if device.kind == "cpu" else facts
 

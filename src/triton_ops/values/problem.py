@@ -48,9 +48,8 @@ class Problem:
 def plain(argument: TensorSpec | Scalar) -> Any:
     """An argument of a problem as a value that JSON can hold."""
     if isinstance(argument, TensorSpec):
-        return {
-            "shape": list(argument.shape), "dtype": argument.dtype, "stride": list(argument.strides), "aligned": argument.aligned,
-        }  # fmt: skip
+        spec = argument
+        return {"shape": list(spec.shape), "dtype": spec.dtype, "stride": list(spec.strides), "aligned": spec.aligned}
     for kind in (bool, int, float, str):  # bool is an int, and NumPy's double precision number is a float
         if isinstance(argument, kind):
             argument = kind(argument)

@@ -119,7 +119,7 @@ def check_memory(tensor: Any, name: str = "a tensor") -> None:
 
 
 def is_fake(value: Any) -> bool:
-    """Whether a value is one of the tensors without memory with which torch traces; told without importing torch."""
+    """True if a value is one of the tensors without memory with which torch traces; told without importing torch."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
     return fakes is not None and bool(fakes.is_fake(value))
 
@@ -211,7 +211,7 @@ class TensorSpec:
         return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}{layout}"
 
     def validate(self, tensor: Any) -> bool:
-        """Whether a torch tensor has this shape, dtype and stride.
+        """True if a torch tensor has this shape, dtype and stride.
 
         Raises:
             KernelTypeError, UnsupportedDtypeError: As `TensorSpec.of`.
@@ -305,7 +305,7 @@ class TensorSpec:
         return 0 if self.numel == 0 else reach + 1
 
     def _overlaps(self) -> bool:
-        """Whether two elements may share memory; True may be wrong, False never is."""
+        """True if two elements may share memory; True may be wrong, False never is."""
         reach = 0
         for step, extent in sorted(zip(self.strides, self.shape, strict=True)):
             if extent > 1:

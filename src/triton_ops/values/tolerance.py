@@ -1,6 +1,6 @@
 """`Tolerance` says how far a right result may be from the expected one, where the rule for verdicts does not suit.
 
-The rule itself is in `evaluation/criteria.py`. A tolerance is plain Python, so that operations, keys of records and
+A tolerance is plain Python, so that operations, keys of records and
 processes without torch can hold it.
 """
 
@@ -17,7 +17,7 @@ from triton_ops.exceptions import KernelTypeError, SettingsError
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """How far a right result may be from the expected one.
+    """The distance that a right result may have from the expected one.
 
     With `relative` or `absolute`, each element may differ by `absolute + relative * (|e| + RMS)`, where e is the
     expected element and RMS the root mean square of the expected result. Without them the rule holds, with its limits
@@ -65,12 +65,12 @@ class Tolerance:
 
     @property
     def by_element(self) -> bool:
-        """Whether elements are compared one by one, instead of by the rule."""
+        """True if elements are compared one by one, instead of by the rule."""
         return self.relative is not None or self.absolute > 0
 
     @property
     def content(self) -> dict[str, Any]:
-        """What differs from the default, as plain values; empty for the default."""
+        """The values that differ from the default, as plain values; empty for the default."""
         if self is RULE or self == RULE:
             return {}
         content = {field.name: getattr(self, field.name) for field in fields(self)}
