@@ -29,7 +29,6 @@ from triton_ops.records import (
     Quarantine,
     Record,
     Runs,
-    dumps,
     export_records,
     import_records,
     note_miss,
@@ -38,7 +37,6 @@ from triton_ops.records import (
     read_misses,
     read_run,
     transfers_to,
-    write_lockfile,
 )
 from triton_ops.records import EntryOrigin as Origin
 from triton_ops.records.misses import flush_misses
@@ -103,7 +101,7 @@ def kinds(folder: Path) -> list[Kind]:
     write_recording(recording, _recording())
     tuner.write_text(json.dumps(_kernel_tuner()))
     lockfile, missed = folder / "lock.json", folder / "missed" / "misses.jsonl"
-    write_lockfile(_lock(), lockfile)
+    _lock().write(lockfile)
     for label in ("one", "two"):
         for _ in range(ASKED):
             note_miss(replace(here, kernel=label), 1.0, missed.parent)
@@ -246,7 +244,7 @@ def _pinned(path: Path) -> dict[str, Any]:
         key = Key(kernel=entry.kernel, problem=entry.problem, identity=entry.identity, device=device, cache_state="")
         lock.find(key)
         lock.why_not(key)
-    return {"lock": dumps(lock)}
+    return {"lock": lock.text}
 
 
 def _missed(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 from tests.data.before_move import kernels
 from triton_ops import FunctionKernel, TritonKernel, recall, tune
 from triton_ops.cli.app import main
-from triton_ops.records import find_run, key_of, read_lockfile, read_misses, read_run, store_in
+from triton_ops.records import Runs, key_of, read_lockfile, read_misses, read_run, store_in
 from triton_ops.request import make_request
 from triton_ops.values import key as keys
 
@@ -99,7 +99,7 @@ def test_the_winner_of_a_triton_kernel_is_recalled(interpreted, folder):
 
 def test_run_logs_are_read_to_their_end(folder):
     for record in store_in(str(folder)):
-        run = read_run(find_run(record.run, folder))
+        run = read_run(Runs.find(record.run, folder))
         assert (run.head.key, run.end.record.winner) == (record.key, record.winner)
         assert len(run.trials) == record.totals["ok"]
         assert len(run.path.read_text().splitlines()) == 1 + len(run.events)

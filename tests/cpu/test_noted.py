@@ -19,7 +19,7 @@ from triton_ops.cli.target import load_object
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many import Options
-from triton_ops.records import LockPlan, NotedCall, dumps, lock_of, read_misses, store_in
+from triton_ops.records import LockPlan, NotedCall, lock_of, read_misses, store_in
 from triton_ops.records.lockfile import loads
 from triton_ops.records.misses import Harvest, flush_misses
 from triton_ops.request import chosen_effort, effort_of
@@ -129,7 +129,7 @@ def locked(name, folder, n=100, **changes):
     kernel, given, grid = called(name, n)
     call = launches_of(kernel).call_of(grid, (), {**given, **changes})
     call.tuned(call.key, cache_dir=folder, plan=chosen_effort("quick", None, 4, None))
-    return loads(dumps(lock_of([store_in(folder).get(call.key.id)], LockPlan(unproven=True))[0]))
+    return loads(lock_of([store_in(folder).get(call.key.id)], LockPlan(unproven=True))[0].text)
 
 
 def verdicts(lock, **options):

@@ -28,7 +28,6 @@ from triton_ops.records import (
     open_store,
     read_lockfile,
     read_run,
-    write_lockfile,
 )
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.ship import choose_portfolio
@@ -235,7 +234,7 @@ def test_one_that_an_earlier_version_pinned_stays_and_is_marked(tuned, tmp_path,
     (entry,) = lock_of([kept(tmp_path)], LockPlan(unproven=True))[0].entries
     old = replace(entry, origin=replace(entry.origin, source="record"), measured=replace(entry.measured, gain=1.0))
     devices = lock_of([kept(tmp_path)], LockPlan(unproven=True))[0].devices
-    write_lockfile(Lockfile(devices, (old,)), tmp_path / "triton-ops.lock.json")
+    Lockfile(devices, (old,)).write(tmp_path / "triton-ops.lock.json")
     for _ in range(2):
         tuned(shape=(16,))
     assert main(["lock"]) == 0

@@ -14,7 +14,7 @@ from triton_ops.cli.app import main
 from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, TargetError
 from triton_ops.kernels import load
-from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, write_lockfile
+from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.ship import Targets, prepare, verify
 from triton_ops.ship.stand_ins import kind_of, specialised, stand_ins
 from triton_ops.ship.verification import _judged
@@ -256,7 +256,7 @@ def test_decorated_kernels_of_a_module_are_verified_by_name(tmp_path, capsys):
             key = tuned.why(**dict(zip(names, args, strict=True))).key
         winner = Config(BLOCK=64, num_warps=4, **({} if name == "scale" else {"num_stages": 3}))
         records.append(Record(key=replace(key, device=device_facts(H200)), winner=winner, timing=Timing(1, 1, 1, 3)))
-    write_lockfile(lock_for(*records), tmp_path / "lock.json")
+    lock_for(*records).write(tmp_path / "lock.json")
     assert main(["verify", str(tmp_path / "lock.json"), "--static", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [each["entry"]["kernel"] for each in told] == [f"tests.decorated_kernels:{name}" for name in calls]
@@ -390,6 +390,6 @@ def test_what_cannot_be_verified_is_told(tmp_path, capsys, monkeypatch, words, c
     device = replace(lock.devices[0], name="MOS 6502")
     monkeypatch.setitem(sys.modules, "tests.cpu.test_serving", sys.modules[__name__])
     shipped: LockEntry = replace(entry, kernel=wait.name)
-    write_lockfile(Lockfile((device,), (shipped,)), "lock.json")
+    Lockfile((device,), (shipped,)).write("lock.json")
     assert main(words) == code
     assert said in capsys.readouterr().err

@@ -11,7 +11,7 @@ import typer
 from triton_ops.cli.console import Json, Verbose, say, say_json, tell
 from triton_ops.cli.lock import pairs
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import DEFAULT_NAME, LockPlan, editing, merged, read_lockfile, write_lockfile
+from triton_ops.records import DEFAULT_NAME, Lockfile, LockPlan, read_lockfile
 from triton_ops.ship import (
     FORMATS,
     Names,
@@ -109,10 +109,10 @@ def import_(
     table = _with_extents(with_facts(format_named(format_name).read(file), _facts(given)), names, file)
     source = f"{format_name}: {file.name}"
     new = lockfile_of(table, kernel, names, _values(argument, "--argument"), source, plan)
-    with editing(lockfile):
+    with Lockfile.editing(lockfile):
         before = read_lockfile(lockfile, or_empty=True)
-        after = merged([before, new])
-        write_lockfile(after, lockfile)
+        after = Lockfile.merged([before, new])
+        after.write(lockfile)
     added = len(after.entries) - len(before.entries)
     if as_json:
         say_json({"file": str(lockfile), "rows": len(new.entries), "added": added, "facts": dict(table.facts)})

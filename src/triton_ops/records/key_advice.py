@@ -17,7 +17,7 @@ from triton_ops.base import canonical_json
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record
 from triton_ops.records.run_log import read_run
-from triton_ops.records.runs import RUNS_FOLDER
+from triton_ops.records.runs import Runs
 from triton_ops.space import Config
 from triton_ops.values import extents_of
 
@@ -213,7 +213,7 @@ class MeasuredRegret:
         if not record.run:
             return {}
         try:
-            run = read_run(self._folder / RUNS_FOLDER / record.id / f"{record.run}.jsonl")
+            run = read_run(self._folder / Runs.FOLDER / record.id / f"{record.run}.jsonl")
         except RunLogError:
             return {}
         return {config: trial.rank for config, trial in run.trials.items() if trial.ok}

@@ -13,7 +13,7 @@ import msgspec
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import SettingsError
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockEntry, Measured
-from triton_ops.records.lockfile import Lockfile, merged
+from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record
 from triton_ops.space import Config, config_to_json
 from triton_ops.values import Bucket, Mapper, Nearest, Rule, extents_of, rest_of, unkeyed
@@ -131,6 +131,13 @@ class LockPlan:
         rules = {names: _rule(text, points.get(names, (1,))) for names, text in self.buckets.items()}
         return Mapper.of(rules, self.ignored)
 
+    def with_ranges(self, entries: Iterable[LockEntry]) -> list[LockEntry]:
+        """The entries with ranges by the plan's rules; its other parts are not used."""
+        families: dict[tuple[Any, ...], list[LockEntry]] = {}
+        for entry in entries:
+            families.setdefault(_family(entry), []).append(entry)
+        return [pinned for alike in families.values() for pinned in _family_with_ranges(alike, self)]
+
 
 def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lockfile, tuple[LeftOut, ...]]:
     """The lockfile of some records, and the records that it does not take.
@@ -157,7 +164,7 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
     pinned = list(by_place.values())
     aliases = {entry.device for entry in pinned}
     _check_names(pinned, plan)
-    entries = with_ranges(pinned, plan)
+    entries = plan.with_ranges(pinned)
     return Lockfile(tuple(device for device in devices.values() if device.alias in aliases), tuple(entries)), tuple(
         left_out
     )
@@ -187,7 +194,7 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     stays = [entry for entry in stays if _problem_of(entry) not in places]
     devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
     used_aliases = {entry.device for entry in (*stays, *new.entries)}
-    both = merged([new, Lockfile(devices, tuple(stays))])
+    both = Lockfile.merged([new, Lockfile(devices, tuple(stays))])
     return Lockfile(tuple(device for device in both.devices if device.alias in used_aliases), both.entries)
 
 
@@ -283,14 +290,6 @@ def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...],
         names = ", ".join(sorted(device.name for device in devices.values()))
         raise SettingsError(f"no record is of {', '.join(sorted(unknown))}; there are {names or 'none'}")
     return devices
-
-
-def with_ranges(entries: Iterable[LockEntry], plan: LockPlan) -> list[LockEntry]:
-    """The entries with ranges by the plan's rules; its other parts are not used."""
-    families: dict[tuple[Any, ...], list[LockEntry]] = {}
-    for entry in entries:
-        families.setdefault(_family(entry), []).append(entry)
-    return [entry_with_ranges for alike in families.values() for entry_with_ranges in _family_with_ranges(alike, plan)]
 
 
 def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:

@@ -224,6 +224,79 @@ class Lockfile:
         more = f", and {len(reasons) - 1} further reasons" if len(reasons) > 1 else ""
         return f"none of {len(here)} entries of {key.kernel} answers: {reasons[0]}{more}" if reasons else "one answers"
 
+    @property
+    def text(self) -> str:
+        """The text of the file: one entry per few lines, so that changes can be read and merged."""
+        return text_of(_contents(self))
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
+
+        What others have written since it was read is replaced too; inside of `editing`, nobody has.
+
+        Raises:
+            LockfileError: The file cannot be written.
+        """
+        target = expanded(path)
+        try:
+            write_named(target, self.text)
+        except OSError as error:
+            reason = error.strerror or error
+            raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
+
+    @staticmethod
+    @contextmanager
+    def editing(path: str | os.PathLike[str]) -> Iterator[None]:
+        """Let nobody else edit a lockfile meanwhile, so that nothing is lost between its reading and its writing.
+
+        It holds for those who use it too, as the commands do, in other threads and processes of this machine. The lock
+        is that of the file's folder: who holds it edits no other lockfile there. A lock that cannot be had within a
+        minute is a warning.
+        """
+        folder = Path(os.path.realpath(Path(path).expanduser())).parent
+        with locked(folder, None, wait_s=_EDITED_S, poll_s=_LOOK_S):
+            yield
+
+    @staticmethod
+    def accept_edits(path: str | os.PathLike[str]) -> tuple[Lockfile, tuple[LockEntry, ...]]:
+        """The content of an edited or merged lockfile, and the entries that were edited, whose origin now says so.
+
+        Conflicts that a merge left in the checksum of the whole file are settled; others are for a person. Nothing is
+        written.
+
+        Raises:
+            LockfileError: The file cannot be read, has other conflicts, or is not well formed.
+        """
+        where = expanded(path)
+        try:
+            content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
+            lock = _built(_resealed(content))
+        except LockfileError as error:
+            raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
+        return lock, tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
+
+    @staticmethod
+    def merged(locks: Iterable[Lockfile]) -> Lockfile:
+        """The entries of several lockfiles; where two are for one problem, that of the earlier lockfile.
+
+        Raises:
+            LockfileError: One alias means different devices in two of them.
+        """
+        devices: dict[str, LockedDevice] = {}
+        entries: dict[tuple[Any, ...], LockEntry] = {}
+        for lock in locks:
+            for device in lock.devices:
+                first = devices.setdefault(device.alias, device)
+                if replace(first, also=()) != replace(device, also=()):
+                    raise LockfileError(
+                        f"{device.alias} is {first.name} in one lockfile and {device.name} in another",
+                        hint="name one of them differently: lock --alias",
+                    )
+                devices[device.alias] = replace(first, also=tuple(dict.fromkeys((*first.also, *device.also))))
+            for entry in lock.entries:
+                entries.setdefault(entry.place, entry)
+        return Lockfile(tuple(devices.values()), tuple(entries.values()))
+
     def _pinned(self, entry: LockEntry, key: Key) -> Pinned:
         device = self._device[entry.device]
         return Pinned(
@@ -237,11 +310,6 @@ class Lockfile:
 def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, float, bool]:
     entry = pinned.entry
     return pinned.borrowed_from is not None, pinned.rung != "exact", entry.distance(key), not entry.source
-
-
-def dumps(lock: Lockfile) -> str:
-    """The text of a lockfile: one entry per few lines, so that changes can be read and merged."""
-    return text_of(_contents(lock))
 
 
 def loads(text: str | bytes) -> Lockfile:
@@ -302,75 +370,6 @@ def _changes(path: Path, before: tuple[int, ...]) -> bool:
             return False
         time.sleep(_LOOK_S)
     return True
-
-
-def write_lockfile(lock: Lockfile, path: str | os.PathLike[str]) -> None:
-    """Write a lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
-
-    What others have written since it was read is replaced too; inside of `editing`, nobody has.
-
-    Raises:
-        LockfileError: The file cannot be written.
-    """
-    target = expanded(path)
-    try:
-        write_named(target, dumps(lock))
-    except OSError as error:
-        reason = error.strerror or error
-        raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
-
-
-@contextmanager
-def editing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let nobody else edit a lockfile meanwhile, so that nothing is lost between its reading and its writing.
-
-    It holds for those who use it too, as the commands do, in other threads and processes of this machine. The lock is
-    that of the file's folder: who holds it edits no other lockfile there. A lock that cannot be had within a minute is
-    a warning.
-    """
-    folder = Path(os.path.realpath(Path(path).expanduser())).parent
-    with locked(folder, None, wait_s=_EDITED_S, poll_s=_LOOK_S):
-        yield
-
-
-def accept_edits(path: str | os.PathLike[str]) -> tuple[Lockfile, tuple[LockEntry, ...]]:
-    """The content of an edited or merged lockfile, and the entries that were edited, whose origin now says so.
-
-    Conflicts that a merge left in the checksum of the whole file are settled; others are for a person. Nothing is
-    written.
-
-    Raises:
-        LockfileError: The file cannot be read, has other conflicts, or is not well formed.
-    """
-    where = expanded(path)
-    try:
-        content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
-        lock = _built(_resealed(content))
-    except LockfileError as error:
-        raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
-    return lock, tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
-
-
-def merged(locks: Iterable[Lockfile]) -> Lockfile:
-    """The entries of several lockfiles; where two are for one problem, that of the earlier lockfile.
-
-    Raises:
-        LockfileError: One alias means different devices in two of them.
-    """
-    devices: dict[str, LockedDevice] = {}
-    entries: dict[tuple[Any, ...], LockEntry] = {}
-    for lock in locks:
-        for device in lock.devices:
-            first = devices.setdefault(device.alias, device)
-            if replace(first, also=()) != replace(device, also=()):
-                raise LockfileError(
-                    f"{device.alias} is {first.name} in one lockfile and {device.name} in another",
-                    hint="name one of them differently: lock --alias",
-                )
-            devices[device.alias] = replace(first, also=tuple(dict.fromkeys((*first.also, *device.also))))
-        for entry in lock.entries:
-            entries.setdefault(entry.place, entry)
-    return Lockfile(tuple(devices.values()), tuple(entries.values()))
 
 
 def _contents(lock: Lockfile) -> dict[str, Any]:

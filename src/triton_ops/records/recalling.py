@@ -179,12 +179,7 @@ def _store(folder: str, others: tuple[str, ...], *, read_only: bool) -> Store[Re
 
 def tell_unknown(key: Key) -> None:
     """Warn once in a process that winners of a kernel are not remembered, and why."""
-    _tell_once(key.kernel, unknown_note(key))
-
-
-def unknown_note(key: Key) -> str:
-    """The reason why the winner of a key with an unknown part is not remembered."""
-    return f"the winner is not remembered, since the kernel or its arguments cannot be told from others: {key.unknown}"
+    _tell_once(key.kernel, key.unknown_note)
 
 
 @lru_cache(maxsize=256)

@@ -145,34 +145,35 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
     seed: int
     roof: RoofFacts | None = None
 
-
-def head_of(
-    run_id: str,
-    key: Key,
-    task: Task,
-    effort: Effort,
-    *,
-    seed: int,
-    versions: Mapping[str, str],
-    started: datetime,
-    calibration: Calibration | None = None,
-) -> Head:
-    """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
-    operation_task = task.named
-    return Head(
-        id=run_id,
-        key_id=key.id,
-        key=key,
-        shape=None if operation_task is None else tuple(operation_task.operation.full_shape(operation_task.shape)),
-        dtype=None if operation_task is None else operation_task.dtype,
-        started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
-        environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
-        space=_space(task.space),
-        effort=msgspec.to_builtins(effort, enc_hook=str),
-        searcher=effort.search_name,
-        seed=seed,
-        roof=_roof(task, calibration),
-    )  # fmt: skip
+    @classmethod
+    def of(
+        cls,
+        run_id: str,
+        key: Key,
+        task: Task,
+        effort: Effort,
+        *,
+        seed: int,
+        versions: Mapping[str, str],
+        started: datetime,
+        calibration: Calibration | None = None,
+    ) -> Head:
+        """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
+        operation_task = task.named
+        return cls(
+            id=run_id,
+            key_id=key.id,
+            key=key,
+            shape=None if operation_task is None else tuple(operation_task.operation.full_shape(operation_task.shape)),
+            dtype=None if operation_task is None else operation_task.dtype,
+            started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
+            environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
+            space=_space(task.space),
+            effort=msgspec.to_builtins(effort, enc_hook=str),
+            searcher=effort.search_name,
+            seed=seed,
+            roof=_roof(task, calibration),
+        )  # fmt: skip
 
 
 def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
@@ -315,6 +316,17 @@ class Run:
     head: Head
     events: tuple[Event, ...]
 
+    @classmethod
+    def of(cls, path: Path, lines: Iterable[bytes]) -> Run:
+        """The run in the lines of a file.
+
+        Raises:
+            RunLogError: As `read_run`.
+        """
+        lines = iter(lines)
+        head = _head(path, next(lines, b""))
+        return cls(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
+
     @cached_property
     def end(self) -> End | None:
         """The last line; None if the run did not end, so that it can be continued."""
@@ -441,18 +453,7 @@ def read_run(path: Path) -> Run:
     Raises:
         RunLogError: The file cannot be read, or its first line is not that of a run log of this version.
     """
-    return run_of(path, _lines(path))
-
-
-def run_of(path: Path, lines: Iterable[bytes]) -> Run:
-    """The run in the lines of a file.
-
-    Raises:
-        RunLogError: As `read_run`.
-    """
-    lines = iter(lines)
-    head = _head(path, next(lines, b""))
-    return Run(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
+    return Run.of(path, _lines(path))
 
 
 def read_head(path: Path) -> Head:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 from triton_ops._paths import expanded
 from triton_ops.base import folder_within, is_file
@@ -29,16 +30,10 @@ from triton_ops.values import Trial
 
 _log = logging.getLogger("triton_ops")
 
-RUNS_FOLDER = "runs"
 KEPT_ENDED = 8
 KEPT_UNFINISHED_DAYS = 30
 _DAY_S = 86_400
 _RUN_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{8}")
-
-
-def new_run_id(now: datetime) -> str:
-    """An id that sorts by time and that no other run has."""
-    return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
 
 
 class Runs:
@@ -53,13 +48,63 @@ class Runs:
         root: The cache folder; None if no runs are kept.
     """
 
+    FOLDER: ClassVar = "runs"
+
     def __init__(self, folder: Path | None, key_id: str, *, resumed: bool = True) -> None:
         self.root = folder
         self._resumed = resumed
-        self._folder = None if folder is None else folder / RUNS_FOLDER / key_id
+        self._folder = None if folder is None else folder / Runs.FOLDER / key_id
         self._key_id = key_id
         if folder is not None:
             _warn_of_older_logs(folder)
+
+    @staticmethod
+    def new_id(now: datetime) -> str:
+        """An id that sorts by time and that no other run has."""
+        return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+
+    @staticmethod
+    def find(text: str, folder: Path) -> Path:
+        """The file of a run.
+
+        Args:
+            text: A run log's path; else the start of the ids of runs; else the name of a kernel, whose newest run is
+                meant.
+            folder: The cache folder.
+
+        Raises:
+            RunLogError: No run is meant, or an id's start is that of several.
+        """
+        path = expanded(text)
+        if is_file(path):
+            return path
+        if text.endswith(".jsonl") or not text.strip():
+            raise RunLogError(f"{text or 'RUN'!s} is no file", hint="give a run log, a run's id, or a kernel's name")
+        paths = _newest_first(folder)
+        matches = [one for one in paths if one.stem.startswith(text)]
+        if len(matches) > 1:
+            raise RunLogError(
+                f"{len(matches)} runs have ids that start with {text}", hint=f"the newest is {matches[0].stem}"
+            )
+        log = matches[0] if matches else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
+        if log is None:
+            raise _none(text, folder)
+        return log
+
+    @staticmethod
+    def newest_of(kernel: str, folder: Path) -> list[Path]:
+        """The newest run of every problem of a kernel, device and cache state, the newest first.
+
+        Raises:
+            RunLogError: There is none.
+        """
+        newest: dict[str, Path] = {}
+        for path, head in _heads(_newest_first(folder)):
+            if _is_of(head, kernel):
+                newest.setdefault(head.key_id, path)
+        if not newest:
+            raise _none(kernel, folder)
+        return list(newest.values())
 
     def path(self, run_id: str) -> Path | None:
         """The path of a run's log, whether the file exists or not; None if no runs are kept."""
@@ -162,51 +207,9 @@ def _warn_of_older_logs(folder: Path) -> None:
             _log.warning("%s holds run logs of an older version: they are not read, and are kept", old)
 
 
-def find_run(text: str, folder: Path) -> Path:
-    """The file of a run.
-
-    Args:
-        text: A run log's path; else the start of the ids of runs; else the name of a kernel, whose newest run is meant.
-        folder: The cache folder.
-
-    Raises:
-        RunLogError: No run is meant, or an id's start is that of several.
-    """
-    path = expanded(text)
-    if is_file(path):
-        return path
-    if text.endswith(".jsonl") or not text.strip():
-        raise RunLogError(f"{text or 'RUN'!s} is no file", hint="give a run log, a run's id, or a kernel's name")
-    paths = _newest_first(folder)
-    matches = [one for one in paths if one.stem.startswith(text)]
-    if len(matches) > 1:
-        raise RunLogError(
-            f"{len(matches)} runs have ids that start with {text}", hint=f"the newest is {matches[0].stem}"
-        )
-    log = matches[0] if matches else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
-    if log is None:
-        raise _none(text, folder)
-    return log
-
-
-def find_runs_of(kernel: str, folder: Path) -> list[Path]:
-    """The newest run of every problem of a kernel, device and cache state, the newest first.
-
-    Raises:
-        RunLogError: There is none.
-    """
-    newest: dict[str, Path] = {}
-    for path, head in _heads(_newest_first(folder)):
-        if _is_of(head, kernel):
-            newest.setdefault(head.key_id, path)
-    if not newest:
-        raise _none(kernel, folder)
-    return list(newest.values())
-
-
 def _none(text: str, folder: Path) -> RunLogError:
     return RunLogError(
-        f"{folder / RUNS_FOLDER} has no run of {text}",
+        f"{folder / Runs.FOLDER} has no run of {text}",
         hint="`triton-ops show` lists kernels; `triton-ops tune` runs one",
     )
 
@@ -214,7 +217,7 @@ def _none(text: str, folder: Path) -> RunLogError:
 def _newest_first(folder: Path) -> list[Path]:
     """All run logs of a cache folder, by their ids, which begin with the time."""
     try:
-        return sorted((folder / RUNS_FOLDER).glob("*/*.jsonl"), key=lambda path: path.stem, reverse=True)
+        return sorted((folder / Runs.FOLDER).glob("*/*.jsonl"), key=lambda path: path.stem, reverse=True)
     except OSError as error:
         raise RunLogError(f"{folder} cannot be read: {error.strerror or error}", hint="name another folder") from error
 

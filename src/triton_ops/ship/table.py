@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from triton_ops.base import DamagedError, ensure_folder, parsed, read_named, write_named
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, Measured, with_ranges
+from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, Measured
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, extents_of
 
@@ -288,7 +288,7 @@ def lockfile_of(
         entries.append(
             _entry(row, kernel, device, {**dict(zip(names.rows, at, strict=True)), **arguments}, names, source)
         )
-    return Lockfile((device,), tuple(with_ranges(entries, plan or LockPlan())))
+    return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
 
 
 def _row(entry: LockEntry, names: Names) -> Row:

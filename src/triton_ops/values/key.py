@@ -106,6 +106,12 @@ class Key:
         return self.identity.get(UNKNOWN) or next(reasons, None)
 
     @property
+    def unknown_note(self) -> str:
+        """The reason why the winner of a key with an unknown part is not remembered."""
+        why = "since the kernel or its arguments cannot be told from others"
+        return f"the winner is not remembered, {why}: {self.unknown}"
+
+    @property
     def interpreted(self) -> bool:
         """True if the kernel runs as Python, as under `TRITON_INTERPRET=1`."""
         return "interpreted" in self.identity
