@@ -26,15 +26,14 @@ from triton_ops.records import (
     Lockfile,
     Measured,
     MemoryStore,
+    Misses,
     Quarantine,
     Record,
     Runs,
     export_records,
     import_records,
-    note_miss,
     open_store,
     read_lockfile,
-    read_misses,
     read_run,
     transfers_to,
 )
@@ -104,7 +103,7 @@ def kinds(folder: Path) -> list[Kind]:
     _lock().write(lockfile)
     for label in ("one", "two"):
         for _ in range(ASKED):
-            note_miss(replace(here, kernel=label), 1.0, missed.parent)
+            Misses(missed.parent).note(replace(here, kernel=label), 1.0)
     flush_misses()
     copied = folder / "copied.jsonl"
     copied.write_bytes(log.read_bytes())
@@ -249,4 +248,4 @@ def _pinned(path: Path) -> dict[str, Any]:
 
 def _missed(folder: Path) -> dict[str, Any]:
     """Misses by key; a line that is there twice counts twice, which no checksum of a line can tell."""
-    return {miss.key.id: repr(replace(miss, count=miss.count % ASKED)) for miss in read_misses(folder)}
+    return {miss.key.id: repr(replace(miss, count=miss.count % ASKED)) for miss in Misses(folder).read()}

@@ -23,7 +23,7 @@ from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.many import Options
 from triton_ops.processes import environment
-from triton_ops.records import LockPlan, Record, Timing, lock_of, read_lockfile, read_misses, store_in
+from triton_ops.records import LockPlan, Misses, Record, Timing, lock_of, read_lockfile, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.request import effort_of
 from triton_ops.ship import Targets, as_target, prepare, tune_misses
@@ -309,7 +309,7 @@ def test_a_miss_gives_a_compiler_no_files(option):
     harvest.note(key)
     harvest.flush()
     (served,), _ = tune_misses(
-        read_misses(Path("cache")), Targets(), Options(plan=effort_of("quick"), cache_dir="cache")
+        Misses(Path("cache")).read(), Targets(), Options(plan=effort_of("quick"), cache_dir="cache")
     )
     assert f"{option} of a file is not used" in served.reason
 

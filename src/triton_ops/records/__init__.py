@@ -31,11 +31,7 @@ if TYPE_CHECKING:
     from triton_ops.records.lockfile import Lockfile as Lockfile
     from triton_ops.records.lockfile import read_lockfile as read_lockfile
     from triton_ops.records.misses import Miss as Miss
-    from triton_ops.records.misses import clear_misses as clear_misses
-    from triton_ops.records.misses import costs as costs
-    from triton_ops.records.misses import forget_misses as forget_misses
-    from triton_ops.records.misses import note_miss as note_miss
-    from triton_ops.records.misses import read_misses as read_misses
+    from triton_ops.records.misses import Misses as Misses
     from triton_ops.records.nearby import winners_nearby as winners_nearby
     from triton_ops.records.packaged_lockfiles import share_lockfile as share_lockfile
     from triton_ops.records.packaged_lockfiles import shared_entries as shared_entries

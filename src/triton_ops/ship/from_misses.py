@@ -12,7 +12,7 @@ from triton_ops.backend import pack
 from triton_ops.device import current_gpu, gpu_missing, probe
 from triton_ops.exceptions import DeviceError, NotLoadedError, TritonKernelError
 from triton_ops.many import Job, ManyResult, Options, Place, ProblemOutcome, RayEngine, TuneProblem, run_jobs, tuned
-from triton_ops.records import Miss, cache_folder, costs, forget_misses, store_in
+from triton_ops.records import Miss, Misses, cache_folder, store_in
 from triton_ops.ship.targets import DECORATED, Targets, check_named, kernel_in, made_on, specs_of
 from triton_ops.values import Tolerance, TuningResult, unkeyed
 
@@ -61,7 +61,7 @@ def tune_misses(
         What became of each miss, in their order, and the run.
     """
     options = replace(options, cache_dir=cache_folder(options.cache_dir))
-    weights = costs(misses)
+    weights = Misses.costs(misses)
     jobs: dict[str, Job] = {}
     outcomes: dict[str, Served] = {}
     for miss in misses:
@@ -136,7 +136,7 @@ def _served(outcome: ProblemOutcome, options: Options) -> Served:
     if record is None:
         return Served(miss=miss, result=result, reason="its winner was not stored")
     if not record.goes_on:  # else the next `tune --from-misses` goes on with it
-        forget_misses(Path(str(options.cache_dir)), [miss.key.id])
+        Misses(Path(str(options.cache_dir))).forget([miss.key.id])
     differences = miss.key.differences(record.key)
     reason = f"the record differs from what was missed in {'; '.join(differences)}" if differences else ""
     return Served(miss=miss, result=result, reason=reason, stored=True)
