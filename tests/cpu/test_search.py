@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import examples, spaces
-from triton_ops.search import SMALL, make_searcher, neighbours
+from triton_ops.search import SMALL, make_searcher
 from triton_ops.search.columns import Encoder
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.gains import Chance, Priors
@@ -269,14 +269,14 @@ class TestOpenConfigs:
     @examples(10)
     def test_neighbours_differ_in_one_tunable_and_are_valid(self, space):
         config = space.default_config
-        found = list(neighbours(space, config))
+        found = list(space.neighbours(config))
         assert all(other in space for other in found)
         assert all(sum(Config(x=other[n]) != Config(x=config[n]) for n in config) == 1 for other in found)
         assert len(set(found)) == len(found)
 
     def test_steps_go_to_the_next_value(self):
         space = ConfigSpace({"A": [1, 2, 4, 8], "W": Choice(["x", "y", "z"])})
-        found = list(neighbours(space, Config(A=2, W="x"), steps_only=True))
+        found = list(space.neighbours(Config(A=2, W="x"), steps_only=True))
         assert {(c["A"], c["W"]) for c in found} == {(1, "x"), (4, "x"), (2, "y"), (2, "z")}
 
     def test_the_chosen_row_is_far_from_the_known_rows(self):

@@ -5,7 +5,6 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.search.coordinate import CoordinateDescent as CoordinateDescent
-    from triton_ops.search.neighbouring import neighbours as neighbours
     from triton_ops.search.place import Place as Place
     from triton_ops.search.registry import SEARCHERS as SEARCHERS
     from triton_ops.search.registry import USES_PRIORS as USES_PRIORS

@@ -22,64 +22,18 @@ enumerated beyond 30,000 configs: `open_configs.py` holds a sample that grows ar
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.columns import CompilerColumns, Encoder, Floats, wasteful
 from triton_ops.search.gains import ExpectedGains, GainEstimator, Priors
-from triton_ops.search.neighbouring import neighbours
 from triton_ops.search.open_configs import OpenConfigs
 from triton_ops.search.roles import SMALL, Prior
-from triton_ops.search.sampling import draws, farthest, middle
+from triton_ops.search.sampling import farthest, middle
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Trial
-
-
-def up_to(count: int, following: Callable[[], Config | None]) -> list[Config]:
-    """The next `count` configs of `following`, or fewer if `following` returns None before."""
-    return list(islice(iter(following, None), count))
-
-
-class Remaining:
-    """The configs of a space that were not taken yet.
-
-    Args:
-        space: The space.
-        rng: Draws the random configs.
-    """
-
-    def __init__(self, space: ConfigSpace, rng: random.Random) -> None:
-        self._names = set(space.tunables)
-        self._draws = draws(space, rng)
-        self._proposals: set[Config] = set()
-
-    def __contains__(self, config: Config) -> bool:
-        return config not in self._proposals
-
-    def take(self, config: Config) -> Config:
-        """Mark `config` as taken and return it."""
-        self._proposals.add(config)
-        return config
-
-    def note(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The trials of this space among `trials`; their configs are marked as taken."""
-        mine = [trial for trial in trials if set(trial.config) == self._names]
-        self._proposals.update(trial.config for trial in mine)
-        return mine
-
-    def first(self, configs: Iterable[Config]) -> Config | None:
-        """Take the first of `configs` that is not taken yet; None if all are taken."""
-        config = next((config for config in configs if config in self), None)
-        return None if config is None else self.take(config)
-
-    def any(self) -> Config | None:
-        """Take a random config; None when all are taken, which ends a search."""
-        return self.first(self._draws)
-
 
 _START = 7  # configs spread over the space before the surrogate is used
 _START_COMPILED = 4  # the same with compiled configs, whose figures tell much of the rest
@@ -321,7 +275,7 @@ class AutoSearch:
             return None
         positions = (
             self._open_configs.position(config)
-            for config in neighbours(self._space, self._leaders()[0], steps_only=True)
+            for config in self._space.neighbours(self._leaders()[0], steps_only=True)
         )
         return np.array([at for at in positions if at is not None], dtype=np.intp)
 

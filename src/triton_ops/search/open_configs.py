@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.columns import Encoder, Floats
-from triton_ops.search.neighbouring import neighbours
 from triton_ops.search.sampling import draws
 from triton_ops.space import Config, ConfigSpace, all_configs
 
@@ -83,7 +82,7 @@ class OpenConfigs:
         """Add the neighbours of `leaders`, the best configs so far, unless the whole space is held."""
         if not self.whole:
             for leader in leaders:
-                self._add(neighbours(self._space, leader))
+                self._add(self._space.neighbours(leader))
 
     def nearby(self, leaders: Sequence[Config]) -> NDArray[np.intp]:
         """Positions of the open configs, the nearest to any of `leaders` first."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_ops.base import require
-from triton_ops.search.auto import Remaining, up_to
+from triton_ops.search.sampling import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Trial
 

@@ -18,7 +18,7 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
     "random": ("sampling", "random_search"),
     "exhaustive": ("sampling", "exhaustive_search"),
-    "latin": ("latin", "LatinSearch"),
+    "latin": ("sampling", "LatinSearch"),
     "local": ("walks", "LocalSearch"),
     "evolution": ("walks", "EvolutionSearch"),
     "annealing": ("walks", "AnnealingSearch"),

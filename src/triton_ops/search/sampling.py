@@ -1,4 +1,4 @@
-"""Random configs without repetition: the searcher that every other searcher must beat.
+"""Configs drawn from a space without repetition, at random or evenly, which every other searcher must beat.
 
 The order is random for two reasons: a clock that drifts during the run would otherwise favour one end of the space, and
 a run that is cut short has tried a fair sample. The configs are sorted by their text before they are shuffled, so that
@@ -8,7 +8,8 @@ the order in which a space lists its configs changes neither the trials nor the 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -122,3 +123,97 @@ def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
         configs.add(config)
         yield config
     yield from (config for config in shuffled(space, rng) if config not in configs)
+
+
+def up_to(count: int, following: Callable[[], Config | None]) -> list[Config]:
+    """The next `count` configs of `following`, or fewer if `following` returns None before."""
+    return list(islice(iter(following, None), count))
+
+
+class Remaining:
+    """The configs of a space that were not taken yet.
+
+    Args:
+        space: The space.
+        rng: Draws the random configs.
+    """
+
+    def __init__(self, space: ConfigSpace, rng: random.Random) -> None:
+        self._names = set(space.tunables)
+        self._draws = draws(space, rng)
+        self._proposals: set[Config] = set()
+
+    def __contains__(self, config: Config) -> bool:
+        return config not in self._proposals
+
+    def take(self, config: Config) -> Config:
+        """Mark `config` as taken and return it."""
+        self._proposals.add(config)
+        return config
+
+    def note(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The trials of this space among `trials`; their configs are marked as taken."""
+        mine = [trial for trial in trials if set(trial.config) == self._names]
+        self._proposals.update(trial.config for trial in mine)
+        return mine
+
+    def first(self, configs: Iterable[Config]) -> Config | None:
+        """Take the first of `configs` that is not taken yet; None if all are taken."""
+        config = next((config for config in configs if config in self), None)
+        return None if config is None else self.take(config)
+
+    def any(self) -> Config | None:
+        """Take a random config; None when all are taken, which ends a search."""
+        return self.first(self._draws)
+
+
+_CANDIDATES = 100  # configs compared for each proposal
+
+
+class LatinSearch:
+    """The searcher `latin`: every value of every tunable occurs equally often, as far as the constraints allow.
+
+    The search is a Latin hypercube for spaces with constraints. Of 100 random configs, the next is the one whose values
+    were proposed least often so far.
+    """
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        self._remaining = Remaining(space, random.Random(seed))
+        self._candidates: list[Config] = []
+        self._proposals: set[Config] = set()
+        self._counts: Counter[tuple[str, type, object]] = Counter()
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        return up_to(count, self._next)
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Count the values of configs that others proposed, too."""
+        for trial in self._remaining.note(trials):
+            if trial.config in self._candidates:
+                self._candidates.remove(trial.config)
+            self._count(trial.config)
+
+    def _next(self) -> Config | None:
+        while len(self._candidates) < _CANDIDATES and (config := self._remaining.any()) is not None:
+            self._candidates.append(config)
+        if not self._candidates:
+            return None
+        freshest = min(
+            self._candidates, key=lambda config: sorted((self._counts[v] for v in _values(config)), reverse=True)
+        )
+        self._candidates.remove(freshest)
+        self._count(freshest)
+        return freshest
+
+    def _frequencies(self, config: Config) -> list[int]:
+        return sorted((self._counts[value] for value in _values(config)), reverse=True)
+
+    def _count(self, config: Config) -> None:
+        if config not in self._proposals:
+            self._proposals.add(config)
+            self._counts.update(_values(config))
+
+
+def _values(config: Config) -> list[tuple[str, type, object]]:
+    return [(name, type(value), value) for name, value in config.items()]

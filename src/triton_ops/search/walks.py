@@ -17,8 +17,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
-from triton_ops.search.auto import Remaining, up_to
-from triton_ops.search.neighbouring import neighbours
+from triton_ops.search.sampling import Remaining, up_to
 from triton_ops.space import Config, ConfigSpace, Value
 from triton_ops.values import Trial
 
@@ -51,7 +50,7 @@ class AnnealingSearch:
             self._heat = max(self._heat * _COOLING, _COLD)
             if trial.ok and self._steps_to(trial):
                 self._here = trial
-                self._around = list(neighbours(self._space, trial.config, steps_only=True))
+                self._around = list(self._space.neighbours(trial.config, steps_only=True))
                 self._rng.shuffle(self._around)
 
     def _next(self) -> Config | None:
@@ -101,7 +100,7 @@ class EvolutionSearch:
         children = (self._child() for _ in range(_TRIES))
         child = self._remaining.first(config for config in children if config in self._space)
         if child is None:
-            child = self._remaining.first(neighbours(self._space, self._parent()))
+            child = self._remaining.first(self._space.neighbours(self._parent()))
         return child or self._remaining.any()
 
     def _parent(self) -> Config:
@@ -183,6 +182,6 @@ class LocalSearch(Descent):
         super().__init__(space, seed, starts=8)
 
     def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:  # noqa: ARG002 - any order
-        around = list(neighbours(self._space, config))
+        around = list(self._space.neighbours(config))
         self._rng.shuffle(around)
         return iter(around)

@@ -28,7 +28,6 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import LockEntry, Lockfile, NotedCall
 from triton_ops.request import Effort, effort_of
-from triton_ops.search import neighbours
 from triton_ops.ship.entries import UNREACHABLE, Bound, bound
 from triton_ops.ship.preparing import Program, compiled, programs_of
 from triton_ops.ship.targets import DECORATED, Targets, made_on
@@ -126,7 +125,7 @@ def _rivals(entry: LockEntry, space: ConfigSpace | None, most_neighbours: int) -
 def _beside(space: ConfigSpace, config: Config) -> Iterable[Config]:
     """The nearest configs first; in a list, whose configs often differ in several values, those with the fewest."""
     if space.listed is None:
-        return neighbours(space, config, steps_only=True)
+        return space.neighbours(config, steps_only=True)
     others = (other for other in space if other != config)
     return sorted(others, key=lambda other: sum(other[name] != value for name, value in config.items()))
 

@@ -23,7 +23,7 @@ from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableErr
 from triton_ops.space.config import Config
 from triton_ops.space.constraint import Constraint
 from triton_ops.space.members import Members, members_among, named_shortly, values_of_members
-from triton_ops.space.tunable import Tunable, as_tunable
+from triton_ops.space.tunable import Tunable, Value, as_tunable
 from triton_ops.space.walk import Asks, Completions, Found, Group, TooManyAsks, Walk, groups_of
 
 _TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
@@ -284,6 +284,21 @@ class ConfigSpace:
         parts = [row for row in rows if row is not None]
         return self._joined(parts) if len(parts) == len(rows) else self.default_config
 
+    def neighbours(self, config: Config, *, steps_only: bool = False) -> Iterator[Config]:
+        """The valid configs that differ from `config` in one tunable, in the order of the tunables and their values.
+
+        Args:
+            config: The config, which need not be in the space itself.
+            steps_only: For ordered tunables, take only the next larger and the next smaller value.
+
+        Cost: one check of the constraints for each neighbour, and no memory.
+        """
+        for name, tunable in self.tunables.items():
+            own = config[name]
+            values = _next_to(tunable.values, own) if steps_only and tunable.ordered else tunable.values
+            others = (value for value in values if type(value) is not type(own) or value != own)
+            yield from (other for value in others if (other := Config({**config, name: value})) in self)
+
     def with_values(self, values: Mapping[str, Any]) -> ConfigSpace:
         """A space with other values of some tunables; the default stays a candidate.
 
@@ -397,6 +412,13 @@ class ConfigSpace:
                 f"{who} names {', '.join(map(repr, unknown))}; the tunables are {', '.join(self.tunables)}",
                 hint="correct the name, or add the tunable",
             )
+
+
+def _next_to(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:
+    if value not in values:
+        return values
+    at = values.index(value)
+    return values[max(at - 1, 0) : at] + values[at + 1 : at + 2]
 
 
 def as_space(source: Any) -> ConfigSpace:
