@@ -6,7 +6,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.base.appending import AppendedFile as AppendedFile
     from triton_ops.base.appending import append_at as append_at
-    from triton_ops.base.appending import append_line as append_line
     from triton_ops.base.cpus import affinity_cpus as affinity_cpus
     from triton_ops.base.cpus import cpu_threads as cpu_threads
     from triton_ops.base.cpus import usable_cpus as usable_cpus

@@ -175,7 +175,7 @@ def private_folder(path: Path) -> Path:
     Raises:
         OSError: The folder cannot be made, or another user could write on the way.
     """
-    here = _safe(path)
+    here = _safe_folder(path)
     if here.lstat().st_uid != os.getuid() or here.lstat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(errno.EPERM, "another user could write it", str(here))
     return here
@@ -197,9 +197,9 @@ def code_folder(path: Path, name: str) -> Path:
     try:
         full = path.absolute()
         nearest = next(each for each in (full, *full.parents) if os.path.lexists(each))
-        if nearest != full and not _open_to_others(_safe(nearest).lstat(), sticky=False):
+        if nearest != full and not _open_to_others(_safe_folder(nearest).lstat(), sticky=False):
             return path
-        if _open_to_others(_safe(full).lstat(), sticky=False):
+        if _open_to_others(_safe_folder(full).lstat(), sticky=False):
             raise PermissionError(errno.EPERM, "another user could write it", str(full))
         return path
     except OSError as error:
@@ -230,7 +230,7 @@ def _tell_once(why: str, path: str, substitute: str) -> None:
     _log.warning("%s: no code is loaded from %s, and %s is used instead", why, path, substitute)
 
 
-def _safe(path: Path) -> Path:
+def _safe_folder(path: Path) -> Path:
     """The folder at a path, links followed, which is made if it is missing.
 
     Raises:

@@ -39,7 +39,7 @@ def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES) -> bytes:
         _refuse_others(status)
         if not stat.S_ISFIFO(status.st_mode):
             return read_all(descriptor, limit_bytes)
-        return _piped(descriptor, limit_bytes)
+        return _read_pipe(descriptor, limit_bytes)
     finally:
         os.close(descriptor)
 
@@ -106,7 +106,7 @@ def _refuse_others(status: os.stat_result) -> None:
         raise OSError(errno.EINVAL, f"it is {kind_of(status)}, not a regular file")
 
 
-def _piped(descriptor: int, limit_bytes: int) -> bytes:
+def _read_pipe(descriptor: int, limit_bytes: int) -> bytes:
     """The bytes of a pipe until its last writer closes it; who has no writer at all is not waited for."""
     try:
         first = os.read(descriptor, min(limit_bytes, 1 << 16))

@@ -126,7 +126,7 @@ class DirectoryStore(Generic[T]):
         """
         text, path = self.codec.dumps(value), self.path_of(self.codec.id_of(value))
         try:
-            with self._locked():
+            with self._turn():
                 self._sweep_once()
                 objection = self._why_kept(path)
                 if objection is None:
@@ -209,7 +209,7 @@ class DirectoryStore(Generic[T]):
             return 0
         count = 0
         try:
-            with self._locked():
+            with self._turn():
                 for path in paths():
                     if self._load(path) is not None:
                         path.unlink(missing_ok=True)
@@ -228,7 +228,7 @@ class DirectoryStore(Generic[T]):
             self._swept = True
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _turn(self) -> Iterator[None]:
         if self.read_only:
             raise PermissionError(errno.EROFS, "it was opened for reading only")
         make_folders(self.folder)

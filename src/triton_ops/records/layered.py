@@ -93,7 +93,7 @@ class LayeredStore(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         """Every value once, as `get` gives it for its id."""
         ids: set[str] = set()
-        for value in chain(self._remembered(), self.directory, *self.further):
+        for value in chain(self._memories(), self.directory, *self.further):
             entry_id = self.directory.codec.id_of(value)
             if entry_id not in ids:
                 ids.add(entry_id)
@@ -111,7 +111,7 @@ class LayeredStore(Generic[T]):
                 self.memory.keep(entry_id, text)
         return value
 
-    def _remembered(self) -> list[T]:
+    def _memories(self) -> list[T]:
         everything = not self.directory.reachable
         with self._guard:
             unwritten = set(self._unwritten)

@@ -70,11 +70,11 @@ def _by_problem(lock: Lockfile) -> dict[tuple[Any, ...], LockEntry]:
 
 
 def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
-    one, other = (_compared(entry) for entry in (was, now))
+    one, other = (_comparison(entry) for entry in (was, now))
     return tuple(f"{name}: {one[name]} | {other[name]}" for name in one if one[name] != other[name])
 
 
-def _compared(entry: LockEntry) -> Mapping[str, Any]:
+def _comparison(entry: LockEntry) -> Mapping[str, Any]:
     plain = msgspec.to_builtins(entry, enc_hook=config_to_json)
     fields = {name: plain[name] for name in _COMPARED}
     default = None if entry.default is None else _in_order(entry.default)
@@ -186,7 +186,7 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
     unproven = {(each.record.id, each.record.run): each.record.unproven for each in left_out}
     stays = [
-        _marked(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
+        _mark_unproven(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
         for entry in old.entries
         if all_sources or entry.kernel not in sources or entry.source in sources[entry.kernel]
     ]
@@ -198,7 +198,7 @@ def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, a
     return Lockfile(tuple(device for device in both.devices if device.alias in used_aliases), both.entries)
 
 
-def _marked(entry: LockEntry, unproven: str) -> LockEntry:
+def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
     """An entry that says why its winner is unproven, as the records of earlier versions do not; else the entry."""
     if not unproven:
         return entry
@@ -316,7 +316,7 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
     """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
     extents = [extents_of(entry.problem) for entry in alike]
-    tied = {text: names for text in plan.buckets if (names := _tied(text, extents))}
+    tied = {text: names for text in plan.buckets if (names := _tied_extents(text, extents))}
     points: dict[tuple[str, str], set[int]] = {}
     for entry, values in zip(alike, extents, strict=True):
         for text, names in tied.items():
@@ -334,7 +334,7 @@ def _family(entry: LockEntry) -> tuple[Any, ...]:
     return entry.kernel, entry.device, canonical_json(entry.source), tuple(extents_of(entry.problem))
 
 
-def _tied(text: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+def _tied_extents(text: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
     """The extents that a rule is about: those named, or for a single name all that have its value in every problem."""
     names = tuple(name.strip() for name in text.split(","))
     if any(name not in alike[0] for name in names):

@@ -77,7 +77,7 @@ def without_conflicts(text: str) -> str:
     conflict: list[str] = []  # what has come of one, from its first mark on
     for mark, after in zip(rest[::2], rest[1::2], strict=True):
         if conflict and mark.startswith(">"):
-            parts += [_settled("".join(conflict[1:])), after]
+            parts += [_settle("".join(conflict[1:])), after]
             conflict = []
         elif conflict or mark.startswith("<"):
             conflict += [mark, after]
@@ -86,7 +86,7 @@ def without_conflicts(text: str) -> str:
     return "".join([*parts, *conflict])
 
 
-def _settled(conflict: str) -> str:
+def _settle(conflict: str) -> str:
     sides = _BETWEEN.split(conflict)
     if not all(_SEAL.fullmatch(side) for side in sides):
         raise LockfileError(
@@ -206,7 +206,7 @@ class Lockfile:
         Cost: looks at every entry of the kernel: 6 µs each. Not for each launch.
         """
         answers = [
-            self._pinned(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
+            self._answer(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
         ]
         usable = [pinned for pinned in answers if borrow or pinned.borrowed_from is None]
         return min(usable, key=lambda pinned: _rank(pinned, key), default=None)
@@ -270,7 +270,7 @@ class Lockfile:
         where = expanded(path)
         try:
             content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
-            lock = _built(_resealed(content))
+            lock = _build(_reseal(content))
         except LockfileError as error:
             raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
         return lock, tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
@@ -297,7 +297,7 @@ class Lockfile:
                 entries.setdefault(entry.place, entry)
         return Lockfile(tuple(devices.values()), tuple(entries.values()))
 
-    def _pinned(self, entry: LockEntry, key: Key) -> Pinned:
+    def _answer(self, entry: LockEntry, key: Key) -> Pinned:
         device = self._device[entry.device]
         return Pinned(
             entry=entry,
@@ -320,7 +320,7 @@ def loads(text: str | bytes) -> Lockfile:
     """
     content = _object(text)
     _judge_seals(content)
-    return _built(content)
+    return _build(content)
 
 
 def read_lockfile(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lockfile:
@@ -435,7 +435,7 @@ def _damage(content: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _resealed(content: Mapping[str, Any]) -> dict[str, Any]:
+def _reseal(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content in which entries that were edited say so."""
     return {
         **content,
@@ -448,7 +448,7 @@ def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, "origin": {**origin, "source": BY_HAND} if isinstance(origin, dict) else {"source": BY_HAND}}
 
 
-def _built(content: Mapping[str, Any]) -> Lockfile:
+def _build(content: Mapping[str, Any]) -> Lockfile:
     names = {"kind", "schema_version", CHECKSUM, "devices", "entries"}
     _only(content, names, "it")
     plain = [{name: value for name, value in entry.items() if name != CHECKSUM} for entry in content["entries"]]

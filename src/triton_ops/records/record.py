@@ -91,34 +91,18 @@ class Failure:
 class Record:
     """The winner of one tune, with what is needed to judge and to repeat the tune.
 
+    Fields that `TuningResult` has too mean the same.
+
     Attributes:
         key: Kernel, problem, device and cache state for which the winner holds.
-        winner: The config.
-        timing: The winner's times.
         mode: Clock and state of the caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`.
-        default: The default config.
         default_timing: The default's times, taken side by side with the winner's; None if the default failed.
-        ties: Configs that could not be told from the winner.
-        noise: Relative difference below which two configs count as equal here.
-        raced_gain: The default's time over the winner's, compared round by round.
-        gain_interval: The 95 % interval of `raced_gain`.
-        confidence: `ok`, or in words why the comparison should not be relied on.
         guard: Readings of the device's sensors during the last comparison.
         resources: Registers, shared memory and more of the winner, where they are known.
         space: Fingerprint of the config space that was searched.
-        effort: `quick`, `full` or `exhaustive`.
-        search: The searcher's name.
-        budget: The limits of the search.
-        stopped: Why the search ended: `complete`, `settled`, `trials` or `seconds`.
-        totals: How many trials ended in each status.
         elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
         created: UTC time, ISO 8601.
         versions: The versions of Python, this package, torch and Triton.
-        run: Id of the run log of the tune; empty if it was not kept.
-        verified: The source of the expected results.
-        place: Where the candidates ran: in a separate process, or inline and why.
-        notes: Further remarks on how the tune went.
-        waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
         failures: The first failed configs, 32 at most; `totals` counts all of them.
         call: The call of a decorated kernel that was tuned, or why it cannot be made again; None for an operation.
         tunes: How many tunes, of which each went on with the one before, have led to it.

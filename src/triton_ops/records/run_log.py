@@ -66,7 +66,6 @@ class SpaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         fingerprint: The fingerprint that records hold of the same config space.
         tunables: Name to values, in order.
-        constraints: The rules that its configs keep.
         default: The default config as declared; None if the first valid config was the default.
         listed: The configs of an explicit list; None if the config space is the product of its tunables.
     """
@@ -118,16 +117,10 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
     Attributes:
         schema_version: The form of the whole file.
         id: The run's id, which is the file's name without its ending.
-        key_id: The id of the key to which the trials belong.
         key: That key in clear: kernel, problem with its label, identity, device.
         shape: Extents of an operation's problem; None where the caller's own arguments were given.
         dtype: Dtype of an operation's problem, as asked for.
         started: When the run started, by UTC, ISO 8601 with microseconds; the times in further lines count from then.
-        environment: Where the run took place.
-        space: The config space that was searched.
-        effort: The effort with all its numbers.
-        searcher: The searcher's name.
-        seed: The seed of everything random in the run.
         roof: The problem's work beside the device's limits; None if no work was declared.
     """
 

@@ -163,18 +163,18 @@ class AutoSearch:
     def _preview_order(self) -> Iterator[int]:
         """Positions of configs that were not previewed, the most useful to preview first."""
         if len(self._shortlist):
-            return (int(at) for at in self._shortlist if self._not_previewed(int(at)))
+            return (int(at) for at in self._shortlist if self._needs_preview(int(at)))
         if len(self._priors):
             costs = self._estimator.prior_costs(self._open_configs)
             orders = np.argsort(
                 costs, axis=0, kind="stable"
             ).ravel()  # the first of each prior, then the second of each
-            return (int(at) for at in orders if self._not_previewed(int(at)))
+            return (int(at) for at in orders if self._needs_preview(int(at)))
         return self._all_over()
 
     def _all_over(self) -> Iterator[int]:
         positions = np.array(
-            [at for at in np.flatnonzero(self._open_configs.open) if self._not_previewed(int(at))], dtype=np.intp
+            [at for at in np.flatnonzero(self._open_configs.open) if self._needs_preview(int(at))], dtype=np.intp
         )
         rows = self._encoder.rows([*self._trials, *self._pending, *self._previewed])
         while len(positions):
@@ -183,7 +183,7 @@ class AutoSearch:
             rows = np.vstack([rows, self._open_configs.rows[positions[at]]])
             positions = np.delete(positions, at)
 
-    def _not_previewed(self, at: int) -> bool:
+    def _needs_preview(self, at: int) -> bool:
         return bool(self._open_configs.open[at]) and self._open_configs.configs[at] not in self._previewed
 
     def _start_config(self, positions: NDArray[np.intp]) -> int | None:

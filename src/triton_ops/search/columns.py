@@ -64,7 +64,7 @@ class Encoder:
         """
         if not self._axes or not configs:
             return np.zeros((len(configs), self.columns))
-        return np.hstack([[axis.coded(config[name]) for config in configs] for name, axis in self._axes.items()])
+        return np.hstack([[axis.code(config[name]) for config in configs] for name, axis in self._axes.items()])
 
 
 class _Axis:
@@ -83,7 +83,7 @@ class _Axis:
         self._ranks = np.linspace(0.0, 1.0, len(self._numbers)) if self._numbers else np.zeros(0)
         self._codes = {_key(value): self._code(value, at) for at, value in enumerate(tunable.values)}
 
-    def coded(self, value: Value) -> tuple[float, ...]:
+    def code(self, value: Value) -> tuple[float, ...]:
         code = self._codes.get(_key(value))
         return self._code(value, None) if code is None else code
 
@@ -92,7 +92,7 @@ class _Axis:
             return tuple(self._labels[position].tolist())
         if not self._numbers or not _is_number(value):
             return (0.5,) * self.width
-        size = _scaled(float(value), self._numbers, self._ranks)  # type: ignore[arg-type]
+        size = _scale(float(value), self._numbers, self._ranks)  # type: ignore[arg-type]
         return (size, _twos(value) / _HIGHEST_POWER) if self._divisible else (size,)
 
 
@@ -117,7 +117,7 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _scaled(value: float, among: list[float], ranks: Floats) -> float:
+def _scale(value: float, among: list[float], ranks: Floats) -> float:
     at = bisect_left(among, value)  # far quicker than to interpolate among all of many values
     exact = at < len(among) and among[at] == value
     rank = float(ranks[at]) if exact else float(np.interp(value, among, ranks))

@@ -60,7 +60,7 @@ class Priors:
         self._centre = np.nansum(logs, axis=0) / counts
         off = np.nan_to_num(logs - self._centre)
         self._scale = np.maximum(np.sqrt((off**2).sum(axis=0) / counts), 1e-9)
-        self._trust = self._trusted(off / self._scale)
+        self._trust = self._first_trust(off / self._scale)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -117,7 +117,7 @@ class Priors:
         )
         return weights
 
-    def _trusted(self, columns: Floats) -> Floats:
+    def _first_trust(self, columns: Floats) -> Floats:
         """The first weight of each prior: 1, and of a record of another place its agreement with this problem's.
 
         The agreement is the square of the correlation with the mean of this problem's priors. Where a model tells how

@@ -56,7 +56,7 @@ def make_searcher(
     """
     checked_search(search)
     if not isinstance(search, str):
-        return cast("Searcher", search) if _can_search(search) else _made(cast("SearcherFactory", search), space, seed)
+        return cast("Searcher", search) if _can_search(search) else _make(cast("SearcherFactory", search), space, seed)
     module, maker = SEARCHERS[search]
     factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
     searcher: Searcher = factory(space, seed, priors, records) if search in USES_PRIORS else factory(space, seed)
@@ -115,7 +115,7 @@ def _can_search(search: Any) -> bool:
     return not isinstance(search, type) and all(callable(getattr(search, name, None)) for name in ("ask", "tell"))
 
 
-def _made(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
+def _make(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
     searcher = factory(space, seed)
     if not _can_search(searcher):
         raise SettingsError(

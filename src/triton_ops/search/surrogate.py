@@ -231,7 +231,7 @@ class Surrogate:
                 self._theta = self._most_probable(rows, scaled, variances)
                 self._next_fit = len(values) * _GROWTH + 1
             self._rows = rows
-            covariance = self._amplitude * self._alike(rows, rows)
+            covariance = self._amplitude * self._correlate(rows, rows)
             covariance[np.diag_indices(len(rows))] += self._noise + variances
             self._root = self._linear.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
             self._weights = self._linear.cho_solve((self._root, True), scaled, check_finite=False)
@@ -247,7 +247,7 @@ class Surrogate:
         with self._threads.limit(limits=1):
             for begin in range(0, len(rows), _AT_A_TIME):
                 part = slice(begin, begin + _AT_A_TIME)
-                covariance = self._amplitude * self._alike(rows[part], self._rows)
+                covariance = self._amplitude * self._correlate(rows[part], self._rows)
                 mean[part] = covariance @ self._weights
                 projection = self._linear.solve_triangular(self._root, covariance.T, lower=True, check_finite=False)
                 variance[part] = self._amplitude - np.einsum("ij,ij->j", projection, projection)
@@ -256,7 +256,7 @@ class Surrogate:
 
     def correlation(self, rows: Floats, row: Floats) -> Floats:
         """The correlation of the value of each of `rows` with that of `row`: 1 for `row` itself, 0 without relation."""
-        return self._alike(rows, row[None])[:, 0]
+        return self._correlate(rows, row[None])[:, 0]
 
     @property
     def _amplitude(self) -> float:
@@ -266,19 +266,19 @@ class Surrogate:
     def _noise(self) -> float:
         return math.exp(self._theta[-1])
 
-    def _alike(self, rows: Floats, others: Floats) -> Floats:
+    def _correlate(self, rows: Floats, others: Floats) -> Floats:
         return self._correlation.of(self._theta[1:-1], rows, others)
 
     def _most_probable(self, rows: Floats, values: Floats, variances: Floats) -> Floats:
         """The most probable amplitude, lengths and noise under their priors, as logarithms."""
 
-        def penalised(theta: Floats) -> tuple[float, Floats]:
+        def penalty(theta: Floats) -> tuple[float, Floats]:
             value, slope = self._unlikeliness(theta, rows, values, variances)
             off = (theta - self._expectation) / self._spread
             return value + 0.5 * float(off @ off), slope + off / self._spread
 
         minimum: Any = self._minimize(
-            penalised, self._theta, jac=True, method="L-BFGS-B", bounds=self._limits, options={"maxiter": _STEPS}
+            penalty, self._theta, jac=True, method="L-BFGS-B", bounds=self._limits, options={"maxiter": _STEPS}
         )
         best: Floats = minimum.x
         return best

@@ -109,9 +109,9 @@ class EvolutionSearch:
 
     def _child(self) -> Config:
         one, other = self._parent(), self._parent()
-        return Config({name: self._changed(name, self._rng.choice((one, other))[name]) for name in one})
+        return Config({name: self._mutate(name, self._rng.choice((one, other))[name]) for name in one})
 
-    def _changed(self, name: str, value: Value) -> Value:
+    def _mutate(self, name: str, value: Value) -> Value:
         if self._rng.random() >= 1 / len(self._space.tunables):
             return value
         tunable = self._space.tunables[name]

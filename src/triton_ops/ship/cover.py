@@ -64,7 +64,7 @@ def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: floa
         seconds: Time of the search; where it does not suffice, the best cover so far counts.
     """
     greedy = _Exchange(regrets, weights, k, worst_first=True)
-    columns = greedy.improved(())
+    columns = greedy.improve(())
     value = worst(regrets, columns)
     levels = sorted({cell for row in regrets for cell in row if cell < value})
     levels.append(value)
@@ -78,9 +78,9 @@ def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: floa
             continue
         low = middle + 1
         proven = low if impossible else proven
-    columns = greedy.improved(columns)
+    columns = greedy.improve(columns)
     value = worst(regrets, columns)
-    return Choice(_ordered(regrets, columns), value, min(value, levels[proven]))
+    return Choice(_order(regrets, columns), value, min(value, levels[proven]))
 
 
 def least_mean(regrets: Matrix, weights: Sequence[float], k: int, seconds: float = SECONDS) -> Choice:
@@ -93,35 +93,35 @@ def least_mean(regrets: Matrix, weights: Sequence[float], k: int, seconds: float
         seconds: Time of the search; where it does not suffice, the best choice so far counts.
     """
     exchange = _Exchange(regrets, weights, k)
-    start = exchange.improved(())
+    start = exchange.improve(())
     columns, least = _median(exchange, start, seconds)
     value = mean(regrets, weights, columns)
     bound = math.inf if least > exchange.most_served else least / math.fsum(weights)
-    return Choice(_ordered(regrets, columns), value, min(value, bound))
+    return Choice(_order(regrets, columns), value, min(value, bound))
 
 
 def worst(regrets: Matrix, columns: Sequence[int]) -> float:
     """The largest regret of a row, each served by the best of some columns."""
-    return max((_served(row, columns) for row in regrets), default=0.0)
+    return max((_row_value(row, columns) for row in regrets), default=0.0)
 
 
 def mean(regrets: Matrix, weights: Sequence[float], columns: Sequence[int]) -> float:
     """The weighted mean regret of the rows, each served by the best of some columns; infinite if one is not served."""
-    rows = [_served(row, columns) for row in regrets]
+    rows = [_row_value(row, columns) for row in regrets]
     if not all(map(math.isfinite, rows)):
         return math.inf
     return math.fsum(w * each for w, each in zip(weights, rows, strict=True)) / math.fsum(weights) if rows else 0.0
 
 
-def _served(row: Sequence[float], columns: Sequence[int]) -> float:
+def _row_value(row: Sequence[float], columns: Sequence[int]) -> float:
     return min((row[column] for column in columns), default=math.inf)
 
 
-def _ordered(regrets: Matrix, columns: Sequence[int]) -> tuple[int, ...]:
+def _order(regrets: Matrix, columns: Sequence[int]) -> tuple[int, ...]:
     """The columns that serve a row, those first that serve most."""
     counts = dict.fromkeys(columns, 0)
     for row in regrets:
-        if math.isfinite(_served(row, columns)):
+        if math.isfinite(_row_value(row, columns)):
             counts[min(columns, key=lambda column: row[column])] += 1
     return tuple(sorted((column for column in columns if counts[column]), key=lambda column: (-counts[column], column)))
 
@@ -154,7 +154,7 @@ class _Exchange:
         minima = self._row_minima(columns)
         return float(minima.max()) if self._worst_first else 0.0, math.fsum(self.weights * minima)
 
-    def improved(self, columns: tuple[int, ...]) -> tuple[int, ...]:
+    def improve(self, columns: tuple[int, ...]) -> tuple[int, ...]:
         """Columns whose cost no addition and no exchange of one column lowers."""
         while self.cells.size:
             smaller = [(*columns[:at], *columns[at + 1 :]) for at in range(len(columns))]
@@ -184,7 +184,7 @@ def _cover(covers: NDArray[np.bool_], k: int, seconds: float) -> tuple[tuple[int
     rows, count = covers.shape
     least = np.append(np.ones(rows), -float(k))
     answer = _answer(np.zeros(count), count, np.vstack([covers, -np.ones(count)]), least, seconds)
-    return None if answer.x is None else _chosen(answer.x, count), answer.status == _INFEASIBLE
+    return None if answer.x is None else _columns_of(answer.x, count), answer.status == _INFEASIBLE
 
 
 def _median(exchange: _Exchange, start: tuple[int, ...], seconds: float) -> tuple[tuple[int, ...], float]:
@@ -212,7 +212,7 @@ def _median(exchange: _Exchange, start: tuple[int, ...], seconds: float) -> tupl
     numbers, *places = zip(*entries, strict=True)
     matrix = require("scipy.sparse", _PURPOSE).coo_array((numbers, places), shape=(len(least), len(costs)))
     answer = _answer(np.array(costs), count, matrix, np.array(least), seconds)
-    columns = start if answer.x is None else min(start, _chosen(answer.x, count), key=exchange.cost)
+    columns = start if answer.x is None else min(start, _columns_of(answer.x, count), key=exchange.cost)
     if answer.status == _OPTIMAL:
         return columns, exchange.cost(columns)[1]
     return columns, floor + max(0.0, answer.mip_dual_bound or 0.0)
@@ -238,5 +238,5 @@ def _answer(costs: Cells, whole: int, matrix: Any, least: Cells, seconds: float)
     )
 
 
-def _chosen(variables: Cells, count: int) -> tuple[int, ...]:
+def _columns_of(variables: Cells, count: int) -> tuple[int, ...]:
     return tuple(map(int, np.flatnonzero(variables[:count] > 0.5)))

@@ -86,7 +86,7 @@ def tune_misses(
         )  # fmt: skip
 
     def note(outcome: ProblemOutcome) -> None:
-        outcomes[outcome.problem.key.id] = _served(outcome, options)
+        outcomes[outcome.problem.key.id] = _outcome(outcome, options)
 
     run = run_jobs(list(jobs.values()), options, budget_s=budget_s, seen=note, cluster=cluster)
     return [outcomes.get(miss.key.id, Served(miss=miss, reason=_unbegun(run))) for miss in misses], run
@@ -111,7 +111,7 @@ class _Work:
         if miss.call is not None:
             calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
             folder = Path(place.cache_dir or cache_folder(options.cache_dir))
-            result, _ = calls.tune_noted(self.target, miss.call, device, folder, self._decorated(place))
+            result, _ = calls.tune_noted(self.target, miss.call, device, folder, self._tune_options(place))
             return result  # type: ignore[no-any-return]
         problem = TuneProblem(
             target=self.target, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
@@ -119,7 +119,7 @@ class _Work:
         )  # fmt: skip
         return tuned(problem, options, replace(place, device=None))
 
-    def _decorated(self, place: Place) -> Mapping[str, Any]:
+    def _tune_options(self, place: Place) -> Mapping[str, Any]:
         options = self.options
         return {
             "effort": options.plan, "seed": options.seed, "isolate": options.isolate, "force": options.force,
@@ -128,7 +128,7 @@ class _Work:
         }  # fmt: skip
 
 
-def _served(outcome: ProblemOutcome, options: Options) -> Served:
+def _outcome(outcome: ProblemOutcome, options: Options) -> Served:
     miss, result = outcome.problem, outcome.result
     if result is None or outcome.status == "interrupted":
         return Served(miss=miss, result=result, reason=str(outcome.error) if outcome.error else "it was interrupted")

@@ -214,7 +214,7 @@ def choose_portfolio(
     name = _name_of(kernel)
     folder = cache_folder(cache_dir)
     records = [r for r in store_in(folder) if r.key.kernel == name] if may_have_records(folder) else []
-    alike, left_out = _alike(_of_device(name, records, device, folder))
+    alike, left_out = _alike_records(_of_device(name, records, device, folder))
     problems = [measurement for record in alike if (measurement := measured(record, Path(folder))) is not None]
     if not problems:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
@@ -244,7 +244,7 @@ def portfolio_of(
     choice: Choice = (least_worst if objective == "worst" else least_mean)(regrets, weights, k)
     portfolio = tuple(configs[column] for column in choice.columns)
     problems_served = tuple(
-        _served(problem, portfolio, weight) for problem, weight in zip(problems, weights, strict=True)
+        _serve(problem, portfolio, weight) for problem, weight in zip(problems, weights, strict=True)
     )
     return Portfolio(
         kernel=problems[0].key.kernel,
@@ -259,12 +259,12 @@ def portfolio_of(
         noise=max(problem.noise for problem in problems),
         measured=sum(len(problem.ratios) for problem in problems),
         cells=len(configs) * len(problems),
-        unmeasured={config: missing for config in portfolio if (missing := _untried(problems, config))},
+        unmeasured={config: missing for config in portfolio if (missing := _gaps(problems, config))},
         left_out=left_out,
     )
 
 
-def _served(problem: MeasuredProblem, portfolio: Sequence[Config], weight: float) -> Served:
+def _serve(problem: MeasuredProblem, portfolio: Sequence[Config], weight: float) -> Served:
     config = min(portfolio, key=problem.regret, default=None)
     regret = math.inf if config is None else problem.regret(config)
     is_served = config is not None and math.isfinite(regret)
@@ -279,7 +279,7 @@ def _served(problem: MeasuredProblem, portfolio: Sequence[Config], weight: float
     )
 
 
-def _untried(problems: Sequence[MeasuredProblem], config: Config) -> tuple[str, ...]:
+def _gaps(problems: Sequence[MeasuredProblem], config: Config) -> tuple[str, ...]:
     return tuple(
         problem.key.label or problem.key.id
         for problem in problems
@@ -318,7 +318,7 @@ def _of_device(name: str, records: Sequence[Record], device: str | None, folder:
     return sorted(matches, key=lambda record: record.created, reverse=True)
 
 
-def _alike(records: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
+def _alike_records(records: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
     """The records with the kernel, versions, cache state of the newest one, and why others do not count."""
     newest = records[0].key
     alike: list[Record] = []

@@ -155,7 +155,7 @@ def prepare(
         raise DeviceError(f"the lockfile has no device {alias!r}; it has {aliases or 'none'}", aliases, alias)
     failures: list[tuple[LockEntry, str]] = []
     mine = _of_device(lock, here, alias)
-    plan = _planned(mine, Targets(targets), here, failures)
+    plan = _plan(mine, Targets(targets), here, failures)
     loadable: list[Program] = []
     for program, result in compiled((one for programs in plan for one in programs), jobs, timeout_s):
         if result.launchable:
@@ -163,7 +163,7 @@ def prepare(
         else:
             failures.append((program.entry.entry, f"{result.status}: {result.reason}"))
     with current_device(device or "cuda"):
-        count = sum(_loaded(program, failures) for program in loadable) if here is not None else 0
+        count = sum(_load(program, failures) for program in loadable) if here is not None else 0
     return Prepared(
         len(loadable),
         count,
@@ -183,7 +183,7 @@ def _of_device(lock: Lockfile, here: DeviceSpec | None, alias: str | None) -> Lo
     return Lockfile(lock.devices, tuple(entry for entry in lock.entries if entry.device in aliases))
 
 
-def _planned(
+def _plan(
     lock: Lockfile, targets: Targets, here: DeviceSpec | None, failures: list[tuple[LockEntry, str]]
 ) -> list[list[Program]]:
     """The programs of each entry that can be what a launch gets; none where there is nothing to compile."""
@@ -209,7 +209,7 @@ def _programs(target: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpe
         return str(error)
 
 
-def _loaded(program: Program, failures: list[tuple[LockEntry, str]]) -> bool:
+def _load(program: Program, failures: list[tuple[LockEntry, str]]) -> bool:
     try:
         program.load()
     except (CandidateError, TritonKernelError) as error:

@@ -29,7 +29,7 @@ def stand_ins(problem: Mapping[str, Any]) -> Arguments:
     """
     classes = {name.removesuffix(_CLASS): text for name, text in problem.items() if name.endswith(_CLASS)}
     plain = {name: value for name, value in problem.items() if not name.endswith(_CLASS) and value != {"any": True}}
-    arguments = {name: _made(value, classes.get(name)) for name, value in plain.items()}
+    arguments = {name: _argument(value, classes.get(name)) for name, value in plain.items()}
     arguments.update({name: _of_class(name, text) for name, text in classes.items() if name not in plain})
     return Arguments(keyword=arguments)
 
@@ -49,7 +49,7 @@ def kind_of(arguments: Arguments, exact: bool) -> tuple[Any, ...]:
     return tuple((name, _kind(value, exact)) for name, value in arguments.keyword.items())
 
 
-def _made(value: Any, kind: str | None) -> Any:
+def _argument(value: Any, kind: str | None) -> Any:
     if isinstance(value, str) and value.partition(" ")[0] in ITEM_BYTES and kind in ("aligned", "not aligned"):
         dtype, _, shape = value.partition(" ")
         extents = tuple(int(extent) for extent in shape.split("x")) if shape else (_STEP,)

@@ -58,7 +58,7 @@ class Targets:
             NotLoadedError: There is none.
         """
         if name not in self._targets:
-            target = kernels.load(name) if name in kernels.names() else _declared(name)
+            target = kernels.load(name) if name in kernels.names() else _declaration(name)
             if target is None or as_target(target).name != name:
                 raise NotLoadedError(
                     f"{name} is not loaded; loaded are {', '.join(self._own_names) or 'shipped kernels alone'}",
@@ -143,7 +143,7 @@ def made_on(specs: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, A
     }
 
 
-def _declared(name: str) -> Any:
+def _declaration(name: str) -> Any:
     """The kernel that is declared under this name in a module of this process; None if nothing is.
 
     Neither a module nor a class is asked in a way that lets it answer with code of its own, such as a late import.

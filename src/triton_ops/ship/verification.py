@@ -48,7 +48,7 @@ def why_not_again(entry: Bound) -> str | None:
     return f"only the classes of its arguments are known: {call}"
 
 
-def measured_again(
+def measure_again(
     case: Bound, targets: Targets, device: str, most_neighbours: int, options: Mapping[str, Any]
 ) -> TuningResult:
     """The result of a tune among an entry's config, the default and the nearest neighbours.
@@ -75,7 +75,7 @@ def measured_again(
     }
     with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
         if case.specs is None:
-            return uninterrupted(_called_again(case, targets, device, most_neighbours, Path(folder), tune_options))
+            return uninterrupted(_call_again(case, targets, device, most_neighbours, Path(folder), tune_options))
         cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
         result = tune(
             case.target, kwargs=made_on(case.specs, device), space=_rivals(case.entry, case.space, most_neighbours),
@@ -93,7 +93,7 @@ def _all_race(most_neighbours: int) -> Effort:
     return replace(effort_of("quick"), finalists=2 + most_neighbours)
 
 
-def _called_again(
+def _call_again(
     case: Bound,
     targets: Targets,
     device: str,
@@ -209,7 +209,7 @@ def verify(
         timeout_s: Seconds for the compilation of one config.
         options: Further options of `tune`, such as `effort` and `seed`.
     """
-    entries = [(entry, _checked(entry, answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
+    entries = [(entry, _check(entry, answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
     programs = [program for _, (_, own_programs) in entries for program in own_programs]
     refusals = {
         program: f"{result.status} for {program.ahead.target.arch}: {result.reason}"
@@ -225,9 +225,9 @@ def verify(
         elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            yield _measured(answer, targets, device, most_neighbours, options)
+            yield _measure(answer, targets, device, most_neighbours, options)
             for place in _held_out(answer, held_out):
-                there = _measured_there(place, targets, device, most_neighbours, options)
+                there = _measure_there(place, targets, device, most_neighbours, options)
                 yield replace(there, entry=entry, at=place.extents_text(answer))
 
 
@@ -242,7 +242,7 @@ def _held_out(case: Bound, count: int) -> Iterator[Bound]:
                 yield case.at(dict.fromkeys(each.extents, value))
 
 
-def _checked(
+def _check(
     entry: LockEntry, answer: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
 ) -> tuple[Bound | Verdict, list[Program]]:
     """The verdict of an entry that cannot be right; else the entry with the programs that must compile."""
@@ -269,22 +269,22 @@ def _why_not_measured(case: Bound, here: DeviceSpec | None) -> str | None:
     return why_not_again(case)
 
 
-def _measured_there(
+def _measure_there(
     place: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
 ) -> Verdict:
     """The verdict at a held-out size."""
     if place.specs is None:
         reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
         return Verdict(entry=place.entry, outcome="not measured", reason=reason)
-    return _measured(place, targets, device, most_neighbours, options)
+    return _measure(place, targets, device, most_neighbours, options)
 
 
-def _measured(
+def _measure(
     case: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
 ) -> Verdict:
     place = device or ("cpu" if case.device.kind == "cpu" else "cuda")
     try:
-        result = measured_again(case, targets, place, most_neighbours, options)
+        result = measure_again(case, targets, place, most_neighbours, options)
     except TuningFailedError as error:
         if made_up := unknown_values(case):
             reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
@@ -294,10 +294,10 @@ def _measured(
         return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
     except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
         return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
-    return _judged(case.entry, result)
+    return _judge(case.entry, result)
 
 
-def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
+def _judge(entry: LockEntry, result: TuningResult) -> Verdict:
     trial = next((each for each in result.trials if each.config == entry.config), None)
     if trial is None:
         why = f"its config ({entry.config}) was not reached: the search ended by {result.stopped}"

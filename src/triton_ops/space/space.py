@@ -184,7 +184,7 @@ class ConfigSpace:
         """
         if self.listed is not None:
             return (config for config in self.listed if not self.broken(config))
-        return self._enumerated()
+        return self._enumerate()
 
     def __contains__(self, config: object) -> bool:
         return isinstance(config, Mapping) and self.why_not(Config(config)) is None
@@ -226,7 +226,7 @@ class ConfigSpace:
             EmptySpaceError: The constraints refuse every config, or none was found by a million asks of each group.
         """
         if self.listed is None and self._without_rows is None:
-            return self._joined(row for group in self._groups if (row := group.first.row) is not None)
+            return self._join(row for group in self._groups if (row := group.first.row) is not None)
         if (config := next(iter(self), None)) is None:
             raise self._empty()
         return config
@@ -282,7 +282,7 @@ class ConfigSpace:
             return rng.choice(valid) if valid else self.default_config
         rows = [group.draw(rng) for group in self._groups] if self._never is None else [None]
         parts = [row for row in rows if row is not None]
-        return self._joined(parts) if len(parts) == len(rows) else self.default_config
+        return self._join(parts) if len(parts) == len(rows) else self.default_config
 
     def neighbours(self, config: Config, *, steps_only: bool = False) -> Iterator[Config]:
         """The valid configs that differ from `config` in one tunable, in the order of the tunables and their values.
@@ -350,11 +350,11 @@ class ConfigSpace:
         searches = [search for group in self._groups if (search := group.first).row is None]
         return self._never or min(searches, key=lambda lacking: not lacking.sure, default=None)
 
-    def _joined(self, rows: Iterable[Mapping[str, Any]]) -> Config:
+    def _join(self, rows: Iterable[Mapping[str, Any]]) -> Config:
         together = {name: value for row in rows for name, value in row.items()}
         return Config({name: together[name] for name in self.tunables})
 
-    def _enumerated(self) -> Iterator[Config]:
+    def _enumerate(self) -> Iterator[Config]:
         if (lacking := self._without_rows) is not None and lacking.sure:
             return
         names, asks = list(self.tunables), Asks(_PATIENCE_ASKS)

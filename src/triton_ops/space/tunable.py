@@ -152,7 +152,7 @@ def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type 
     Raises:
         ConfigValueError: There are more than a million values.
     """
-    return Tunable(_listed(values))
+    return Tunable(_as_tuple(values))
 
 
 def IntRange(low: int, high: int, step: int = 1) -> Tunable:  # noqa: N802
@@ -171,7 +171,7 @@ def IntRange(low: int, high: int, step: int = 1) -> Tunable:  # noqa: N802
     """
     if step < 1:
         raise ConfigValueError(f"IntRange step is {step}; it must be 1 or more")
-    return Tunable(_listed(range(low, high + 1, step)), ordered=True)
+    return Tunable(_as_tuple(range(low, high + 1, step)), ordered=True)
 
 
 def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
@@ -224,13 +224,13 @@ def as_tunable(name: str, source: Any) -> Tunable:
         raise ConfigValueError(
             f"tunable {name!r} is a set, whose order differs from run to run", hint="write a list, in the order to try"
         )
-    tunable = Tunable(_listed(source)).check(name)
+    tunable = Tunable(_as_tuple(source)).check(name)
     numbers = [value for value in tunable if isinstance(value, (int, float)) and not isinstance(value, bool)]
     rising = len(numbers) == len(tunable) and all(a < b for a, b in pairwise(numbers))
     return replace(tunable, ordered=rising)
 
 
-def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
+def _as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
     """`values` as a tuple, or as many of them as `Tunable` refuses, since all of them might exhaust memory."""
     if isinstance(values, range):
         _check_number(values)

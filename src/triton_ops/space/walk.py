@@ -44,7 +44,7 @@ class Asks:
         self._limit = limit
         self._since = 0
 
-    def kept(self, constraint: Constraint, values: Mapping[str, Any]) -> bool:
+    def keeps(self, constraint: Constraint, values: Mapping[str, Any]) -> bool:
         """True if `values` keep `constraint`.
 
         Raises:
@@ -102,7 +102,7 @@ class Walk:
         domains = self._domains
         for name, value in (prefix or {}).items():
             values[name] = value
-            rest = self._narrowed(name, values, domains)
+            rest = self._narrow(name, values, domains)
             if rest is None:
                 return
             domains = rest
@@ -115,7 +115,7 @@ class Walk:
         name = self._names[at]
         for value in self._in_order(domains[name]):
             values[name] = value
-            rest = self._narrowed(name, values, domains)
+            rest = self._narrow(name, values, domains)
             if rest is not None and (self._promising is None or self._promising(name, values)):
                 yield from self._below(values, at + 1, rest)
         values.pop(name, None)
@@ -123,14 +123,14 @@ class Walk:
     def _in_order(self, values: Sequence[Value]) -> Sequence[Value]:
         return values if self._rng is None else self._rng.sample(values, len(values))
 
-    def _narrowed(self, name: str, values: Mapping[str, Value], domains: Domains) -> Domains | None:
+    def _narrow(self, name: str, values: Mapping[str, Value], domains: Domains) -> Domains | None:
         """The values that are left for later tunables once `name` has its value; None if one has none left."""
         rules = self._narrows_at[name]
         if not rules:
             return domains
         rest = dict(domains)
         for constraint, free in rules:
-            rest[free] = [v for v in rest[free] if self._asks.kept(constraint, {**values, free: v})]
+            rest[free] = [v for v in rest[free] if self._asks.keeps(constraint, {**values, free: v})]
             if not rest[free]:
                 return None
         return rest

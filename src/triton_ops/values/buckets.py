@@ -231,10 +231,10 @@ def _rest(name: str, argument: Any, free: Collection[str]) -> Any:
 
 def with_extents(problem: Mapping[str, Any], values: Mapping[str, int]) -> dict[str, Any]:
     """The problem with other values of some extents; the strides of a row-major tensor follow its shape."""
-    return {name: _with(name, argument, values) for name, argument in problem.items()}
+    return {name: _replace_extents(name, argument, values) for name, argument in problem.items()}
 
 
-def _with(name: str, argument: Any, values: Mapping[str, int]) -> Any:
+def _replace_extents(name: str, argument: Any, values: Mapping[str, int]) -> Any:
     if not isinstance(argument, Mapping) or "shape" not in argument:
         return values.get(name, argument)
     shape = [values.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(argument["shape"])]
@@ -419,7 +419,8 @@ class Mapper:
         """
         spans = {name: [each.low, each.high] for each in self.ranges(problem) for name in each.extents}
         return {
-            name: ANY if name in self.ignored else _keyed(name, argument, spans) for name, argument in problem.items()
+            name: ANY if name in self.ignored else _key_form(name, argument, spans)
+            for name, argument in problem.items()
         }
 
     def __str__(self) -> str:
@@ -448,7 +449,7 @@ def unkeyed(problem: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Range, ..
     return plain, tuple(ranges), tuple(name for name, argument in problem.items() if argument == ANY)
 
 
-def _keyed(name: str, argument: Any, spans: Mapping[str, list[int]]) -> Any:
+def _key_form(name: str, argument: Any, spans: Mapping[str, list[int]]) -> Any:
     if not isinstance(argument, Mapping):
         return {"range": spans[name]} if name in spans else argument
     shape = [spans.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(argument.get("shape", ()))]

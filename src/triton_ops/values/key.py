@@ -118,7 +118,7 @@ class Key:
 
     def differences(self, other: Key) -> list[str]:
         """Every field in which `other` differs, as `field: this | other`; empty if they are the same key."""
-        mine, theirs = _flattened(self._content()), _flattened(other._content())
+        mine, theirs = _flatten(self._content()), _flatten(other._content())
         return [
             f"{name}: {mine.get(name, '(absent)')} | {theirs.get(name, '(absent)')}"
             for name in sorted({*mine, *theirs})
@@ -143,11 +143,11 @@ def device_facts(device: DeviceSpec) -> dict[str, Any]:
     return {**facts, "threads": cpu_threads()} if device.kind == "cpu" else facts
 
 
-def _flattened(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, Mapping):
-            flat.update(_flattened(value, f"{prefix}{name}."))
+            flat.update(_flatten(value, f"{prefix}{name}."))
         else:
             flat[prefix + name] = list(value) if isinstance(value, tuple) else value
     return flat

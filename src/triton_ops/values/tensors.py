@@ -249,7 +249,7 @@ class TensorSpec:
         torch = require("torch", "making tensors")
         try:
             self._check_room(device)
-            return self._created(torch, device, seed, fill_value)
+            return self._create(torch, device, seed, fill_value)
         except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
             if _NO_ROOM.search(f"{type(error).__name__}: {error}") is None:
                 raise
@@ -268,7 +268,7 @@ class TensorSpec:
         if available is not None and needed > available:
             raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
 
-    def _created(self, torch: Any, device: str, seed: int, fill_value: float | None) -> Any:
+    def _create(self, torch: Any, device: str, seed: int, fill_value: float | None) -> Any:
         """The tensor, with its values."""
         dtype = getattr(torch, self.dtype)
         room, tensor = self._empty(torch, dtype, device)

@@ -47,13 +47,13 @@ class Tolerance:
             number = _finite(value)
             if number is None or number < 0 or (name == "times" and number == 0):
                 raise SettingsError(
-                    f"the tolerance's {name} is {_shown(value)}; it must be a finite number, {least}",
+                    f"the tolerance's {name} is {_excerpt(value)}; it must be a finite number, {least}",
                     hint="leave it out for the rule; 0.02 allows 2 %",
                 )
             object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
         if self.bitwise is not None and not _is_bool(self.bitwise):
             raise SettingsError(
-                f"the tolerance's bitwise is {_shown(self.bitwise)}",
+                f"the tolerance's bitwise is {_excerpt(self.bitwise)}",
                 hint="it must be True, False or None, which is the rule",
             )
         object.__setattr__(self, "bitwise", None if self.bitwise is None else bool(self.bitwise))
@@ -81,7 +81,7 @@ class Tolerance:
         return ", ".join(f"{name} {value:g}" for name, value in self.content.items())
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     """A value that was given, for an error; a very long one is cut."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -129,7 +129,7 @@ def callable_reference(reference: Any) -> Callable[..., Any] | None:
 def _callable(what: str, function: Any, hint: str) -> Callable[..., Any] | None:
     if function is None or callable(function):
         return function  # type: ignore[no-any-return]
-    raise KernelTypeError(f"{what} is {_shown(function)}, which is not callable", hint=hint)
+    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=hint)
 
 
 def as_tolerance(tolerance: Any) -> Tolerance:
@@ -145,5 +145,5 @@ def as_tolerance(tolerance: Any) -> Tolerance:
     if _is_number(tolerance):
         return Tolerance(relative=tolerance)
     raise SettingsError(
-        f"tolerance is {_shown(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
+        f"tolerance is {_excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
     )
