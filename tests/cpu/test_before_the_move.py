@@ -18,7 +18,7 @@ from triton_ops import FunctionKernel, TritonKernel, recall, tune
 from triton_ops.cli.app import main
 from triton_ops.records import Misses, Runs, key_of, read_lockfile, read_run, store_in
 from triton_ops.request import make_request
-from triton_ops.values import key as keys
+from triton_ops.values import Key
 
 DATA = Path(kernels.__file__).parent
 WINNERS = {
@@ -58,7 +58,7 @@ def same_machine():
         return property(stated)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(keys, "device_facts", lambda _: dict(device))
+        patched.setattr(Key, "facts_of", staticmethod(lambda _: dict(device)))
         for kernel_type in (FunctionKernel, TritonKernel):
             patched.setattr(kernel_type, "identity", as_then(kernel_type))
         yield

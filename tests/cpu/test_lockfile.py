@@ -13,9 +13,10 @@ from triton_ops.base import sealed
 from triton_ops.exceptions import LockfileError
 from triton_ops.records import EntryOrigin as Origin
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Measured, changes, read_lockfile
+from triton_ops.records.lock_entry import why_outside
 from triton_ops.records.lockfile import loads, without_conflicts
 from triton_ops.space import Config
-from triton_ops.values import Key, Range, extents_of, why_outside
+from triton_ops.values import Key, Range, extents_of
 
 H200 = LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200", arch="sm_90", units=132)
 HERE = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "570.1"}
@@ -158,7 +159,7 @@ def test_a_device_is_known_by_name_architecture_and_units_or_by_an_alias(device,
 
 def edited(tmp_path, change, content=None):
     path = tmp_path / "lock.json"
-    path.write_text(change(lock(entry(16), ranged) if content is None else content.text))
+    path.write_text(change((lock(entry(16), ranged) if content is None else content).text))
     return path
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
 import importlib.util
 import re
 import sys
-import threading
 from types import ModuleType
 from typing import Any
 
@@ -102,20 +100,6 @@ def base_class(module: str, name: str, purpose: str) -> Any:
             raise MissingDependencyError(message, hint=hint)
 
         return type(name, (), {"__new__": refuse})
-
-
-def preload(*names: str) -> None:
-    """Begin to import packages in a thread, so that a later `require` waits only for the rest of the import.
-
-    A failure is ignored here, since `require` reports it.
-    """
-
-    def load() -> None:
-        with contextlib.suppress(Exception):
-            for name in names:
-                import_in_order(name)
-
-    threading.Thread(target=load, name="triton-ops preload", daemon=True).start()
 
 
 def available(name: str) -> bool:

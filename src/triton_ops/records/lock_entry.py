@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from triton_ops.base import Count, Milliseconds, NotNegative, Plain, canonical_json
 from triton_ops.records.record import NotedCall
 from triton_ops.space import Config
-from triton_ops.values import Argument, Key, Range, extents_of, log_distance, why_outside
+from triton_ops.values import Argument, Key, Range, extents_of, rest_of
 
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
@@ -185,3 +186,58 @@ class LockEntry:
 
 def _bare(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter not in " -_")
+
+
+def why_outside(
+    problem: Mapping[str, Any],
+    other: Mapping[str, Any],
+    ranges: Sequence[Range] = (),
+    ignored: Collection[str] = (),
+) -> str | None:
+    """The reason why what holds for `problem` does not hold for `other`, as one sentence; None if it does.
+
+    Args:
+        problem: The problem for which something is known, as in a key.
+        other: A problem as it is, never the one that a bucket would make of it.
+        ranges: The extents that may differ, each with its range; the extents of one range must be equal in `other`.
+        ignored: Arguments that may differ in any way, or be missing.
+    """
+    mine, theirs = ({n: v for n, v in each.items() if n not in ignored} for each in (problem, other))
+    if mine.keys() != theirs.keys():
+        return f"its arguments are {', '.join(theirs) or 'none'}, not {', '.join(mine) or 'none'}"
+    extents = extents_of(theirs)
+    for each in ranges:
+        values = {extents.get(name) for name in each.extents}
+        if len(values) != 1 or None in values:
+            return f"{', '.join(each.extents)} are not one whole number, but {_texts(values)}"
+        if not each.low <= extents[each.extents[0]] <= each.high:
+            return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
+    free = {name for each in ranges for name in each.extents}
+    return _difference(rest_of(mine, free), rest_of(theirs, free))
+
+
+def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range]) -> float:
+    """The distance of two problems in the extents of `ranges`: the sum of |log2| of their ratios."""
+    mine, theirs = extents_of(one), extents_of(other)
+    pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in ranges]
+    return sum(abs(math.log2(a / b)) for a, b in pairs)
+
+
+def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
+    for name, value in mine.items():
+        if not _same(value, theirs[name]):
+            return f"{name} is {theirs[name]}, not {value}"
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """True if two values are equal as JSON, where `true` is no 1; tuples count as lists."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _texts(values: Collection[Any]) -> str:
+    return " and ".join(sorted("missing" if value is None else str(value) for value in values))

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,13 +31,12 @@ from triton_ops.base import (
     locked,
     read_named,
     sealed,
-    unambiguous,
     unsealed,
-    with_defaults,
     write_named,
 )
-from triton_ops.exceptions import LockfileError, SpaceError
+from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, LockedDevice, LockEntry
+from triton_ops.records.record import with_defaults
 from triton_ops.records.store import parse_object
 from triton_ops.space import config_from_json, config_to_json
 from triton_ops.values import Key
@@ -399,8 +398,8 @@ def _object(text: str | bytes) -> dict[str, Any]:
         raise LockfileError("a merge left conflicts in it", hint="settle them, then run `triton-ops lock --refresh`")
     try:
         content = parse_object(text)
-        unambiguous(text)
-    except Exception as error:
+        _unambiguous(text)
+    except (CacheError, DamagedError) as error:
         raise LockfileError(f"it is no lockfile: {error}", hint="`triton-ops lock` writes one") from error
     if content.get("kind") != KIND:
         raise LockfileError(f"its kind is {content.get('kind')!r}, not {KIND!r}", hint="check the path")
@@ -414,6 +413,25 @@ def _object(text: str | bytes) -> dict[str, Any]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise LockfileError("it has no list of entries", hint="`triton-ops lock` writes one")
     return content
+
+
+def _unambiguous(text: bytes | str) -> None:
+    """Refuse a JSON text in which an object has a name twice: people read the first, and programs take the last.
+
+    Raises:
+        DamagedError: A name is there twice. What is no JSON is for `parsed` to refuse.
+
+    Cost: several times that of `parsed`; for files that people review.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DamagedError(f"an object in it has the name {twice!r} twice")
+
+    with suppress(json.JSONDecodeError, RecursionError):
+        json.loads(text, object_pairs_hook=once)
 
 
 def _judge_seals(content: Mapping[str, Any]) -> None:

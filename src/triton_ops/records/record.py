@@ -9,15 +9,17 @@ Schema history:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
-from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds, with_defaults
+from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config, config_from_json, config_to_json
 from triton_ops.values import Argument, Key, Resources
+
+T = TypeVar("T")
 
 
 class NotedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +184,19 @@ class Record:
     @property
     def _at_end(self) -> bool:
         return self.stopped in _AT_END
+
+
+def with_defaults(value: T) -> T:
+    """A dataclass that was read, with each field that its text lacked; also in the dataclasses and tuples in it.
+
+    msgspec leaves such a field to the class, and what it then writes lacks the field too.
+    """
+    whole: Any = value
+    if isinstance(value, tuple):
+        whole = tuple(map(with_defaults, value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        whole = replace(value, **{each.name: with_defaults(getattr(value, each.name)) for each in fields(value)})
+    return cast("T", whole)
 
 
 def encode(record: Record) -> dict[str, Any]:

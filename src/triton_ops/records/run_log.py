@@ -20,20 +20,18 @@ from datetime import datetime, timezone
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard
+from typing import Annotated, Any, TypeAlias, TypeGuard
 
 import msgspec
 
 from triton_ops.backend import source_fingerprint
 from triton_ops.base import (
-    Amount,
     AppendedFile,
     Count,
     DamagedError,
     Extent,
     Milliseconds,
     Nested,
-    Rate,
     Seconds,
     last_line,
     parsed,
@@ -47,6 +45,9 @@ from triton_ops.records.record import Record
 from triton_ops.request import Effort, Task
 from triton_ops.space import Config, ConfigSpace, Constraint, config_to_json
 from triton_ops.values import Compiled, Key, Trial
+
+Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e30)]  # of operations or bytes of a launch
+Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-9, le=1e12)]  # TFLOP/s or GB/s of a device, never 0
 
 SCHEMA_VERSION = 2  # 1: one file for all runs of a problem; 2: one file for each run
 

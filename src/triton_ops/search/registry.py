@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
-from triton_ops.base import preload
+from triton_ops.base import import_in_order
 from triton_ops.exceptions import SettingsError
 from triton_ops.search.roles import SMALL, Prior, Searcher
 from triton_ops.space import ConfigSpace
@@ -72,7 +74,21 @@ def begin_imports(search: AnySearch, space: ConfigSpace) -> None:
     joined = math.prod(len(tunable) for tunable in space.tunables.values())
     most = joined if space.listed is None else len(space.listed)
     if isinstance(search, str) and search in _IMPORTED_LATE and most > SMALL:
-        preload(*_IMPORTED_LATE[search])
+        _preload(*_IMPORTED_LATE[search])
+
+
+def _preload(*names: str) -> None:
+    """Begin to import packages in a thread, so that a later `require` waits only for the rest of the import.
+
+    A failure is ignored here, since `require` reports it.
+    """
+
+    def load() -> None:
+        with contextlib.suppress(Exception):
+            for name in names:
+                import_in_order(name)
+
+    threading.Thread(target=load, name="triton-ops preload", daemon=True).start()
 
 
 def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:

@@ -11,10 +11,10 @@ from triton_ops.backend import AheadOfTime, Arguments, Compilable, CompilesAhead
 from triton_ops.device import DeviceSpec, Target, named_target, spec_named, target_of
 from triton_ops.exceptions import SpaceError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
-from triton_ops.ship.stand_ins import kind_of, specialised, stand_ins
+from triton_ops.ship.stand_ins import kind_of, specialised, stand_ins, with_extents
 from triton_ops.ship.targets import Targets, check_named, kernel_in
 from triton_ops.space import ConfigSpace
-from triton_ops.values import Key, Problem, extents_of, from_plain, with_extents
+from triton_ops.values import Key, Problem, extents_of, from_plain
 
 UNREACHABLE = "no launch finds it"
 

@@ -17,7 +17,7 @@ from triton_ops.records import LockEntry, Lockfile, read_lockfile
 from triton_ops.ship.entries import Bound, bound, target_for
 from triton_ops.ship.targets import Targets
 from triton_ops.space import Config
-from triton_ops.values import Compiled, device_facts
+from triton_ops.values import Compiled, Key
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def prepare(
 
 def _of_device(lock: Lockfile, here: DeviceSpec | None, alias: str | None) -> Lockfile:
     """The entries of the device of an alias, or of the one that is here."""
-    facts = None if here is None else device_facts(here)
+    facts = None if here is None else Key.facts_of(here)
     aliases = {
         one.alias for one in lock.devices if (one.alias == alias if facts is None else one.why_not(facts) is None)
     }

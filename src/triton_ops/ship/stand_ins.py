@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, StandIn
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.values import ITEM_BYTES, Range, TensorSpec, from_plain, with_extents
+from triton_ops.values import ITEM_BYTES, Range, TensorSpec, contiguous_stride, from_plain
 
 _CLASS = ":class"
 _STEP = 16  # Triton specialises integers on being 1, or a multiple of this
@@ -42,6 +42,21 @@ def specialised(problem: Mapping[str, Any], ranges: Sequence[Range]) -> Iterator
     for values in product(*map(_kinds, ranges)):
         extents = {name: value for each, value in zip(ranges, values, strict=True) for name in each.extents}
         yield with_extents(problem, extents)
+
+
+def with_extents(problem: Mapping[str, Any], values: Mapping[str, int]) -> dict[str, Any]:
+    """The problem with other values of some extents; the strides of a row-major tensor follow its shape."""
+    return {name: _replace_extents(name, argument, values) for name, argument in problem.items()}
+
+
+def _replace_extents(name: str, argument: Any, values: Mapping[str, int]) -> Any:
+    if not isinstance(argument, Mapping) or "shape" not in argument:
+        return values.get(name, argument)
+    shape = [values.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(argument["shape"])]
+    if shape == list(argument["shape"]):
+        return argument
+    row_major = argument["stride"][-1:] == [1]
+    return {**argument, "shape": shape, "stride": [*contiguous_stride(shape)] if row_major else argument["stride"]}
 
 
 def kind_of(arguments: Arguments, exact: bool) -> tuple[Any, ...]:

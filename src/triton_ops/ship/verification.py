@@ -33,7 +33,7 @@ from triton_ops.ship.preparing import Program, compiled, programs_of
 from triton_ops.ship.targets import DECORATED, Targets, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune, uninterrupted
-from triton_ops.values import TensorSpec, Trial, TuningResult, device_facts, extents_of, from_plain
+from triton_ops.values import Key, TensorSpec, Trial, TuningResult, extents_of, from_plain
 
 _FRACTIONS = ("float", "bfloat", "complex")
 
@@ -260,7 +260,7 @@ def _check(
 
 
 def _of_device(case: Bound, here: DeviceSpec | None) -> bool:
-    return here is not None and case.device.why_not(device_facts(here)) is None
+    return here is not None and case.device.why_not(Key.facts_of(here)) is None
 
 
 def _why_not_measured(case: Bound, here: DeviceSpec | None) -> str | None:

@@ -11,14 +11,13 @@ it is a whole number, such as `M`. What stands under `NAME:class` is a kind of a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 from triton_ops.base import Extent
 from triton_ops.exceptions import SettingsError, UnknownTunableError
-from triton_ops.values.tensors import contiguous_stride
 
 LARGEST = 1 << 62
 _CAP = 2.0
@@ -229,21 +228,6 @@ def _rest(name: str, argument: Any, free: Collection[str]) -> Any:
     }
 
 
-def with_extents(problem: Mapping[str, Any], values: Mapping[str, int]) -> dict[str, Any]:
-    """The problem with other values of some extents; the strides of a row-major tensor follow its shape."""
-    return {name: _replace_extents(name, argument, values) for name, argument in problem.items()}
-
-
-def _replace_extents(name: str, argument: Any, values: Mapping[str, int]) -> Any:
-    if not isinstance(argument, Mapping) or "shape" not in argument:
-        return values.get(name, argument)
-    shape = [values.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(argument["shape"])]
-    if shape == list(argument["shape"]):
-        return argument
-    row_major = argument["stride"][-1:] == [1]
-    return {**argument, "shape": shape, "stride": [*contiguous_stride(shape)] if row_major else argument["stride"]}
-
-
 @dataclass(frozen=True)
 class Range:
     """The values that some extents, equal among themselves, may have.
@@ -269,61 +253,6 @@ class Range:
 
     def __str__(self) -> str:
         return f"{'='.join(self.extents)} from {self.low} to {self.high}"
-
-
-def why_outside(
-    problem: Mapping[str, Any],
-    other: Mapping[str, Any],
-    ranges: Sequence[Range] = (),
-    ignored: Collection[str] = (),
-) -> str | None:
-    """The reason why what holds for `problem` does not hold for `other`, as one sentence; None if it does.
-
-    Args:
-        problem: The problem for which something is known, as in a key.
-        other: A problem as it is, never the one that a bucket would make of it.
-        ranges: The extents that may differ, each with its range; the extents of one range must be equal in `other`.
-        ignored: Arguments that may differ in any way, or be missing.
-    """
-    mine, theirs = ({n: v for n, v in each.items() if n not in ignored} for each in (problem, other))
-    if mine.keys() != theirs.keys():
-        return f"its arguments are {', '.join(theirs) or 'none'}, not {', '.join(mine) or 'none'}"
-    extents = extents_of(theirs)
-    for each in ranges:
-        values = {extents.get(name) for name in each.extents}
-        if len(values) != 1 or None in values:
-            return f"{', '.join(each.extents)} are not one whole number, but {_texts(values)}"
-        if not each.low <= extents[each.extents[0]] <= each.high:
-            return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
-    free = {name for each in ranges for name in each.extents}
-    return _difference(rest_of(mine, free), rest_of(theirs, free))
-
-
-def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range]) -> float:
-    """The distance of two problems in the extents of `ranges`: the sum of |log2| of their ratios."""
-    mine, theirs = extents_of(one), extents_of(other)
-    pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in ranges]
-    return sum(abs(math.log2(a / b)) for a, b in pairs)
-
-
-def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
-    for name, value in mine.items():
-        if not _same(value, theirs[name]):
-            return f"{name} is {theirs[name]}, not {value}"
-    return None
-
-
-def _same(one: Any, other: Any) -> bool:
-    """True if two values are equal as JSON, where `true` is no 1; tuples count as lists."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return type(one) is type(other) and bool(one == other)
-
-
-def _texts(values: Collection[Any]) -> str:
-    return " and ".join(sorted("missing" if value is None else str(value) for value in values))
 
 
 ANY = {"any": True}  # stands in a key for an argument that makes no difference

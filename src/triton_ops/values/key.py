@@ -84,11 +84,17 @@ class Key:
             kernel=problem.kernel,
             problem=content if mapper is None else mapper.keyed(content),
             identity=dict(identity),
-            device=device_facts(device),
+            device=cls.facts_of(device),
             cache_state="cold" if cold else "warm",
             held_to=dict(held_to or {}),
             label=problem.label,
         )
+
+    @staticmethod
+    def facts_of(device: DeviceSpec) -> dict[str, Any]:
+        """The facts of a device in a key: kind, name, architecture, units and driver; of a CPU the threads as well."""
+        facts = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
+        return {**facts, "threads": cpu_threads()} if device.kind == "cpu" else facts
 
     @cached_property
     def id(self) -> str:
@@ -135,12 +141,6 @@ class Key:
         }
         # Only where it is asked for, so that keys of the rule are those of records from before there was a choice.
         return {**content, "held_to": dict(self.held_to)} if self.held_to else content
-
-
-def device_facts(device: DeviceSpec) -> dict[str, Any]:
-    """The facts of a device in a key: kind, name, architecture, units and driver; of a CPU the threads as well."""
-    facts = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
-    return {**facts, "threads": cpu_threads()} if device.kind == "cpu" else facts
 
 
 def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
