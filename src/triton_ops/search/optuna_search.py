@@ -8,12 +8,11 @@ its known time; after 20 such proposals in a row a random config is proposed ins
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_ops.base import require
-from triton_ops.search.sampling import Remaining, up_to
+from triton_ops.search.sampling import OneByOne
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Trial
 
@@ -21,7 +20,7 @@ _TRIES = 20  # proposals in a row that may be invalid or known
 _PURPOSE = "the search `optuna`"
 
 
-class OptunaSearch:
+class OptunaSearch(OneByOne):
     """A searcher around a sampler of Optuna: its tree of Parzen estimators, or the given sampler.
 
     Args:
@@ -34,19 +33,14 @@ class OptunaSearch:
     """
 
     def __init__(self, space: ConfigSpace, seed: int = 0, sampler: Any = None) -> None:
+        super().__init__(space, seed)
         self._optuna = require("optuna", _PURPOSE)
         self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
-        self._space = space
-        self._remaining = Remaining(space, random.Random(seed))
         own = sampler or self._optuna.samplers.TPESampler(seed=seed % 2**32)
         self._study = self._optuna.create_study(sampler=own)
         self._axes = {name: self._distribution(name) for name in space.tunables}
         self._proposals: dict[Config, Any] = {}
         self._trials: dict[Config, Trial] = {}
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Report the trials to Optuna; configs that others proposed are added to the study as trials."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -125,11 +125,6 @@ def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
     yield from (config for config in shuffled(space, rng) if config not in configs)
 
 
-def up_to(count: int, following: Callable[[], Config | None]) -> list[Config]:
-    """The next `count` configs of `following`, or fewer if `following` returns None before."""
-    return list(islice(iter(following, None), count))
-
-
 class Remaining:
     """The configs of a space that were not taken yet.
 
@@ -167,10 +162,32 @@ class Remaining:
         return self.first(self._draws)
 
 
+class OneByOne:
+    """A searcher that proposes its configs one by one.
+
+    Args:
+        space: The space.
+        seed: The seed of random choices.
+    """
+
+    def __init__(self, space: ConfigSpace, seed: int) -> None:
+        self._space = space
+        self._rng = random.Random(seed)
+        self._remaining = Remaining(space, self._rng)
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        return list(islice(iter(self._next, None), count))
+
+    def _next(self) -> Config | None:
+        """The next config; None where all are taken."""
+        raise NotImplementedError
+
+
 _CANDIDATES = 100  # configs compared for each proposal
 
 
-class LatinSearch:
+class LatinSearch(OneByOne):
     """The searcher `latin`: every value of every tunable occurs equally often, as far as the constraints allow.
 
     The search is a Latin hypercube for spaces with constraints. Of 100 random configs, the next is the one whose values
@@ -178,14 +195,10 @@ class LatinSearch:
     """
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._remaining = Remaining(space, random.Random(seed))
+        super().__init__(space, seed)
         self._candidates: list[Config] = []
         self._proposals: set[Config] = set()
         self._counts: Counter[tuple[str, type, object]] = Counter()
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Count the values of configs that others proposed, too."""

@@ -14,10 +14,9 @@ its parents, and about one tunable of each child changes: by one step if the tun
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator, Sequence
 
-from triton_ops.search.sampling import Remaining, up_to
+from triton_ops.search.sampling import OneByOne
 from triton_ops.space import Config, ConfigSpace, Value
 from triton_ops.values import Trial
 
@@ -26,20 +25,14 @@ _COOLING = 0.98  # factor per trial on that logarithm
 _COLD = 0.005  # lowest value of that logarithm
 
 
-class AnnealingSearch:
+class AnnealingSearch(OneByOne):
     """The searcher `annealing`, as the module describes."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._space = space
-        self._rng = random.Random(seed)
-        self._remaining = Remaining(space, self._rng)
+        super().__init__(space, seed)
         self._heat = _HOT
         self._here: Trial | None = None
         self._around: list[Config] = []
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Accept each trial or not; of a repeated measurement of the current config, the latest time counts."""
@@ -72,19 +65,13 @@ _GROUP = 3  # configs in a group whose best becomes a parent
 _TRIES = 30  # most children that are drawn to find one that is valid and new
 
 
-class EvolutionSearch:
+class EvolutionSearch(OneByOne):
     """The searcher `evolution`, as the module describes."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._space = space
-        self._rng = random.Random(seed)
-        self._remaining = Remaining(space, self._rng)
+        super().__init__(space, seed)
         self._count = 0
         self._population: list[Trial] = []
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Add the fastest of the trials to the population."""
@@ -121,7 +108,7 @@ class EvolutionSearch:
         return tunable.values[min(max(at, 0), len(tunable) - 1)]
 
 
-class Descent:
+class Descent(OneByOne):
     """A walk from the best of a few random configs to better ones around it, until none is better; then another one.
 
     Args:
@@ -132,19 +119,13 @@ class Descent:
     """
 
     def __init__(self, space: ConfigSpace, seed: int, starts: int, first: Sequence[Config] = ()) -> None:
-        self._space = space
-        self._rng = random.Random(seed)
-        self._remaining = Remaining(space, self._rng)
+        super().__init__(space, seed)
         self._starts = self._random_starts = starts
         self._first = iter(first)
         if first:
             self._starts = 0
         self._best: Trial | None = None
         self._around: Iterator[Config] = iter(())
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Move to the best of the trials if it is better than the current config.
