@@ -48,42 +48,6 @@ def why_not_again(entry: Bound) -> str | None:
     return f"only the classes of its arguments are known: {call}"
 
 
-def measure_again(
-    case: Bound, targets: Targets, device: str, most_neighbours: int, options: Mapping[str, Any]
-) -> TuningResult:
-    """The result of a tune among an entry's config, the default and the nearest neighbours.
-
-    Args:
-        case: The entry; `why_not_again` has no reason for it.
-        targets: The kernels that the lockfile names.
-        device: Torch's name of the device.
-        most_neighbours: How many neighbours are measured at most.
-        options: Further options of `tune`.
-
-    Raises:
-        TuningFailedError: No config ran.
-        SpaceError: The config may not be taken for the call, or the call is none that the entry answers.
-        KernelTypeError, TargetError: The call does not fit the kernel, or it is no decorated one.
-        ShapeMismatchError: The arguments need more memory than there is.
-        KeyboardInterrupt: Ctrl-C has ended the tune, even if configs have run by then.
-    """
-    tune_options: dict[str, Any] = {
-        "effort": _all_race(most_neighbours),
-        "search": "exhaustive",
-        "transfer": False,
-        **options,
-    }
-    with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
-        if case.specs is None:
-            return uninterrupted(_call_again(case, targets, device, most_neighbours, Path(folder), tune_options))
-        cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
-        result = tune(
-            case.target, kwargs=made_on(case.specs, device), space=_rivals(case.entry, case.space, most_neighbours),
-            device=device, cold=cold, cache_dir=folder, **tune_options,
-        )  # fmt: skip
-        return uninterrupted(result)
-
-
 def _all_race(most_neighbours: int) -> Effort:
     """A quick effort in which every config is a finalist.
 
@@ -91,27 +55,6 @@ def _all_race(most_neighbours: int) -> Effort:
     which it would be compared, was taken seconds later.
     """
     return replace(effort_of("quick"), finalists=2 + most_neighbours)
-
-
-def _call_again(
-    case: Bound,
-    targets: Targets,
-    device: str,
-    most_neighbours: int,
-    folder: Path,
-    tune_options: Mapping[str, Any],
-) -> TuningResult:
-    """The result for the noted call of a decorated kernel."""
-    entry, call_facts = case.entry, case.entry.call
-    assert isinstance(call_facts, NotedCall)  # `why_not_again` has looked
-    calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
-    call = calls.made_again(targets.decorated(entry.kernel), call_facts, device)
-    if (other := entry.why_not(call.asked)) is not None:
-        raise SpaceError(f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it")
-    if (why_not := call.space.why_not(entry.config)) is not None:
-        raise SpaceError(f"its config ({entry.config}) cannot be taken for its call: {why_not}", hint="tune it again")
-    result: TuningResult = calls.tuned_again(call, _rivals(entry, call.space, most_neighbours), folder, tune_options)
-    return result
 
 
 def _rivals(entry: LockEntry, space: ConfigSpace | None, most_neighbours: int) -> ConfigSpace:
@@ -216,6 +159,7 @@ def verify(
         for program, result in compiled(programs, jobs, timeout_s)
         if not result.launchable
     }
+    measuring = _Measuring(targets=targets, device=device, most_neighbours=most_neighbours, options=options)
     for entry, (answer, own_programs) in entries:
         reason = next((refusals[program] for program in own_programs if program in refusals), None)
         if isinstance(answer, Verdict):
@@ -225,10 +169,9 @@ def verify(
         elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            yield _measure(answer, targets, device, most_neighbours, options)
+            yield measuring.verdict(answer)
             for place in _held_out(answer, held_out):
-                there = _measure_there(place, targets, device, most_neighbours, options)
-                yield replace(there, entry=entry, at=place.extents_text(answer))
+                yield replace(measuring.verdict_there(place), entry=entry, at=place.extents_text(answer))
 
 
 def _held_out(case: Bound, count: int) -> Iterator[Bound]:
@@ -269,32 +212,79 @@ def _why_not_measured(case: Bound, here: DeviceSpec | None) -> str | None:
     return why_not_again(case)
 
 
-def _measure_there(
-    place: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
-) -> Verdict:
-    """The verdict at a held-out size."""
-    if place.specs is None:
-        reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
-        return Verdict(entry=place.entry, outcome="not measured", reason=reason)
-    return _measure(place, targets, device, most_neighbours, options)
+@dataclass(frozen=True, kw_only=True)
+class _Measuring:
+    """Tunes among an entry's config, the default and the nearest neighbours.
 
+    Attributes:
+        targets: The kernels that the lockfile names.
+        device: Torch's name of the device; None takes one of the entry's kind.
+        most_neighbours: How many neighbours are measured at most.
+        options: Further options of `tune`.
+    """
 
-def _measure(
-    case: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
-) -> Verdict:
-    place = device or ("cpu" if case.device.kind == "cpu" else "cuda")
-    try:
-        result = measure_again(case, targets, place, most_neighbours, options)
-    except TuningFailedError as error:
-        if made_up := unknown_values(case):
-            reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
-            return Verdict(entry=case.entry, outcome="not measured", reason=reason)
-        return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
-    except (SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
-        return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
-    except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
-        return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
-    return _judge(case.entry, result)
+    targets: Targets
+    device: str | None
+    most_neighbours: int
+    options: Mapping[str, Any]
+
+    def verdict(self, case: Bound) -> Verdict:
+        """The verdict of an entry for which `why_not_again` has no reason."""
+        try:
+            result = self._result(case)
+        except TuningFailedError as error:
+            if made_up := unknown_values(case):
+                reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
+                return Verdict(entry=case.entry, outcome="not measured", reason=reason)
+            return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
+        except (SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
+            return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
+        except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
+            return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
+        return _judge(case.entry, result)
+
+    def verdict_there(self, place: Bound) -> Verdict:
+        """The verdict at a held-out size."""
+        if place.specs is None:
+            reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
+            return Verdict(entry=place.entry, outcome="not measured", reason=reason)
+        return self.verdict(place)
+
+    def _result(self, case: Bound) -> TuningResult:
+        """The result of the tune; Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then."""
+        device = self.device or ("cpu" if case.device.kind == "cpu" else "cuda")
+        effort = _all_race(self.most_neighbours)
+        options: dict[str, Any] = {"effort": effort, "search": "exhaustive", "transfer": False, **self.options}
+        with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
+            if case.specs is None:
+                return uninterrupted(self._called(case, device, Path(folder), options))
+            cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
+            rivals = _rivals(case.entry, case.space, self.most_neighbours)
+            arguments = made_on(case.specs, device)
+            return uninterrupted(
+                tune(
+                    case.target, kwargs=arguments, space=rivals, device=device, cold=cold, cache_dir=folder, **options
+                )
+            )  # fmt: skip
+
+    def _called(self, case: Bound, device: str, folder: Path, options: Mapping[str, Any]) -> TuningResult:
+        """The result for the noted call of a decorated kernel."""
+        entry, noted_call = case.entry, case.entry.call
+        assert isinstance(noted_call, NotedCall)  # `why_not_again` has looked
+        calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
+        call = calls.made_again(self.targets.decorated(entry.kernel), noted_call, device)
+        if (other := entry.why_not(call.asked)) is not None:
+            raise SpaceError(
+                f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it"
+            )
+        if (reason := call.space.why_not(entry.config)) is not None:
+            raise SpaceError(
+                f"its config ({entry.config}) cannot be taken for its call: {reason}", hint="tune it again"
+            )
+        result: TuningResult = calls.tuned_again(
+            call, _rivals(entry, call.space, self.most_neighbours), folder, options
+        )
+        return result
 
 
 def _judge(entry: LockEntry, result: TuningResult) -> Verdict:
