@@ -276,14 +276,8 @@ class TensorSpec:
         target = room if self._overlaps() else tensor
         if fill_value is not None:
             target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
-        elif self.fill == "uniform":
-            target.copy_(_uniform(torch, target.shape, dtype, device, seed))
-        elif self.fill == "positive":
-            target.copy_(_uniform(torch, target.shape, dtype, device, seed) / 2 + 1)
-        elif self.fill == "outliers":
-            target.copy_(_with_outliers(torch, target.shape, dtype, device, seed))
-        elif self.fill == "whole":
-            target.copy_(_whole(torch, target.shape, dtype, device, seed))
+        elif self.fill in _DRAWN:
+            target.copy_(_DRAWN[self.fill](torch, target.shape, dtype, device, seed))
         elif self.fill == "ends":
             target.copy_(_ends(torch, target.shape, self.total, device, seed))
         elif self.fill == "zeros":
@@ -349,3 +343,10 @@ def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: 
         return torch.randint(0, 128, shape, generator=generator, device=device)
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
     return torch.rand(shape, generator=generator, device=device, dtype=wide).mul_(2).sub_(1)
+
+
+def _positive(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+    return _uniform(torch, shape, dtype, device, seed) / 2 + 1
+
+
+_DRAWN = {"uniform": _uniform, "positive": _positive, "outliers": _with_outliers, "whole": _whole}
