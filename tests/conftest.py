@@ -68,14 +68,14 @@ def _usual_permissions():
 def _no_waits_for_the_disk():
     """What tests write is read by them alone, also after a process was killed; only a machine that stops needs more."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(syncing, "_skipped", True)
+        patched.setattr(syncing, "_no_syncs", True)
         yield
 
 
 @pytest.fixture
 def waits_for_the_disk(monkeypatch):
     """This process waits until what it writes is on disk, as it does outside of tests."""
-    monkeypatch.setattr(syncing, "_skipped", False)
+    monkeypatch.setattr(syncing, "_no_syncs", False)
 
 
 @pytest.fixture

@@ -26,19 +26,16 @@ from triton_ops.records import (
     Lockfile,
     Measured,
     MemoryStore,
+    Misses,
     Quarantine,
     Record,
     Runs,
-    dumps,
     export_records,
     import_records,
-    note_miss,
     open_store,
     read_lockfile,
-    read_misses,
     read_run,
     transfers_to,
-    write_lockfile,
 )
 from triton_ops.records import EntryOrigin as Origin
 from triton_ops.records.misses import flush_misses
@@ -103,10 +100,10 @@ def kinds(folder: Path) -> list[Kind]:
     write_recording(recording, _recording())
     tuner.write_text(json.dumps(_kernel_tuner()))
     lockfile, missed = folder / "lock.json", folder / "missed" / "misses.jsonl"
-    write_lockfile(_lock(), lockfile)
+    _lock().write(lockfile)
     for label in ("one", "two"):
         for _ in range(ASKED):
-            note_miss(replace(key, kernel=label), 1.0, missed.parent)
+            Misses(missed.parent).note(replace(key, kernel=label), 1.0)
     flush_misses()
     copied = folder / "copied.jsonl"
     copied.write_bytes(log.read_bytes())
@@ -246,9 +243,9 @@ def _pinned(path: Path) -> dict[str, Any]:
         key = Key(kernel=entry.kernel, problem=entry.problem, identity=entry.identity, device=device, cache_state="")
         lock.find(key)
         lock.why_not(key)
-    return {"lock": dumps(lock)}
+    return {"lock": lock.text}
 
 
 def _missed(folder: Path) -> dict[str, Any]:
     """Misses by key; a line that is there twice counts twice, which no checksum of a line can tell."""
-    return {miss.key.id: repr(replace(miss, count=miss.count % ASKED)) for miss in read_misses(folder)}
+    return {miss.key.id: repr(replace(miss, count=miss.count % ASKED)) for miss in Misses(folder).read()}

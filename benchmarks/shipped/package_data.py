@@ -32,7 +32,6 @@ from triton_ops.records import (
     lock_of,
     read_lockfile,
     updated,
-    write_lockfile,
 )
 from triton_ops.values import Key
 
@@ -118,7 +117,7 @@ def write(records: Iterable[Record], folder: Path) -> Iterator[str]:
             print(f"left out: {each.record.key.kernel} {each.record.key.label}: {each.reason}", file=sys.stderr)
         after = updated(of_this_source(before), lock)
         folder.mkdir(parents=True, exist_ok=True)
-        write_lockfile(without_runs(after), path)
+        without_runs(after).write(path)
         yield from (f"{path.name}: {change}" for change in changes(before, after))
         yield from missing(after, device)
 

@@ -21,7 +21,7 @@ def expanded(path: str | os.PathLike[str], source: str = "") -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        named = f"{source} is " if source else ""
+        subject = f"{source} is " if source else ""
         raise SettingsError(
-            f"{named}{os.fspath(path)!r}: {Path(path).parts[0]} has no home folder here", hint="write the whole path"
+            f"{subject}{os.fspath(path)!r}: {Path(path).parts[0]} has no home folder here", hint="write the whole path"
         ) from error

@@ -86,7 +86,7 @@ class TritonKernelError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened, without the hint."""
+        """The text without the hint."""
         return str(self.args[0]) if self.args else ""
 
     def about(self, what: str) -> TritonKernelError:

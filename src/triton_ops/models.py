@@ -139,8 +139,8 @@ class FP8GEMMInput:
         Raises:
             DeviceError: There is no such GPU.
         """
-        made = _tensors(self, device, seed)
-        return {**made, **{name: made[name].fill_(1.0) for name in ("a_scale", "b_scale")}}
+        tensors = _tensors(self, device, seed)
+        return {**tensors, **{name: tensors[name].fill_(1.0) for name in ("a_scale", "b_scale")}}
 
 
 def _check_extents(**extents: Any) -> None:

@@ -58,10 +58,10 @@ EFFORTS = ("quick", "full", "exhaustive")
 
 def misspelt() -> dict[str, str]:
     """Variables that are set and that nothing reads, each with the one that was probably meant."""
-    known = [f"TRITON_OPS_{name}" for name in _NAMES]
-    strange = [name for name in os.environ if name.startswith("TRITON_OPS") and name not in known]
-    nearest = {name: difflib.get_close_matches(name, known, n=1, cutoff=0.85) for name in strange}
-    return {name: meant[0] for name, meant in nearest.items() if meant}
+    names = [f"TRITON_OPS_{name}" for name in _NAMES]
+    strange = [name for name in os.environ if name.startswith("TRITON_OPS") and name not in names]
+    nearest = {name: difflib.get_close_matches(name, names, n=1, cutoff=0.85) for name in strange}
+    return {name: matches[0] for name, matches in nearest.items() if matches}
 
 
 def cache_dir() -> Path:
@@ -70,9 +70,8 @@ def cache_dir() -> Path:
     A user without a home folder, as in a container that runs as any number, gets one that can never exist: nothing is
     found there, and nothing is kept.
     """
-    named = os.environ.get("TRITON_OPS_CACHE_DIR", "").strip()
-    if named:
-        return expanded(named, "TRITON_OPS_CACHE_DIR")
+    if (folder := _path("TRITON_OPS_CACHE_DIR")) is not None:
+        return folder
     try:
         return Path(platformdirs.user_cache_dir("triton-ops"))
     except RuntimeError:  # it could not determine the home folder
@@ -86,27 +85,36 @@ def lock_dir() -> Path:
     user's alone, under a name that everybody knows: whoever uses it asks whose it is. It does not follow
     `TMPDIR` or `XDG_RUNTIME_DIR`, which differ from job to job and from login to login of one user.
     """
-    named = os.environ.get("TRITON_OPS_LOCK_DIR", "").strip()
-    return expanded(named, "TRITON_OPS_LOCK_DIR") if named else OWN_LOCKS
+    return _path("TRITON_OPS_LOCK_DIR") or OWN_LOCKS
+
+
+def _text(name: str) -> str:
+    return os.environ.get(name, "").strip()
+
+
+def _path(name: str) -> Path | None:
+    text = _text(name)
+    return expanded(text, name) if text else None
 
 
 def colours() -> bool:
-    """Whether text for people may have colours."""
+    """True if text for people may have colours."""
     return not os.environ.get("NO_COLOR")
 
 
 def columns() -> int | None:
     """The number of columns in `COLUMNS`; None if it is not set or is no whole number of 1 or more."""
-    named = os.environ.get("COLUMNS", "").strip()
-    return int(named) if named.isdecimal() and int(named) > 0 else None
+    return _positive(os.environ.get("COLUMNS", ""))
 
 
 def openmp_threads() -> int | None:
     """The number of threads in `OMP_NUM_THREADS`; None if it is not set or is no whole number of 1 or more."""
-    named = (
-        os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    )  # the variable has one number for each level of nesting
-    return int(named) if named.isdecimal() and int(named) > 0 else None
+    return _positive(os.environ.get("OMP_NUM_THREADS", "").partition(",")[0])  # one for each level of nesting
+
+
+def _positive(text: str) -> int | None:
+    number = text.strip()
+    return int(number) if number.isdecimal() and int(number) > 0 else None
 
 
 def ray_address() -> str:
@@ -115,7 +123,7 @@ def ray_address() -> str:
 
 
 def ray_is_encrypted() -> bool:
-    """Whether `RAY_USE_TLS` has Ray encrypt what its processes send each other."""
+    """True if `RAY_USE_TLS` has Ray encrypt what its processes send each other."""
     return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
@@ -162,7 +170,7 @@ def _came_with_torch(path: str) -> bool:
 
 
 def triton_options() -> dict[str, str]:
-    """What is set of the variables from which Triton takes options of its compiler, and which it does not count itself.
+    """The variables that are set of those from which Triton takes options of its compiler without counting them itself.
 
     Those that it counts are `get_cache_invalidating_env_vars` of its library.
     """
@@ -192,13 +200,13 @@ def environment_but_cudas() -> dict[str, str]:
 
 def restore_environment(before: Mapping[str, str]) -> None:
     """Make the environment what it was, except for what CUDA's start has added."""
-    added = {name: os.environ[name] for name in _OF_CUDA if name in os.environ}
+    additions = {name: os.environ[name] for name in _OF_CUDA if name in os.environ}
     os.environ.clear()
-    os.environ.update({**added, **before})
+    os.environ.update({**additions, **before})
 
 
 def one_of_several() -> bool:
-    """Whether this is one process of a distributed job, as launchers mark them, or was started by this package."""
+    """True if this is one process of a distributed job, as launchers mark them, or was started by this package."""
     return any(name in os.environ for name in ("RANK", "LOCAL_RANK", FAMILY))
 
 
@@ -218,7 +226,7 @@ def for_child(changes: Mapping[str, str], family: str, temporary: Path | None = 
 
 
 def triton_cache_dir() -> Path:
-    """Where Triton keeps what it has compiled, as the environment says; a program may have told Triton otherwise."""
+    """Triton's folder of compiled code, as the environment says; a program may have told Triton otherwise."""
     home = os.environ.get("TRITON_HOME") or os.path.expanduser("~/")  # noqa: PTH111 - without a home folder it stays
     return Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
 
@@ -232,9 +240,9 @@ def code_folders() -> dict[str, tuple[Path, str]]:
 
 
 def inductor_cache_dir() -> Path:
-    """Where Inductor keeps what it has compiled: the variable's folder, else one in the folder for temporary files."""
-    if named := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
-        return Path(named)
+    """Inductor's folder of compiled code: the variable's, else one in the folder for temporary files."""
+    if folder := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return Path(folder)
     try:
         user = getpass.getuser()
     except (KeyError, ModuleNotFoundError, OSError):  # a container's user without a name
@@ -248,7 +256,7 @@ def effort() -> str:
     Raises:
         SettingsError: `TRITON_OPS_EFFORT` holds another word.
     """
-    return checked_effort(os.environ.get("TRITON_OPS_EFFORT", "").strip() or "quick", "TRITON_OPS_EFFORT")
+    return checked_effort(_text("TRITON_OPS_EFFORT") or "quick", "TRITON_OPS_EFFORT")
 
 
 def checked_effort(name: str, source: str = "effort") -> str:
@@ -261,13 +269,13 @@ def checked_effort(name: str, source: str = "effort") -> str:
 
 
 def on_miss() -> str | None:
-    """What a launch without a known winner does, as the environment says; None if it says nothing.
+    """The policy of a launch without a known winner, as the environment says; None if it says nothing.
 
     Raises:
         SettingsError: `TRITON_OPS_ON_MISS` holds another word.
     """
-    named = os.environ.get("TRITON_OPS_ON_MISS", "").strip()
-    return checked_on_miss(named, "TRITON_OPS_ON_MISS") if named else None
+    policy = _text("TRITON_OPS_ON_MISS")
+    return checked_on_miss(policy, "TRITON_OPS_ON_MISS") if policy else None
 
 
 def checked_on_miss(name: str, source: str = "on_miss") -> str:
@@ -287,34 +295,32 @@ def _one_of(allowed: Sequence[str], name: str, source: str) -> str:
 
 def lockfile() -> Path | None:
     """The lockfile that the environment names; None if it names none."""
-    named = os.environ.get("TRITON_OPS_LOCKFILE", "").strip()
-    return expanded(named, "TRITON_OPS_LOCKFILE") if named else None
+    return _path("TRITON_OPS_LOCKFILE")
 
 
 def replay() -> Path | None:
     """The lockfile from which alone launches take their configs; None if the environment names none."""
-    named = os.environ.get("TRITON_OPS_REPLAY", "").strip()
-    return expanded(named, "TRITON_OPS_REPLAY") if named else None
+    return _path("TRITON_OPS_REPLAY")
 
 
 def shared_dirs() -> tuple[Path, ...]:
     """Further folders of records, which are only read: those of a site, of an image, or of a package, in this order."""
-    named = os.environ.get("TRITON_OPS_SHARED_DIRS", "").split(os.pathsep)
-    return tuple(expanded(each.strip(), "TRITON_OPS_SHARED_DIRS") for each in named if each.strip())
+    paths = map(str.strip, _text("TRITON_OPS_SHARED_DIRS").split(os.pathsep))
+    return tuple(expanded(path, "TRITON_OPS_SHARED_DIRS") for path in paths if path)
 
 
 def report() -> str:
-    """Where a process tells at its end what it launched: `1` is stderr, else a path; empty for nowhere."""
-    return os.environ.get("TRITON_OPS_REPORT", "").strip()
+    """The place where a process tells at its end what it launched: `1` is stderr, else a path; empty for nowhere."""
+    return _text("TRITON_OPS_REPORT")
 
 
 def ranks() -> str:
-    """Whether the processes of one job agree on winners: `agree` or `off`.
+    """The agreement of the processes of one job on winners: `agree` or `off`.
 
     Raises:
         SettingsError: `TRITON_OPS_RANKS` holds another word.
     """
-    return _one_of(RANKS, os.environ.get("TRITON_OPS_RANKS", "").strip() or RANKS[0], "TRITON_OPS_RANKS")
+    return _one_of(RANKS, _text("TRITON_OPS_RANKS") or RANKS[0], "TRITON_OPS_RANKS")
 
 
 def current_folder() -> str | None:
@@ -327,8 +333,5 @@ def current_folder() -> str | None:
 
 def named_folder_and_effort() -> tuple[str | None, ...]:
     """The variables, as they are, from which the cache folder and the effort of a tune follow."""
-    found = os.environ.get
-    return (
-        found("TRITON_OPS_CACHE_DIR"), found("TRITON_OPS_EFFORT"), found("XDG_CACHE_HOME"), found("HOME"),
-        current_folder(),
-    )  # fmt: skip
+    names = ("TRITON_OPS_CACHE_DIR", "TRITON_OPS_EFFORT", "XDG_CACHE_HOME", "HOME")
+    return (*map(os.environ.get, names), current_folder())

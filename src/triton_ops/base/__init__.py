@@ -1,4 +1,4 @@
-"""What every room stands on: shared files, locks, checksums, fingerprints, optional packages, CPUs."""
+"""Files, locks, checksums, fingerprints, optional packages and CPUs, on which every room stands."""
 
 from triton_ops._faces import lazy_face
 
@@ -6,7 +6,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.base.appending import AppendedFile as AppendedFile
     from triton_ops.base.appending import append_at as append_at
-    from triton_ops.base.appending import append_line as append_line
     from triton_ops.base.cpus import affinity_cpus as affinity_cpus
     from triton_ops.base.cpus import cpu_threads as cpu_threads
     from triton_ops.base.cpus import usable_cpus as usable_cpus
@@ -41,21 +40,18 @@ if TYPE_CHECKING:
     from triton_ops.base.optional import available as available
     from triton_ops.base.optional import base_class as base_class
     from triton_ops.base.optional import import_in_order as import_in_order
-    from triton_ops.base.optional import preload as preload
     from triton_ops.base.optional import require as require
     from triton_ops.base.page import PageParts as PageParts
     from triton_ops.base.page import assembled as assembled
     from triton_ops.base.page import data_script as data_script
     from triton_ops.base.page import json_text as json_text
     from triton_ops.base.page import part as part
-    from triton_ops.base.ranges import Amount as Amount
     from triton_ops.base.ranges import Count as Count
     from triton_ops.base.ranges import Extent as Extent
     from triton_ops.base.ranges import Milliseconds as Milliseconds
     from triton_ops.base.ranges import Nested as Nested
     from triton_ops.base.ranges import NotNegative as NotNegative
     from triton_ops.base.ranges import Plain as Plain
-    from triton_ops.base.ranges import Rate as Rate
     from triton_ops.base.ranges import Seconds as Seconds
     from triton_ops.base.sealed_json import CHECKSUM as CHECKSUM
     from triton_ops.base.sealed_json import DamagedError as DamagedError
@@ -63,9 +59,7 @@ if TYPE_CHECKING:
     from triton_ops.base.sealed_json import parsed as parsed
     from triton_ops.base.sealed_json import sealed as sealed
     from triton_ops.base.sealed_json import storable as storable
-    from triton_ops.base.sealed_json import unambiguous as unambiguous
     from triton_ops.base.sealed_json import unsealed as unsealed
-    from triton_ops.base.sealed_json import with_defaults as with_defaults
     from triton_ops.base.text import counted as counted
     from triton_ops.base.text import escaped as escaped
     from triton_ops.base.text import gain_text as gain_text

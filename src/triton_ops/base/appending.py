@@ -96,9 +96,9 @@ class AppendedFile:
             append_line(self.path, _text(entry), durable)
             self._broken = False
         except (OSError, CacheError) as error:
-            told, self._broken = self._broken, True
+            warned, self._broken = self._broken, True
             reason = getattr(error, "strerror", None) or error
-            level = logging.DEBUG if told else logging.WARNING
+            level = logging.DEBUG if warned else logging.WARNING
             _log.log(level, "%s cannot be written (%s): %s", self.path, reason, self._loss)
 
 

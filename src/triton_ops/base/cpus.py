@@ -25,9 +25,9 @@ def cpu_threads() -> int:
     The number is torch's if torch is imported, else that of `OMP_NUM_THREADS`, else one for each CPU of the affinity.
     """
     torch = sys.modules.get("torch")
-    asked = getattr(torch, "get_num_threads", None)  # absent while another thread is still importing torch
-    if asked is not None:
-        return int(asked())
+    threads_of_torch = getattr(torch, "get_num_threads", None)  # absent while another thread is still importing torch
+    if threads_of_torch is not None:
+        return int(threads_of_torch())
     return openmp_threads() or affinity_cpus()
 
 

@@ -1,4 +1,4 @@
-"""How a file in a folder of this package is opened, and which files are not.
+"""The rule by which a file in a folder of this package is opened, and reading and writing by it.
 
 The rule: what lies in a folder is believed if only those whom the folder's owner has admitted could have put it there.
 
@@ -81,52 +81,52 @@ def folder_within(root: Path, path: Path) -> Path:
     for name in path.relative_to(root).parts:
         way /= name
         try:
-            found = os.stat(way, follow_symlinks=not above.st_mode & _OTHERS)  # noqa: PTH116
+            status = os.stat(way, follow_symlinks=not above.st_mode & _OTHERS)  # noqa: PTH116
         except FileNotFoundError:
             return path
-        if not stat.S_ISDIR(found.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, f"it is {kind_of(found)}, not a folder", str(way))
-        _judge_owner(found, above, str(way))
-        above = found
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, f"it is {kind_of(status)}, not a folder", str(way))
+        _judge_owner(status, above, str(way))
+        above = status
     return path
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a path leads to a folder; False too where that cannot be told, for which `Path.is_dir` raises."""
+    """True if a path leads to a folder; False too where that cannot be told, for which `Path.is_dir` raises."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a path leads to a regular file; False too where that cannot be told, for which `Path.is_file` raises."""
+    """True if a path leads to a regular file; False too where that cannot be told, for which `Path.is_file` raises."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
-def kind_of(found: os.stat_result) -> str:
+def kind_of(status: os.stat_result) -> str:
     """The kind of a file in words, such as `a FIFO`."""
-    return _KINDS.get(stat.S_IFMT(found.st_mode), "of a kind without a name")
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "of a kind without a name")
 
 
-def may_be_anyones(found: os.stat_result) -> bool:
-    """Whether another user than this one and root may open a file, or owns it."""
-    return bool(found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)) or found.st_uid not in (os.geteuid(), 0)
+def may_be_anyones(status: os.stat_result) -> bool:
+    """True if another user than this one and root may open a file, or owns it."""
+    return bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)) or status.st_uid not in (os.geteuid(), 0)
 
 
 def written_by_others(folder: os.stat_result) -> bool:
-    """Whether the group of a folder, or everybody, may write the folder."""
+    """True if the group of a folder, or everybody, may write the folder."""
     return bool(folder.st_mode & _OTHERS)
 
 
-def _judge(found: os.stat_result, folder: os.stat_result, writes: bool) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, f"it is {kind_of(found)}, not a regular file")
-    _judge_owner(found, folder)
-    if writes and found.st_nlink > 1 and folder.st_mode & _OTHERS:
-        raise PermissionError(errno.EPERM, f"it has {found.st_nlink} names in a folder that others may write")
+def _judge(status: os.stat_result, folder: os.stat_result, writes: bool) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, f"it is {kind_of(status)}, not a regular file")
+    _judge_owner(status, folder)
+    if writes and status.st_nlink > 1 and folder.st_mode & _OTHERS:
+        raise PermissionError(errno.EPERM, f"it has {status.st_nlink} names in a folder that others may write")
 
 
-def _judge_owner(found: os.stat_result, folder: os.stat_result, name: str | None = None) -> None:
-    if folder.st_mode & stat.S_IWOTH and found.st_uid not in (os.geteuid(), 0, folder.st_uid):
-        reason = f"it belongs to user {found.st_uid}, in a folder that everybody may write"
+def _judge_owner(status: os.stat_result, folder: os.stat_result, name: str | None = None) -> None:
+    if folder.st_mode & stat.S_IWOTH and status.st_uid not in (os.geteuid(), 0, folder.st_uid):
+        reason = f"it belongs to user {status.st_uid}, in a folder that everybody may write"
         raise PermissionError(errno.EPERM, reason, name)
 
 
@@ -150,23 +150,23 @@ def read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
 
 
 def read_all(descriptor: int, limit_bytes: int) -> bytes:
-    """What can be read from a descriptor until its end.
+    """The bytes of a descriptor until its end.
 
     Raises:
         OSError: It cannot be read, or there are more than `limit_bytes`.
     """
     size = os.fstat(descriptor).st_size
-    parts, left = [], limit_bytes + 1 if size <= limit_bytes else 0
-    while left > 0 and (part := os.read(descriptor, min(left, max(size + 1, 1 << 16)))):
+    parts, remainder = [], limit_bytes + 1 if size <= limit_bytes else 0
+    while remainder > 0 and (part := os.read(descriptor, min(remainder, max(size + 1, 1 << 16)))):
         parts.append(part)
-        left -= len(part)
-    if left <= 0:
+        remainder -= len(part)
+    if remainder <= 0:
         raise OSError(errno.EFBIG, f"it is larger than {limit_bytes} bytes, the most that is read")
     return b"".join(parts)
 
 
 def holds(path: str, content: bytes) -> bool:
-    """Whether a file has exactly this content, which was read and judged before.
+    """True if a file has exactly this content, which was read and judged before.
 
     Cost: about 10 µs, since the file is opened without being asked what it is. What is no regular file has other
     content, and blocks nothing.
@@ -215,18 +215,18 @@ def last_line(path: Path) -> bytes:
         OSError: The file cannot be read, or is refused by the rule of `opening`.
     """
     with contextlib.suppress(FileNotFoundError), os.fdopen(open_regular(path), "rb") as file:
-        size, wanted = file.seek(0, os.SEEK_END), _LAST_BYTES
+        size, length = file.seek(0, os.SEEK_END), _LAST_BYTES
         while True:
-            file.seek(max(size - wanted, 0))
-            lines = file.read(wanted).split(b"\n")[:-1]
-            whole = lines if wanted >= size else lines[1:]
-            if any(whole) or wanted >= min(size, LONGEST_LINE_BYTES):
+            file.seek(max(size - length, 0))
+            lines = file.read(length).split(b"\n")[:-1]
+            whole = lines if length >= size else lines[1:]
+            if any(whole) or length >= min(size, LONGEST_LINE_BYTES):
                 return next((line for line in reversed(whole) if line), b"")
-            wanted *= 8
+            length *= 8
     return b""
 
 
-_skipped = False
+_no_syncs = False
 
 
 def skip_syncs() -> None:
@@ -235,8 +235,8 @@ def skip_syncs() -> None:
     It is for a process whose files nobody needs after its end, since another one keeps what they hold. Each wait for a
     disk takes some milliseconds.
     """
-    global _skipped
-    _skipped = True
+    global _no_syncs
+    _no_syncs = True
 
 
 def sync(descriptor: int) -> None:
@@ -245,7 +245,7 @@ def sync(descriptor: int) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    if not _skipped:
+    if not _no_syncs:
         os.fsync(descriptor)
 
 
@@ -305,7 +305,7 @@ def check_home(folder: Path) -> None:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be made in `folder` now; a file is made to find out, since permission bits can mislead."""
+    """True if files can be made in `folder` now; a file is made to find out, since permission bits can mislead."""
     try:
         os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))  # a file without a name
         return True

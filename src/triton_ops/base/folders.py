@@ -42,15 +42,15 @@ def left_behind(
     """
     oldest_s = (time.time() if now_s is None else now_s) - older_than_s
     try:
-        known = [name for name in os.listdir(folder) if names.fullmatch(name)]  # noqa: PTH208 - names only
+        entries = [name for name in os.listdir(folder) if names.fullmatch(name)]  # noqa: PTH208 - names only
     except OSError:
         return
-    for name in known:
+    for name in entries:
         try:
-            found = os.lstat(folder / name)
+            status = os.lstat(folder / name)
         except OSError:  # another process removes it
             continue
-        if is_kind(found.st_mode) and found.st_uid == os.geteuid() and found.st_mtime < oldest_s:
+        if is_kind(status.st_mode) and status.st_uid == os.geteuid() and status.st_mtime < oldest_s:
             yield folder / name
 
 
@@ -60,7 +60,7 @@ _PATIENCE_S = 5.0
 _PAUSE_S = 0.01
 
 
-_held_here: list[int] = []  # the locks of this process's own folder, which end with the process
+_own_locks: list[int] = []  # the locks of this process's own folder, which end with the process
 
 
 class TemporaryFolder:
@@ -99,14 +99,14 @@ def make_temporary(path: Path) -> bool:
     except OSError:
         return False
     with contextlib.suppress(OSError):  # the file system has no locks for folders
-        _held_here.append(_held(path))
+        _own_locks.append(_lock(path))
     return True
 
 
 def own_temporary_folder() -> Path:
     """A folder of this process's own, removed by later processes, for one that is ended by a kill."""
-    found = TemporaryFolder().path
-    return found if found is not None and make_temporary(found) else Path(tempfile.mkdtemp(prefix="triton-ops-"))
+    path = TemporaryFolder().path
+    return path if path is not None and make_temporary(path) else Path(tempfile.mkdtemp(prefix="triton-ops-"))
 
 
 def remove_temporary(path: Path) -> None:
@@ -134,18 +134,18 @@ def sweep_temporary(place: Path, now_s: float | None = None) -> None:
     """
     for path in left_behind(place, _NAME, stat.S_ISDIR, _YOUNG_S, now_s):
         with contextlib.suppress(OSError):  # another process holds it
-            _remove_unheld(path)
+            _remove_if_free(path)
 
 
-def _remove_unheld(path: Path) -> None:
-    descriptor = _held(path)
+def _remove_if_free(path: Path) -> None:
+    descriptor = _lock(path)
     try:
         shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(descriptor)
 
 
-def _held(path: Path) -> int:
+def _lock(path: Path) -> int:
     """A descriptor that holds a folder's lock until it is closed, at the latest by the end of the process.
 
     Raises:
@@ -175,7 +175,7 @@ def private_folder(path: Path) -> Path:
     Raises:
         OSError: The folder cannot be made, or another user could write on the way.
     """
-    here = _judged(path)
+    here = _safe_folder(path)
     if here.lstat().st_uid != os.getuid() or here.lstat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(errno.EPERM, "another user could write it", str(here))
     return here
@@ -197,9 +197,9 @@ def code_folder(path: Path, name: str) -> Path:
     try:
         full = path.absolute()
         nearest = next(each for each in (full, *full.parents) if os.path.lexists(each))
-        if nearest != full and not _open_to_others(_judged(nearest).lstat(), sticky=False):
+        if nearest != full and not _open_to_others(_safe_folder(nearest).lstat(), sticky=False):
             return path
-        if _open_to_others(_judged(full).lstat(), sticky=False):
+        if _open_to_others(_safe_folder(full).lstat(), sticky=False):
             raise PermissionError(errno.EPERM, "another user could write it", str(full))
         return path
     except OSError as error:
@@ -230,7 +230,7 @@ def _tell_once(why: str, path: str, substitute: str) -> None:
     _log.warning("%s: no code is loaded from %s, and %s is used instead", why, path, substitute)
 
 
-def _judged(path: Path) -> Path:
+def _safe_folder(path: Path) -> Path:
     """The folder at a path, links followed, which is made if it is missing.
 
     Raises:
@@ -239,12 +239,12 @@ def _judged(path: Path) -> Path:
     here = Path(path.anchor)
     for here in _way(path):
         try:
-            found = here.lstat()
+            status = here.lstat()
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):  # another process of this user is quicker, or another user
                 here.mkdir(mode=0o700)
-            found = here.lstat()
-        if found.st_uid not in (0, os.getuid()) or (stat.S_ISDIR(found.st_mode) and _open_to_others(found)):
+            status = here.lstat()
+        if status.st_uid not in (0, os.getuid()) or (stat.S_ISDIR(status.st_mode) and _open_to_others(status)):
             raise PermissionError(errno.EPERM, "another user could write or replace it", str(here))
     return here
 
@@ -254,10 +254,10 @@ def _way(path: Path) -> Iterator[Path]:
 
     A folder is looked at after it was yielded, so that it may be made then.
     """
-    here, left, links = Path(path.anchor), list(reversed(path.parts[1:])), 0
+    here, names, links = Path(path.anchor), list(reversed(path.parts[1:])), 0
     yield here
-    while left:
-        name = left.pop()
+    while names:
+        name = names.pop()
         if name == "..":
             here = here.parent
             yield here
@@ -270,22 +270,22 @@ def _way(path: Path) -> Iterator[Path]:
         if links > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         here = Path(target.anchor) if target.is_absolute() else here
-        left += reversed(target.parts[target.is_absolute() :])
+        names += reversed(target.parts[target.is_absolute() :])
         yield here
 
 
-def _open_to_others(found: os.stat_result, *, sticky: bool = True) -> bool:
-    """Whether somebody else may rename or remove what is this user's in a folder; add to it, without `sticky`."""
-    if sticky and found.st_mode & stat.S_ISVTX:
+def _open_to_others(status: os.stat_result, *, sticky: bool = True) -> bool:
+    """True if somebody else may rename or remove what is this user's in a folder; add to it, without `sticky`."""
+    if sticky and status.st_mode & stat.S_ISVTX:
         return False
-    by_group = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
-    return bool(by_group or found.st_mode & stat.S_IWOTH)
+    by_group = status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
+    return bool(by_group or status.st_mode & stat.S_IWOTH)
 
 
 def _is_own_group(group: int) -> bool:
-    """Whether a group is this user's alone: the user's first group, of the same name, without further members."""
+    """True if a group is this user's alone: the user's first group, of the same name, without further members."""
     try:
-        user, named = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+        user, entry = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return user.pw_gid == group and named.gr_name == user.pw_name and set(named.gr_mem) <= {user.pw_name}
+    return user.pw_gid == group and entry.gr_name == user.pw_name and set(entry.gr_mem) <= {user.pw_name}

@@ -22,6 +22,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -70,23 +71,17 @@ SHARED_WAIT_S = 600.0  # the limit for a lock that another user could hold witho
 _log = logging.getLogger("triton_ops")
 
 
-class _Turn:
-    """The queue of this process's threads for one lock: a lock among processes is only looked at again and again."""
+@dataclass(eq=False)
+class _Lock:
+    """A lock that this process holds, with that of the thread whose turn it is."""
 
-    def __init__(self) -> None:
-        self.taken = threading.Lock()
-
-
-class _Held:
-    """A lock that this process holds."""
-
-    def __init__(self, descriptor: int, turn: _Turn) -> None:
-        self.descriptor = descriptor
-        self.turn = turn
+    descriptor: int
+    turn: threading.Lock
 
 
-_held: weakref.WeakSet[_Held] = weakref.WeakSet()
-_turns: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
+_locks: weakref.WeakSet[_Lock] = weakref.WeakSet()
+_turns: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
+"""The queue of this process's threads for each lock: a lock among processes is only looked at again and again."""
 
 
 @contextlib.contextmanager
@@ -113,9 +108,10 @@ def locked(
         poll_s: Seconds between two looks.
         waiting: Called once if there is another holder.
     """
-    path, opened = (folder, _opened_folder) if name is None else (folder / f".{name}", _opened)
+    path = folder if name is None else folder / f".{name}"
     try:
-        held = _taken(path, opened, wait_s, poll_s, waiting)
+        descriptor = _open_folder(path) if name is None else _open_file(path)
+        lock = _lock(path, descriptor, wait_s, poll_s, waiting)
     except OSError as error:
         if os.access(folder, os.W_OK):
             _tell_once(str(path), error.strerror or str(error))
@@ -124,51 +120,44 @@ def locked(
     try:
         yield True
     finally:
-        _release(held)
+        _release(lock)
 
 
-def _taken(
-    path: Path,
-    opened: Callable[[Path], int],
-    wait_s: float | None,
-    poll_s: float,
-    waiting: Callable[[], None],
-) -> _Held:
-    """The lock, taken.
+def _lock(path: Path, descriptor: int, wait_s: float | None, poll_s: float, waiting: Callable[[], None]) -> _Lock:
+    """The lock of an open file or folder, once it is this process's.
 
     Raises:
-        OSError: The file cannot be opened or locked.
+        OSError: It cannot be locked.
         TimeoutError: Another holder kept it for too long.
     """
-    descriptor = opened(path)
     try:
-        turn = _turns.setdefault(str(path), _Turn())
+        turn = _turns.setdefault(str(path), threading.Lock())
         patience = _Patience(descriptor, wait_s, waiting)
-        if not turn.taken.acquire(blocking=False):
+        if not turn.acquire(blocking=False):
             patience.look()
-            if not turn.taken.acquire(timeout=patience.left_s):
+            if not turn.acquire(timeout=patience.left_s):
                 raise patience.over
     except BaseException:
         os.close(descriptor)
         raise
-    held = _Held(descriptor, turn)
-    _held.add(held)
+    lock = _Lock(descriptor, turn)
+    _locks.add(lock)
     try:
         while not _try(descriptor):
             patience.look()
             time.sleep(poll_s)
     except BaseException:
-        _release(held)
+        _release(lock)
         raise
-    return held
+    return lock
 
 
 class _Patience:
-    """How long another holder is waited for, from the first look that finds one."""
+    """The wait for another holder, from the first look that finds one."""
 
     def __init__(self, descriptor: int, wait_s: float | None, waiting: Callable[[], None]) -> None:
-        shared = wait_s is None and may_be_anyones(os.fstat(descriptor))
-        self._wait_s = SHARED_WAIT_S if shared else wait_s
+        by_others = wait_s is None and may_be_anyones(os.fstat(descriptor))
+        self._wait_s = SHARED_WAIT_S if by_others else wait_s
         self._waiting = waiting
         self._start_s: float | None = None
 
@@ -201,42 +190,43 @@ def _try(descriptor: int) -> bool:
     return True
 
 
-def _opened_folder(path: Path) -> int:
+def _open_folder(path: Path) -> int:
     """The descriptor of a folder that is locked itself."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _opened(path: Path) -> int:
+def _open_file(path: Path) -> int:
     """The descriptor of a lock's file, which is made if it is missing; nothing is ever written into it."""
-    private, shared = 0o600, stat.S_IMODE(os.stat(path.parent).st_mode)  # noqa: PTH116 - beside the other calls of `os`
-    mode = private | (0o060 if shared & stat.S_IWGRP else 0) | (0o066 if shared & stat.S_IWOTH else 0)
+    private = 0o600
+    permissions = stat.S_IMODE(os.stat(path.parent).st_mode)  # noqa: PTH116 - beside the other calls of `os`
+    mode = private | (0o060 if permissions & stat.S_IWGRP else 0) | (0o066 if permissions & stat.S_IWOTH else 0)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     descriptor = os.open(path, flags, mode)
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, f"it is {kind_of(found)}, not a regular file")
-    if mode == private and found.st_uid == os.geteuid() and may_be_anyones(found):
+        raise OSError(errno.EINVAL, f"it is {kind_of(status)}, not a regular file")
+    if mode == private and status.st_uid == os.geteuid() and may_be_anyones(status):
         with contextlib.suppress(OSError):  # a file of an earlier folder, which others could write
             os.fchmod(descriptor, private)
     return descriptor
 
 
-def _release(held: _Held) -> None:
-    descriptor, held.descriptor = held.descriptor, -1
+def _release(lock: _Lock) -> None:
+    descriptor, lock.descriptor = lock.descriptor, -1
     with contextlib.suppress(OSError):  # closing frees the lock, whatever the file system says
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that is being forked may hold a copy of the descriptor
     os.close(descriptor)
-    _held.discard(held)
-    held.turn.taken.release()
+    _locks.discard(lock)
+    lock.turn.release()
 
 
 def _let_go_in_child() -> None:
     """Close the locks of the parent in a forked child: they stay the parent's, and its threads do not exist here."""
-    for held in [held for held in _held if held.descriptor >= 0]:
-        os.close(held.descriptor)
-        held.descriptor = -1
-    _held.clear()
+    for lock in [lock for lock in _locks if lock.descriptor >= 0]:
+        os.close(lock.descriptor)
+        lock.descriptor = -1
+    _locks.clear()
     _turns.clear()
 
 

@@ -35,11 +35,11 @@ def read_named(path: Path, limit_bytes: int = LARGEST_NAMED_BYTES) -> bytes:
     _refuse_others(os.stat(path))  # noqa: PTH116 - beside the other calls of `os`
     descriptor = os.open(path, os.O_RDONLY | _OPEN)
     try:
-        found = os.fstat(descriptor)
-        _refuse_others(found)
-        if not stat.S_ISFIFO(found.st_mode):
+        status = os.fstat(descriptor)
+        _refuse_others(status)
+        if not stat.S_ISFIFO(status.st_mode):
             return read_all(descriptor, limit_bytes)
-        return _piped(descriptor, limit_bytes)
+        return _read_pipe(descriptor, limit_bytes)
     finally:
         os.close(descriptor)
 
@@ -59,18 +59,18 @@ def write_named(path: Path, content: str | bytes) -> None:
     data = content.encode("utf-8") if isinstance(content, str) else content
     target = _end_of_links(path)
     try:
-        found = os.stat(target)  # noqa: PTH116 - beside the other calls of `os`
+        status = os.stat(target)  # noqa: PTH116 - beside the other calls of `os`
     except FileNotFoundError:
         _replace(target, data, None)
         return
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
-    if _DESCRIPTOR.fullmatch(str(target)) or stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
+    if _DESCRIPTOR.fullmatch(str(target)) or stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode):
         _write_into(target, data)
-    elif stat.S_ISREG(found.st_mode):
-        _replace(target, data, found)
+    elif stat.S_ISREG(status.st_mode):
+        _replace(target, data, status)
     else:
-        raise OSError(errno.EINVAL, f"it is {kind_of(found)}, which cannot hold a file")
+        raise OSError(errno.EINVAL, f"it is {kind_of(status)}, which cannot hold a file")
 
 
 def unpacked(content: bytes) -> bytes:
@@ -99,15 +99,15 @@ def unpacked(content: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _refuse_others(found: os.stat_result) -> None:
-    if stat.S_ISDIR(found.st_mode):
+def _refuse_others(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISFIFO(found.st_mode):
-        raise OSError(errno.EINVAL, f"it is {kind_of(found)}, not a regular file")
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
+        raise OSError(errno.EINVAL, f"it is {kind_of(status)}, not a regular file")
 
 
-def _piped(descriptor: int, limit_bytes: int) -> bytes:
-    """What a pipe gives until its last writer closes it; who has no writer at all is not waited for."""
+def _read_pipe(descriptor: int, limit_bytes: int) -> bytes:
+    """The bytes of a pipe until its last writer closes it; who has no writer at all is not waited for."""
     try:
         first = os.read(descriptor, min(limit_bytes, 1 << 16))
     except BlockingIOError:
@@ -133,23 +133,23 @@ def _end_of_links(path: Path) -> Path:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def _replace(target: Path, data: bytes, found: os.stat_result | None) -> None:
+def _replace(target: Path, data: bytes, status: os.stat_result | None) -> None:
     sweep(target.parent, only=target.name)
-    atomic_write(target, data, like=found)
+    atomic_write(target, data, like=status)
 
 
 def _write_into(target: Path, data: bytes) -> None:
     """Write into what is no regular file, or into an open descriptor of this process."""
-    named = _DESCRIPTOR.fullmatch(str(target))
+    number = _DESCRIPTOR.fullmatch(str(target))
     try:
-        descriptor = os.dup(int(named[1])) if named else os.open(target, os.O_WRONLY | _OPEN)
+        descriptor = os.dup(int(number[1])) if number else os.open(target, os.O_WRONLY | _OPEN)
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise OSError(errno.ENXIO, "it is a FIFO that no process reads") from error
         raise
     with os.fdopen(descriptor, "wb", buffering=0) as file:
-        if not named:
+        if not number:
             os.set_blocking(descriptor, True)
-        left = memoryview(data)
-        while left:
-            left = left[file.write(left) or 0 :]
+        remainder = memoryview(data)
+        while remainder:
+            remainder = remainder[file.write(remainder) or 0 :]

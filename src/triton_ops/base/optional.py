@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
 import importlib.util
 import re
 import sys
-import threading
 from types import ModuleType
 from typing import Any
 
@@ -23,8 +21,8 @@ _INSTALL = {
     "triton": "pip install 'triton-ops[triton]'",
     "pynvml": "pip install nvidia-ml-py",
 }
-_LOGS = re.compile(r"Invalid log settings: (?P<given>.*?), must be.*Valid settings:\s*(?P<known>.*)", re.DOTALL)
-_failed: dict[str, tuple[str, str]] = {}
+_LOGS = re.compile(r"Invalid log settings: (.*?), must be.*Valid settings:\s*(.*)", re.DOTALL)
+_failures: dict[str, tuple[str, str]] = {}
 """Why torch could not be imported, and what to do. A process that has tried cannot try again: torch registers its
 operators before it fails, and the second attempt fails because they are registered."""
 
@@ -42,34 +40,37 @@ def require(name: str, purpose: str) -> ModuleType:
             raise ImportError(package)
         return import_in_order(name)
     except (Exception, SystemExit) as error:
-        why, how = _failed[package] if _is_lost(package) else _failure(package, error)
+        why, how = _failures[package] if _is_lost(package) else _failure(package, error)
         raise MissingDependencyError(f"{name} is needed for {purpose}, and {why}", hint=how) from error
 
 
 def _is_lost(package: str) -> bool:
-    """Whether this process has tried to import a package that it cannot try again."""
-    return package in _failed and package not in sys.modules
+    """True if this process has tried to import a package that it cannot try again."""
+    return package in _failures and package not in sys.modules
 
 
 def _failure(package: str, error: BaseException) -> tuple[str, str]:
-    """Why the import of a package failed, and what to do."""
+    """The reason why the import of a package failed, and the next step."""
     how = _INSTALL.get(package, f"pip install {package}")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package:
         return "is not installed", how
-    found = f"cannot be imported: {type(error).__name__}: {error}", f"install {package} again: {how}"
+    reason = f"cannot be imported: {type(error).__name__}: {error}", f"install {package} again: {how}"
     if package == "torch" and package not in sys.modules:  # where it is, a part of it could not be imported
         if (logs := _LOGS.search(str(error))) is not None:
-            found = _wrong_logs(logs["given"], [word.strip() for word in logs["known"].split(",")])
-        _failed[package] = found
-    return found
+            reason = _wrong_logs(logs[1], [word.strip() for word in logs[2].split(",")])
+        _failures[package] = reason
+    return reason
 
 
-def _wrong_logs(given: str, known: list[str]) -> tuple[str, str]:
-    """What is said of a `TORCH_LOGS` with which torch refuses to be imported."""
-    wrong = [word for word in (part.strip().lstrip("+-") for part in given.split(",")) if word not in known]
-    close = ", ".join(near[0] for word in wrong if (near := difflib.get_close_matches(word, known, n=1)))
-    said = f"cannot be imported: TORCH_LOGS is {given!r}, and torch has no log {', '.join(map(repr, wrong))}"
-    return said, f"correct TORCH_LOGS; close are {close}" if close else "correct TORCH_LOGS: TORCH_LOGS=help lists logs"
+def _wrong_logs(setting: str, logs: list[str]) -> tuple[str, str]:
+    """Reason and next step of a `TORCH_LOGS` with which torch refuses to be imported."""
+    wrong = [word for word in (part.strip().lstrip("+-") for part in setting.split(",")) if word not in logs]
+    close = ", ".join(near[0] for word in wrong if (near := difflib.get_close_matches(word, logs, n=1)))
+    reason = f"cannot be imported: TORCH_LOGS is {setting!r}, and torch has no log {', '.join(map(repr, wrong))}"
+    return (
+        reason,
+        f"correct TORCH_LOGS; close are {close}" if close else "correct TORCH_LOGS: TORCH_LOGS=help lists logs",
+    )
 
 
 def import_in_order(name: str) -> ModuleType:
@@ -101,20 +102,6 @@ def base_class(module: str, name: str, purpose: str) -> Any:
         return type(name, (), {"__new__": refuse})
 
 
-def preload(*names: str) -> None:
-    """Begin to import packages in a thread, so that a later `require` waits only for the rest of the import.
-
-    A failure is ignored here, since `require` reports it.
-    """
-
-    def load() -> None:
-        with contextlib.suppress(Exception):
-            for name in names:
-                import_in_order(name)
-
-    threading.Thread(target=load, name="triton-ops preload", daemon=True).start()
-
-
 def available(name: str) -> bool:
-    """Whether the package `name` is installed; it is not imported."""
+    """True if the package `name` is installed; it is not imported."""
     return importlib.util.find_spec(name) is not None

@@ -85,5 +85,5 @@ def json_text(content: Any) -> str:
 
 
 def _digest(text: str) -> str:
-    """What the page's policy calls a script or a style."""
+    """The name of a script or a style in the page's policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

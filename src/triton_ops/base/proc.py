@@ -1,4 +1,4 @@
-"""What Linux tells in `/proc`: of a process its environment, its parent, its files and its end; and the free memory.
+"""Facts of Linux's `/proc`: of a process its environment, its parent, its files and its end; and the free memory.
 
 Elsewhere nothing is told, and a process of another user keeps the most to itself.
 """
@@ -35,7 +35,7 @@ def ancestors(pid: int) -> Iterator[int]:
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone, or waits for its parent to take note of its end."""
+    """True if a process is gone, or waits for its parent to take note of its end."""
     fields = _fields(pid)
     return not fields or fields[0] in b"ZX"
 
@@ -49,7 +49,7 @@ def own_descriptors() -> list[int]:
 
 
 def is_own() -> bool:
-    """Whether what is told of process ids is of the ids that this process can send signals to.
+    """True if what is told of process ids is of the ids that this process can send signals to.
 
     In a namespace of process ids that was made without a `/proc` of its own, the ids there are those outside.
     """

@@ -10,8 +10,6 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
-Amount: TypeAlias = Annotated[float, Meta(ge=0, le=1e30)]  # of operations or bytes of a launch
-Rate: TypeAlias = Annotated[float, Meta(ge=1e-9, le=1e12)]  # of a device: TFLOP/s or GB/s, which may be divided by
 Milliseconds: TypeAlias = NotNegative
 Seconds: TypeAlias = NotNegative
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]  # every JSON reader has these

@@ -6,16 +6,11 @@ checksum protects from accidents: whoever means to deceive can compute it.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from triton_ops.base.hashing import fingerprint
-
-T = TypeVar("T")
 
 CHECKSUM = "checksum"
 _MOST_CONTAINERS = 2_000_000  # lists and objects in one text, which take about 200 MB; a record has ten
@@ -72,25 +67,6 @@ def parsed(text: bytes | str) -> dict[str, Any]:
     return content
 
 
-def unambiguous(text: bytes | str) -> None:
-    """Refuse a JSON text in which an object has a name twice: people read the first, and programs take the last.
-
-    Raises:
-        DamagedError: A name is there twice. What is no JSON is for `parsed` to refuse.
-
-    Cost: several times that of `parsed`; for files that people review.
-    """
-
-    def once(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        if len({*names}) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DamagedError(f"an object in it has the name {twice!r} twice")
-
-    with contextlib.suppress(json.JSONDecodeError, RecursionError):
-        json.loads(text, object_pairs_hook=once)
-
-
 def bounded(text: bytes) -> None:
     """Refuse a JSON text that would take more than some hundred MB of memory beyond its own.
 
@@ -99,19 +75,6 @@ def bounded(text: bytes) -> None:
     """
     if text.count(b"[") + text.count(b"{") > _MOST_CONTAINERS:
         raise DamagedError(f"it has more than {_MOST_CONTAINERS} lists and objects")
-
-
-def with_defaults(value: T) -> T:
-    """A dataclass that was read, with each field that its text lacked; also in the dataclasses and tuples in it.
-
-    msgspec leaves such a field to the class, and what it then writes lacks the field too.
-    """
-    whole: Any = value
-    if isinstance(value, tuple):
-        whole = tuple(map(with_defaults, value))
-    elif is_dataclass(value) and not isinstance(value, type):
-        whole = replace(value, **{each.name: with_defaults(getattr(value, each.name)) for each in fields(value)})
-    return cast("T", whole)
 
 
 def storable(value: Any) -> Any:

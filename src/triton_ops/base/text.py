@@ -25,4 +25,4 @@ def escaped(text: str) -> str:
     Records, logs and messages come from candidates, other machines and people; one could retitle a window, or draw
     lines that were never said.
     """
-    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)

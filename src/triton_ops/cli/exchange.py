@@ -11,18 +11,8 @@ import typer
 from triton_ops.cli.console import Json, Verbose, say, say_json, tell
 from triton_ops.cli.lock import pairs
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import DEFAULT_NAME, LockPlan, editing, merged, read_lockfile, write_lockfile
-from triton_ops.ship import (
-    FORMATS,
-    Names,
-    Table,
-    format_named,
-    launches_as,
-    lockfile_of,
-    table_of,
-    table_of_run,
-    with_facts,
-)
+from triton_ops.records import DEFAULT_NAME, Lockfile, LockPlan, read_lockfile
+from triton_ops.ship import FORMATS, Names, Table, format_named
 
 app = typer.Typer(
     help="Carry winners between lockfiles and the tables of other engines.",
@@ -70,13 +60,13 @@ def export(
     chosen, facts = format_named(format_name), _facts(given)
     names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
     table = (
-        table_of(read_lockfile(lockfile), kernel, device_alias, names, facts)
+        Table.of_lockfile(read_lockfile(lockfile), kernel, device_alias, names, facts)
         if kernel is not None
-        else table_of_run(run or Path(), names, facts)
+        else Table.of_run(run or Path(), names, facts)
     )
     path = chosen.write(table, folder)
     best = table.best()
-    lost = [each.at for each in best if not launches_as(chosen.look_up(folder, table.facts, each.at), each.config)]
+    lost = [each.at for each in best if not each.launches_as(chosen.look_up(folder, table.facts, each.at))]
     if lost:
         raise CacheError(f"{path} is written, and the engine would not find {lost[0]} in it", hint="check the facts")
     if as_json:
@@ -106,13 +96,13 @@ def import_(
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
     plan = LockPlan(buckets=pairs(bucket or [], "--bucket", "M=measured@2"))
-    table = _with_extents(with_facts(format_named(format_name).read(file), _facts(given)), names, file)
+    table = _with_extents(format_named(format_name).read(file).with_facts(_facts(given)), names, file)
     source = f"{format_name}: {file.name}"
-    new = lockfile_of(table, kernel, names, _values(argument, "--argument"), source, plan)
-    with editing(lockfile):
+    new = table.lockfile(kernel, names, _values(argument, "--argument"), source, plan)
+    with Lockfile.editing(lockfile):
         before = read_lockfile(lockfile, or_empty=True)
-        after = merged([before, new])
-        write_lockfile(after, lockfile)
+        after = Lockfile.merged([before, new])
+        after.write(lockfile)
     added = len(after.entries) - len(before.entries)
     if as_json:
         say_json({"file": str(lockfile), "rows": len(new.entries), "added": added, "facts": dict(table.facts)})

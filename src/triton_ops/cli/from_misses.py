@@ -14,7 +14,7 @@ from triton_ops.cli.misses import miss_json
 from triton_ops.cli.target import load_kernels, load_object
 from triton_ops.exceptions import SettingsError
 from triton_ops.many import RayEngine, RunOptions
-from triton_ops.records import read_misses
+from triton_ops.records import Misses
 from triton_ops.ship import Served, Targets, as_target, tune_misses
 from triton_ops.space import Config
 from triton_ops.tuner import result_json
@@ -60,7 +60,7 @@ def tune_from_misses(
         given = [load_object(target) for target in targets]
         names = [as_target(each).name for each in given]
         given += load_kernels(kernels).values()
-        found = [miss for miss in read_misses(folder) if not names or miss.key.kernel in names]
+        found = [miss for miss in Misses(folder).read() if not names or miss.key.kernel in names]
         served, run = tune_misses(
             found[:most], Targets(given), options, tolerance=tolerance, budget_s=budget_s, cluster=cluster
         )

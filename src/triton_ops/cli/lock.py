@@ -22,13 +22,10 @@ from triton_ops.records import (
     Lockfile,
     LockPlan,
     Record,
-    accept_edits,
     changes,
-    editing,
     lock_of,
     read_lockfile,
     updated,
-    write_lockfile,
 )
 from triton_ops.space import config_to_json
 
@@ -80,7 +77,7 @@ def lock_command(
     )  # fmt: skip
     if refresh:
         return _refreshed(lockfile, as_json)
-    with nullcontext() if check else editing(lockfile):
+    with nullcontext() if check else Lockfile.editing(lockfile):
         before = read_lockfile(lockfile, or_empty=not check)
         after = (
             read_lockfile(against)
@@ -88,7 +85,7 @@ def lock_command(
             else _from_records(which, device_name, plan, Lockfile() if fresh else before, cache_dir)
         )
         if not check:
-            write_lockfile(after, lockfile)
+            after.write(lockfile)
     found = changes(before, after)
     if as_json:
         say_json(_as_json(after, found, lockfile))
@@ -134,9 +131,9 @@ def _tell_left(left: Sequence[LeftOut], pinned: Collection[tuple[str, str]]) -> 
 
 
 def _refreshed(lockfile: Path, as_json: bool) -> int:
-    with editing(lockfile):
-        lock, by_hand = accept_edits(lockfile)
-        write_lockfile(lock, lockfile)
+    with Lockfile.editing(lockfile):
+        lock, by_hand = Lockfile.accept_edits(lockfile)
+        lock.write(lockfile)
     if as_json:
         say_json({"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry(entry) for entry in by_hand]})
     else:

@@ -10,7 +10,7 @@ import typer
 from triton_ops.base import check_home
 from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, table, tell, width
 from triton_ops.cli.record_selection import ID_SHOWN, folder_of
-from triton_ops.records import Miss, clear_misses, read_misses
+from triton_ops.records import Miss, Misses
 
 _HEADER = ("id", "count", "expected ms", "kernel", "device", "last", "problem")
 _NUMBERS = ("count", "expected ms")
@@ -25,7 +25,7 @@ def misses_command(
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)
     check_home(folder)
-    found = clear_misses(folder) if clear and folder.is_dir() else read_misses(folder)
+    found = Misses(folder).clear() if clear and folder.is_dir() else Misses(folder).read()
     if as_json:
         say_json([miss_json(miss) for miss in found])
     elif not found:

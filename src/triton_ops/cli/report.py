@@ -25,7 +25,7 @@ from triton_ops.cli.console import (
 from triton_ops.cli.record_selection import folder_of
 from triton_ops.cli.target import load_object
 from triton_ops.exceptions import SettingsError
-from triton_ops.records import find_run, find_runs_of, read_run
+from triton_ops.records import Runs, read_run
 from triton_ops.report import SHOWN, Block, Part, Report, further_parts, markdown_of, page_of, parts_of, reports_json
 from triton_ops.ship import as_target
 
@@ -77,7 +77,7 @@ def _paths(runs: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
         name = (
             as_target(load_object(text)).name if colon and place.endswith(".py") and not is_file(Path(text)) else text
         )
-        found += find_runs_of(name, folder) if every else [find_run(name, folder)]
+        found += Runs.newest_of(name, folder) if every else [Runs.find(name, folder)]
     return found
 
 

@@ -42,7 +42,7 @@ from triton_ops.exceptions import (
     TuningFailedError,
     UntunedError,
 )
-from triton_ops.records import NotedCall, Record, cache_folder, covers, key_of, note_miss
+from triton_ops.records import Misses, NotedCall, Record, cache_folder, covers, key_of
 from triton_ops.request import Effort, TuneRequest, device_of, make_request, spec_of
 from triton_ops.space import Config, ConfigSpace, as_space
 from triton_ops.tuner import Listener
@@ -360,7 +360,7 @@ def _missed(call: KernelCall, decision: Decision, policy: str, triton_tunes: Cal
             return _told(decision.because(f"tuning failed: {_first_line(error)}", policy, within()))
     if decision.key is not None and not is_interpreted(call.function):
         noted = None if isinstance(call.noted, str) else call.noted
-        note_miss(decision.key, folder=Path(cache_folder(call.options.cache_dir)), call=noted)
+        Misses(Path(cache_folder(call.options.cache_dir))).note(decision.key, call=noted)
     return _told(replace(decision, found=replace(decision.found, why=_why(call, policy))))
 
 

@@ -18,7 +18,7 @@ from triton_ops.dispatch.policy import DEFAULT, ERROR, TUNE, capturing, policy_o
 from triton_ops.dispatch.sources import ladder_of
 from triton_ops.dispatch.tuner import tune
 from triton_ops.exceptions import KernelTypeError, TritonKernelError, UntunedError
-from triton_ops.records import Lockfile, Record, cache_folder, key_of, note_miss
+from triton_ops.records import Lockfile, Misses, Record, cache_folder, key_of
 from triton_ops.request import TuneRequest, make_request, spec_of
 from triton_ops.space import Config, ConfigSpace, members_named
 from triton_ops.values import ALIGNMENT_BYTES, TuningResult, check_memory, check_strided
@@ -64,7 +64,7 @@ def decided(
     if policy == TUNE and not capturing():
         result = tuner() if tuner is not None else tune(operation, args, kwargs=dict(values), **(options or {}))
         return decision.tuned(result)
-    note_miss(key_of(request), folder=Path(cache_folder(folder)))
+    Misses(Path(cache_folder(folder))).note(key_of(request))
     return decision.because(f"no winner is known for this problem, and on_miss is {policy}", policy, within())
 
 

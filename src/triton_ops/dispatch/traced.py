@@ -33,7 +33,7 @@ from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.calls import Calls
 from triton_ops.dispatch.policy import ERROR, TUNE, policy_of
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.records import cache_folder, note_miss
+from triton_ops.records import Misses, cache_folder
 from triton_ops.values import Rule, is_fake
 
 _DROPPED = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # by Inductor; with the values that lose nothing
@@ -199,7 +199,7 @@ class Traced:
         if decision.missed and policy == ERROR:
             return (), "", f"no winner is known for {decision.kernel} {decision.problem}, and on_miss is error"
         if decision.missed and decision.key is not None and policy != TUNE:
-            note_miss(decision.key, folder=Path(cache_folder(tuned.options.cache_dir)))
+            Misses(Path(cache_folder(tuned.options.cache_dir))).note(decision.key)
         if decision.missed and policy == TUNE and (left := self._left(args, kwargs)):
             _log.info("%s is left to torch.compile to tune: %s", decision.kernel, decision.found.why)
             return left, "", ""

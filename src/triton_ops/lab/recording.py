@@ -33,7 +33,7 @@ from triton_ops.base import (
 from triton_ops.compilation import with_residents
 from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import RecordingError, RunLogError, SpaceError, UnsupportedDtypeError
-from triton_ops.records import Head, Run, run_of
+from triton_ops.records import Head, Run
 from triton_ops.space import Config, ConfigSpace, Tunable, as_tunable, config_from_json
 from triton_ops.values import Argument, Compiled, Measurement, Resources, Status, Trial, dtype_name
 
@@ -153,7 +153,7 @@ def read_recording(path: Path) -> Recording:
 
 def _parsed(path: Path, content: bytes) -> Recording:
     if content.startswith(_RUN_LINE):
-        return recording_of(run_of(path, content.split(b"\n")[:-1]))
+        return recording_of(Run.of(path, content.split(b"\n")[:-1]))
     if _CACHE_NAME in content:
         bounded(content)
         return _of_cache(path.name, _cache_content(content.decode()))

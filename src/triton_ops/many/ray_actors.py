@@ -35,11 +35,11 @@ from triton_ops.compilation import SharedCpus
 from triton_ops.device import gpus_here
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many.executor import JobPlace
-from triton_ops.records import QUARANTINE_FOLDER as QUARANTINE
-from triton_ops.records import RUNS_FOLDER as RUNS
+from triton_ops.records import Quarantine, Runs
 from triton_ops.tuner import Leave, Preparation, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
+RUNS, QUARANTINE = Runs.FOLDER, Quarantine.FOLDER
 _COPIED = re.compile(
     rf"[0-9a-f]{{32}}\.record\.json|{RUNS}/[0-9a-f]{{32}}/[0-9A-Za-z-]+\.jsonl|{QUARANTINE}/[0-9A-Za-z._-]+\.jsonl"
 )

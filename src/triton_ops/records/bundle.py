@@ -84,27 +84,27 @@ def import_records(path: str | os.PathLike[str], store: Store[Record], *, replac
     Raises:
         CacheError: The file cannot be read, is no export, or was changed after it was written.
     """
-    added: list[str] = []
+    additions: list[str] = []
     replaced: list[str] = []
-    skipped: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     devices: dict[str, str] = {}
     for position, content in enumerate(_contents(expanded(path))):
         try:
             record = RECORDS.convert(content)
         except CacheError as error:
-            skipped[str(content.get("id") or f"record {position}")] = str(error)
+            reasons[str(content.get("id") or f"record {position}")] = str(error)
             continue
-        known = store.get(record.id)
-        if known is not None and (known == record or not replace):
-            skipped[record.id] = "already there" if known == record else "the store has another record for this key"
+        present = store.get(record.id)
+        if present is not None and (present == record or not replace):
+            reasons[record.id] = "already there" if present == record else "the store has another record for this key"
             continue
         store.put(record)
         if store.get(record.id) != record:
-            skipped[record.id] = "the store did not take the record: see its warning"
+            reasons[record.id] = "the store did not take the record: see its warning"
         else:
-            (added if known is None else replaced).append(record.id)
+            (additions if present is None else replaced).append(record.id)
             devices[record.id] = str(record.key.device.get("name", "a device of no known name"))
-    return Imported(tuple(added), tuple(replaced), skipped, devices)
+    return Imported(tuple(additions), tuple(replaced), reasons, devices)
 
 
 def _contents(path: Path) -> list[dict[str, Any]]:

@@ -70,8 +70,8 @@ class DirectoryStore(Generic[T]):
         Raises:
             CacheError: The path is a file, or the folder cannot be made.
         """
-        found = _existing(folder) if read_only else ensure_folder(folder)
-        self.folder = found.absolute()  # absolute, so that the folder stays the same when the working directory changes
+        path = _existing(folder) if read_only else ensure_folder(folder)
+        self.folder = path.absolute()  # absolute, so that the folder stays the same when the working directory changes
         self._prefix = os.path.join(self.folder, "")  # noqa: PTH118 - ends in a separator
         self._swept = False
         self.codec = codec
@@ -82,12 +82,12 @@ class DirectoryStore(Generic[T]):
 
     @property
     def writable(self) -> bool:
-        """Whether entries can be written now; this is tried by making a file."""
+        """True if entries can be written now; this is tried by making a file."""
         return not self.read_only and writable(self.folder)
 
     @property
     def reachable(self) -> bool:
-        """Whether the folder can be read, so that a missing file means a missing entry."""
+        """True if the folder can be read, so that a missing file means a missing entry."""
         return is_folder(self.folder) and os.access(self.folder, os.R_OK | os.X_OK)
 
     def path_of(self, entry_id: str) -> Path:
@@ -126,16 +126,16 @@ class DirectoryStore(Generic[T]):
         """
         text, path = self.codec.dumps(value), self.path_of(self.codec.id_of(value))
         try:
-            with self._locked():
+            with self._turn():
                 self._sweep_once()
-                kept = self._why_kept(path)
-                if kept is None:
+                objection = self._why_kept(path)
+                if objection is None:
                     atomic_write(path, text)
         except OSError as error:
             self._report("(write)", f"{self.folder} takes no new entries: {_reason(error)}")
             return False
-        if kept is not None:
-            self._report(f"{path.name} (kept)", f"{path} is not replaced: {kept}")
+        if objection is not None:
+            self._report(f"{path.name} (kept)", f"{path} is not replaced: {objection}")
             return False
         self._forget_report("(write)", path.name)
         return True
@@ -209,7 +209,7 @@ class DirectoryStore(Generic[T]):
             return 0
         count = 0
         try:
-            with self._locked():
+            with self._turn():
                 for path in paths():
                     if self._load(path) is not None:
                         path.unlink(missing_ok=True)
@@ -228,7 +228,7 @@ class DirectoryStore(Generic[T]):
             self._swept = True
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _turn(self) -> Iterator[None]:
         if self.read_only:
             raise PermissionError(errno.EROFS, "it was opened for reading only")
         make_folders(self.folder)
@@ -246,9 +246,9 @@ class DirectoryStore(Generic[T]):
 
     def _report(self, subject: str, message: str) -> None:
         with self._guard:
-            known = subject in self._reported
+            repeated = subject in self._reported
             self._reported.add(subject)
-        if not known:
+        if not repeated:
             _log.warning("%s", message)
 
     def _forget_report(self, *subjects: str) -> None:

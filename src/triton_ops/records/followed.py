@@ -49,13 +49,13 @@ class FollowedLockfile:
                 _log.warning("%s is not used: %s", self._warning, error)
         return self._lockfile
 
-    def follow(self, found: Callable[[], object]) -> None:
-        """While the file is refused and somebody holds this object, have a thread look at it; `found` is called then.
+    def follow(self, on_reading: Callable[[], object]) -> None:
+        """While the file is refused and somebody holds this object, have a thread look at it; then call `on_reading`.
 
         In a forked child, where the thread is not, a further call starts another.
         """
         if self._lockfile is None and (self._follower is None or not self._follower.is_alive()):
-            look = partial(_follow, weakref.ref(self), found)
+            look = partial(_follow, weakref.ref(self), on_reading)
             self._follower = threading.Thread(target=look, name="triton-ops lockfile", daemon=True)
             try:
                 self._follower.start()
@@ -63,12 +63,12 @@ class FollowedLockfile:
                 self._follower = None
 
 
-def _follow(followed: weakref.ref[FollowedLockfile], found: Callable[[], object]) -> None:
+def _follow(followed: weakref.ref[FollowedLockfile], on_reading: Callable[[], object]) -> None:
     pause_s = _FIRST_LOOK_S
     while (here := followed()) is not None:
         if here.read() is not None:
             _log.warning("%s is used now", here._warning)
-            found()
+            on_reading()
             return
         del here
         time.sleep(pause_s)

@@ -17,7 +17,7 @@ from triton_ops.base import canonical_json
 from triton_ops.exceptions import RunLogError
 from triton_ops.records.record import Record
 from triton_ops.records.run_log import read_run
-from triton_ops.records.runs import RUNS_FOLDER
+from triton_ops.records.runs import Runs
 from triton_ops.space import Config
 from triton_ops.values import extents_of
 
@@ -29,7 +29,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class PartAdvice:
-    """What records say of one part of a kernel's problems.
+    """The advice of records on one part of a kernel's problems.
 
     Attributes:
         names: Its fields, which always changed together: `M`, `a[0]`, `a.stride` and the like.
@@ -51,7 +51,7 @@ class PartAdvice:
 
     @property
     def advice(self) -> str:
-        """What to do about it; empty for nothing."""
+        """A change of the key in words; empty for none."""
         if self.verdict == "never mattered" and self.in_key is not False:
             return "may be left out of the key"
         return "belongs into the key" if self.verdict == "matters" and self.in_key is False else ""
@@ -65,7 +65,7 @@ class PartAdvice:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelAdvice:
-    """What records say of the keys of one kernel on one device.
+    """The advice of records on the keys of one kernel on one device.
 
     Attributes:
         kernel: The kernel's name.
@@ -89,7 +89,7 @@ class KernelAdvice:
 def advise(
     records: Iterable[Record], regret: Regret, *, key: Sequence[str] | None = None, tolerance: float = TOLERANCE
 ) -> list[KernelAdvice]:
-    """What the records say of each kernel on each device, in the order of their names.
+    """The advice on each kernel on each device, in the order of their names.
 
     Args:
         records: The records; those of one kernel should be of one source, since another one is another kernel.
@@ -111,7 +111,7 @@ def _of_kernel(records: list[Record], regret: Regret, key: Sequence[str] | None,
     records = [record for record in records if not record.unproven]
     parts = _parts([fields_of(record.key.problem) for record in records])
     labels = list(parts)
-    found = [_part(parts, label, labels, records, regret, key, tolerance) for label in labels]
+    advice = [_part(parts, label, labels, records, regret, key, tolerance) for label in labels]
     order = {"matters": 0, "never mattered": 1, "not known": 2}
     return KernelAdvice(
         kernel=first.kernel,
@@ -120,18 +120,18 @@ def _of_kernel(records: list[Record], regret: Regret, key: Sequence[str] | None,
         unproven=tuned - len(records),
         winners=len({record.winner for record in records}),
         elapsed_s=sum(record.elapsed_s for record in records),
-        parts=tuple(sorted(found, key=lambda part: (order[part.verdict], part.names))),
+        parts=tuple(sorted(advice, key=lambda part: (order[part.verdict], part.names))),
     )
 
 
 def fields_of(problem: Mapping[str, Any]) -> dict[str, str]:
     """Every field of a problem as text: extents, dtypes, strides, alignments and scalars."""
     fields = {name: str(value) for name, value in extents_of(problem).items()}
-    for name, given in problem.items():
-        if isinstance(given, Mapping):
-            fields.update({f"{name}.{part}": canonical_json(v) for part, v in given.items() if part != "shape"})
+    for name, argument in problem.items():
+        if isinstance(argument, Mapping):
+            fields.update({f"{name}.{part}": canonical_json(v) for part, v in argument.items() if part != "shape"})
         elif name not in fields:
-            fields[name] = canonical_json(given)
+            fields[name] = canonical_json(argument)
     return fields
 
 
@@ -139,9 +139,9 @@ def _parts(problems: Sequence[Mapping[str, str]]) -> dict[tuple[int, ...], tuple
     """The fields that change, by how they divide the records: those that divide them alike are one part."""
     parts: dict[tuple[int, ...], list[str]] = {}
     for name in dict.fromkeys(name for problem in problems for name in problem):
-        seen: dict[str | None, int] = {}
-        label = tuple(seen.setdefault(problem.get(name), len(seen)) for problem in problems)
-        if len(seen) > 1:
+        numbers: dict[str | None, int] = {}
+        label = tuple(numbers.setdefault(problem.get(name), len(numbers)) for problem in problems)
+        if len(numbers) > 1:
             parts.setdefault(label, []).append(name)
     return {label: tuple(sorted(names, key=_plainness)) for label, names in parts.items()}
 
@@ -163,7 +163,7 @@ def _part(
     rest = [tuple(each[at] for each in others) for at in range(len(records))]
     pairs = [(a, b) for a, b in combinations(range(len(records)), 2) if rest[a] == rest[b] and label[a] != label[b]]
     losses = [_loss(records[a], records[b], regret) for a, b in pairs]
-    known = [loss for loss in losses if loss is not None]
+    sizes = [loss for loss in losses if loss is not None]
     verdict: Verdict = "not known" if not pairs else "never mattered"
     if any(loss is None or loss > tolerance for loss in losses):
         verdict = "matters"
@@ -175,23 +175,23 @@ def _part(
         values=len(set(label)),
         compared=len(pairs),
         verdict=verdict,
-        regret=max(known, default=None),
+        regret=max(sizes, default=None),
         spared_s=spared if pairs else 0.0,
         in_key=None if key is None else any(name in key or name.endswith(".dtype") for name in names),
     )
 
 
 def _follows(other: tuple[int, ...], label: tuple[int, ...]) -> bool:
-    """Whether one part's value follows from another's, so that it cannot stay while the other changes."""
+    """True if one part's value follows from another's, so that it cannot stay while the other changes."""
     return len(set(zip(label, other, strict=True))) == len(set(label))
 
 
 def _loss(one: Record, other: Record, regret: Regret) -> float | None:
-    """What it costs to serve both problems with the winner of one of them; None where that is not known."""
+    """The loss where both problems are served with the winner of one of them; None where it is not known."""
     if {one.winner, *one.ties} & {other.winner, *other.ties}:
         return 0.0
-    known = [loss for loss in (regret(other, one.winner), regret(one, other.winner)) if loss is not None]
-    return min(known, default=None)
+    losses = [loss for loss in (regret(other, one.winner), regret(one, other.winner)) if loss is not None]
+    return min(losses, default=None)
 
 
 class MeasuredRegret:
@@ -202,7 +202,7 @@ class MeasuredRegret:
         self._ranks: dict[str, dict[Config, float]] = {}
 
     def __call__(self, record: Record, config: Config) -> float | None:
-        """How much longer a config took than the record's winner, relative; None if the run log does not say."""
+        """The time of a config over that of the record's winner, less 1; None if the run log does not say."""
         ranks = self._ranks.get(record.id)
         if ranks is None:
             ranks = self._ranks[record.id] = self._read(record)
@@ -213,7 +213,7 @@ class MeasuredRegret:
         if not record.run:
             return {}
         try:
-            run = read_run(self._folder / RUNS_FOLDER / record.id / f"{record.run}.jsonl")
+            run = read_run(self._folder / Runs.FOLDER / record.id / f"{record.run}.jsonl")
         except RunLogError:
             return {}
         return {config: trial.rank for config, trial in run.trials.items() if trial.ok}

@@ -37,7 +37,7 @@ class LayeredStore(Generic[T]):
 
     @property
     def writable(self) -> bool:
-        """Whether values that are put now outlive this process."""
+        """True if values that are put now outlive this process."""
         return self.directory.writable
 
     def get(self, entry_id: str, /) -> T | None:
@@ -48,8 +48,8 @@ class LayeredStore(Generic[T]):
         value = self._own(entry_id)
         if value is not None:
             return value
-        found = (store.get(entry_id) for store in self.further)
-        return next((value for value in found if value is not None), None)
+        values = (store.get(entry_id) for store in self.further)
+        return next((value for value in values if value is not None), None)
 
     def put(self, value: T, /) -> None:
         """Keep `value` in the folder, or in memory with a warning if the folder does not take it.
@@ -57,10 +57,10 @@ class LayeredStore(Generic[T]):
         Raises:
             CacheError: The value has no JSON form; no layer is changed.
         """
-        written = self.directory.try_put(value)
+        is_on_disk = self.directory.try_put(value)
         with self._guard:
             self.memory.put(value)
-            change = self._unwritten.discard if written else self._unwritten.add
+            change = self._unwritten.discard if is_on_disk else self._unwritten.add
             change(self.directory.codec.id_of(value))
 
     def remove(self, entry_id: str) -> bool:
@@ -92,11 +92,11 @@ class LayeredStore(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Every value once, as `get` gives it for its id."""
-        seen: set[str] = set()
-        for value in chain(self._remembered(), self.directory, *self.further):
+        ids: set[str] = set()
+        for value in chain(self._memories(), self.directory, *self.further):
             entry_id = self.directory.codec.id_of(value)
-            if entry_id not in seen:
-                seen.add(entry_id)
+            if entry_id not in ids:
+                ids.add(entry_id)
                 yield value
 
     def _own(self, entry_id: str) -> T | None:
@@ -111,7 +111,7 @@ class LayeredStore(Generic[T]):
                 self.memory.keep(entry_id, text)
         return value
 
-    def _remembered(self) -> list[T]:
+    def _memories(self) -> list[T]:
         everything = not self.directory.reachable
         with self._guard:
             unwritten = set(self._unwritten)
@@ -119,23 +119,23 @@ class LayeredStore(Generic[T]):
 
 
 def open_store(
-    folder: str | os.PathLike[str], *shared: str | os.PathLike[str], read_only: bool = False
+    folder: str | os.PathLike[str], *others: str | os.PathLike[str], read_only: bool = False
 ) -> LayeredStore[Record]:
-    """The store of records: memory over `folder`, then the `shared` folders, which are only read.
+    """The store of records: memory over `folder`, then the `others`, which are only read.
 
     Args:
         folder: The folder that takes new records.
-        shared: Further folders, in the order in which they are asked.
+        others: Further folders, in the order in which they are asked.
         read_only: Whether `folder` is only read as well, and is not made.
 
     Raises:
         CacheError: A path is a file, or `folder` cannot be made.
     """
-    further = (DirectoryStore(path, RECORDS, read_only=True) for path in shared)
+    further = (DirectoryStore(path, RECORDS, read_only=True) for path in others)
     return LayeredStore(DirectoryStore(folder, RECORDS, read_only=read_only), *further)
 
 
-_shared: dict[str, None] = {}
+_shared_by_packages: dict[str, None] = {}
 
 
 def share_records(folder: str | os.PathLike[str]) -> None:
@@ -148,7 +148,7 @@ def share_records(folder: str | os.PathLike[str]) -> None:
 
     Cost: a look-up reads one more file.
     """
-    _shared[os.path.abspath(os.fspath(folder))] = None  # noqa: PTH100 - text, as in every look-up
+    _shared_by_packages[os.path.abspath(os.fspath(folder))] = None  # noqa: PTH100 - text, as in every look-up
 
 
 def shared_folders() -> tuple[str, ...]:
@@ -156,5 +156,5 @@ def shared_folders() -> tuple[str, ...]:
 
     A path that is a file is left out.
     """
-    named = [os.path.abspath(path) for path in settings.shared_dirs()]  # noqa: PTH100 - as above
-    return tuple(path for path in dict.fromkeys([*named, *_shared]) if not os.path.isfile(path))  # noqa: PTH113 - as above
+    paths = [os.path.abspath(path) for path in settings.shared_dirs()]  # noqa: PTH100 - as above
+    return tuple(path for path in dict.fromkeys([*paths, *_shared_by_packages]) if not os.path.isfile(path))  # noqa: PTH113 - as above

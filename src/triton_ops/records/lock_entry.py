@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from triton_ops.base import Count, Milliseconds, NotNegative, Plain, canonical_json
 from triton_ops.records.record import NotedCall
 from triton_ops.space import Config
-from triton_ops.values import Argument, Key, Range, extents_of, log_distance, why_outside
+from triton_ops.values import Argument, Key, Range, extents_of, rest_of
 
 BY_HAND = "edited by hand, and accepted"
 RECORDED = "record"
@@ -40,7 +41,7 @@ class LockedDevice:
     also: tuple[str, ...] = ()
 
     def why_not(self, device: Mapping[str, Any]) -> str | None:
-        """Why a device, described as in a key, is another one; None if it is this one.
+        """The reason why a device, described as in a key, is another one; None if it is this one.
 
         Names are compared without regard to case, spaces, hyphens and underscores.
         """
@@ -53,9 +54,9 @@ class LockedDevice:
             return None
         if name != _bare(self.name):
             return f"it is {device.get('name')}, not {' or '.join((self.name, *self.also))}"
-        for what, wanted in (("units", self.units), ("threads", self.threads)):
-            if wanted is not None and device.get(what) != wanted:
-                return f"it has {device.get(what)} {what}, not {wanted}"
+        for what, own in (("units", self.units), ("threads", self.threads)):
+            if own is not None and device.get(what) != own:
+                return f"it has {device.get(what)} {what}, not {own}"
         return None
 
 
@@ -80,7 +81,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class EntryOrigin:
-    """Where an entry comes from, in short.
+    """The source of an entry, in short.
 
     Attributes:
         source: `record`, or in words what else, such as the file that was imported.
@@ -105,7 +106,7 @@ class EntryOrigin:
 
     @property
     def unproven(self) -> str:
-        """Why the winner is unproven, where it was pinned all the same; empty for any other."""
+        """The reason why the winner is unproven, where it was pinned all the same; empty for any other."""
         return self.source.removeprefix(UNPROVEN) if self.source.startswith(UNPROVEN) else ""
 
 
@@ -144,7 +145,7 @@ class LockEntry:
 
     @cached_property
     def place(self) -> tuple[Any, ...]:
-        """What orders the entries of a file: kernel, device, extents as numbers, then everything that is looked up.
+        """The order of the entries of a file: kernel, device, extents as numbers, then everything that is looked up.
 
         Extents are in the order of their names, as a file has them: a problem from a record has the kernel's order.
         """
@@ -158,22 +159,22 @@ class LockEntry:
         return {name: self.identity[name] for name in ("source", "grid") if name in self.identity}
 
     def why_not(self, key: Key) -> str | None:
-        """Why this entry, whose kernel and device are those of `key`, does not answer it; None if it does."""
-        changed = [name for name, mine in self.source.items() if key.identity.get(name) != mine]
-        if changed:
-            return f"the kernel's {' and '.join(changed)} changed since"
+        """The reason why this entry, of the kernel and device of `key`, does not answer it; None if it does."""
+        names = [name for name, mine in self.source.items() if key.identity.get(name) != mine]
+        if names:
+            return f"the kernel's {' and '.join(names)} changed since"
         return why_outside(self.problem, key.problem, self.ranges, self.ignored)
 
     def is_exact(self, key: Key) -> bool:
-        """Whether the entry was found for the very problem of `key`."""
+        """True if the entry was found for the very problem of `key`."""
         return why_outside(self.problem, key.problem, (), self.ignored) is None
 
     def distance(self, key: Key) -> float:
-        """How far the problem of `key`, which this entry answers, is from that for which it was found: 1 is twice."""
+        """The distance from the entry's problem to that of `key`, which it answers: 1 is twice."""
         return log_distance(self.problem, key.problem, self.ranges)
 
     def drift(self, key: Key) -> tuple[str, ...]:
-        """What else differs from when the config was found: versions and the driver, each as `name: then | now`."""
+        """Versions and the driver that differ from when the config was found, each as `name: then | now`."""
         then = {name: text for name, text in self.identity.items() if name not in self.source}
         if self.origin.driver is not None:
             then["driver"] = str(self.origin.driver)
@@ -185,3 +186,58 @@ class LockEntry:
 
 def _bare(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter not in " -_")
+
+
+def why_outside(
+    problem: Mapping[str, Any],
+    other: Mapping[str, Any],
+    ranges: Sequence[Range] = (),
+    ignored: Collection[str] = (),
+) -> str | None:
+    """The reason why what holds for `problem` does not hold for `other`, as one sentence; None if it does.
+
+    Args:
+        problem: The problem for which something is known, as in a key.
+        other: A problem as it is, never the one that a bucket would make of it.
+        ranges: The extents that may differ, each with its range; the extents of one range must be equal in `other`.
+        ignored: Arguments that may differ in any way, or be missing.
+    """
+    mine, theirs = ({n: v for n, v in each.items() if n not in ignored} for each in (problem, other))
+    if mine.keys() != theirs.keys():
+        return f"its arguments are {', '.join(theirs) or 'none'}, not {', '.join(mine) or 'none'}"
+    extents = extents_of(theirs)
+    for each in ranges:
+        values = {extents.get(name) for name in each.extents}
+        if len(values) != 1 or None in values:
+            return f"{', '.join(each.extents)} are not one whole number, but {_texts(values)}"
+        if not each.low <= extents[each.extents[0]] <= each.high:
+            return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
+    free = {name for each in ranges for name in each.extents}
+    return _difference(rest_of(mine, free), rest_of(theirs, free))
+
+
+def log_distance(one: Mapping[str, Any], other: Mapping[str, Any], ranges: Sequence[Range]) -> float:
+    """The distance of two problems in the extents of `ranges`: the sum of |log2| of their ratios."""
+    mine, theirs = extents_of(one), extents_of(other)
+    pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in ranges]
+    return sum(abs(math.log2(a / b)) for a, b in pairs)
+
+
+def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
+    for name, value in mine.items():
+        if not _same(value, theirs[name]):
+            return f"{name} is {theirs[name]}, not {value}"
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """True if two values are equal as JSON, where `true` is no 1; tuples count as lists."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _texts(values: Collection[Any]) -> str:
+    return " and ".join(sorted("missing" if value is None else str(value) for value in values))

@@ -13,18 +13,12 @@ import msgspec
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import SettingsError
 from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockEntry, Measured
-from triton_ops.records.lockfile import Lockfile, merged
+from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record
 from triton_ops.space import Config, config_to_json
 from triton_ops.values import Bucket, Mapper, Nearest, Rule, extents_of, rest_of, unkeyed
 
-_TOLD = (
-    "config",
-    "ranges",
-    "ignored",
-    "default",
-    "identity",
-)  # the times and the origin of equal winners are no change
+_COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
 
 
 @dataclass(frozen=True)
@@ -53,37 +47,39 @@ def changes(before: Lockfile, after: Lockfile) -> tuple[Change, ...]:
     Times and origins of an entry whose config stayed are no change; of a device the aliases are.
     """
     old, new = _by_problem(before), _by_problem(after)
-    found: list[Change] = []
+    differences: list[Change] = []
     for place in sorted({*old, *new}):
         was, now = old.get(place), new.get(place)
         if was is None or now is None:
-            found.append(Change("removed", was) if now is None and was is not None else Change("added", new[place]))
+            differences.append(
+                Change("removed", was) if now is None and was is not None else Change("added", new[place])
+            )
         elif fields := _fields(was, now):
-            found.append(Change("changed", now, fields))
-    return tuple(found)
+            differences.append(Change("changed", now, fields))
+    return tuple(differences)
 
 
 def _by_problem(lock: Lockfile) -> dict[tuple[Any, ...], LockEntry]:
     """The entries by what they are for; several of one problem, of different sources, by their number."""
-    found: dict[tuple[Any, ...], LockEntry] = {}
+    entries: dict[tuple[Any, ...], LockEntry] = {}
     for entry in lock.entries:
         problem = (*entry.place[:3], canonical_json(dict(entry.problem)))
-        number = next(number for number in count() if (*problem, number) not in found)
-        found[(*problem, number)] = entry
-    return found
+        number = next(number for number in count() if (*problem, number) not in entries)
+        entries[(*problem, number)] = entry
+    return entries
 
 
 def _fields(was: LockEntry, now: LockEntry) -> tuple[str, ...]:
-    one, other = (_told(entry) for entry in (was, now))
+    one, other = (_comparison(entry) for entry in (was, now))
     return tuple(f"{name}: {one[name]} | {other[name]}" for name in one if one[name] != other[name])
 
 
-def _told(entry: LockEntry) -> Mapping[str, Any]:
+def _comparison(entry: LockEntry) -> Mapping[str, Any]:
     plain = msgspec.to_builtins(entry, enc_hook=config_to_json)
-    shown = {name: plain[name] for name in _TOLD}
+    fields = {name: plain[name] for name in _COMPARED}
     default = None if entry.default is None else _in_order(entry.default)
     ranges = [str(each) for each in entry.ranges]
-    return {**shown, "config": _in_order(entry.config), "default": default, "ranges": ranges}
+    return {**fields, "config": _in_order(entry.config), "default": default, "ranges": ranges}
 
 
 def _in_order(config: Config) -> str:
@@ -105,7 +101,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class LockPlan:
-    """How records become entries.
+    """The way from records to entries.
 
     Attributes:
         buckets: For names of extents, separated by commas, the rule by which a winner also holds for other values: a
@@ -132,8 +128,15 @@ class LockPlan:
         Raises:
             SettingsError: A text names no rule, or an extent has two.
         """
-        made = {names: _rule(text, points.get(names, (1,))) for names, text in self.buckets.items()}
-        return Mapper.of(made, self.ignored)
+        rules = {names: _rule(text, points.get(names, (1,))) for names, text in self.buckets.items()}
+        return Mapper.of(rules, self.ignored)
+
+    def with_ranges(self, entries: Iterable[LockEntry]) -> list[LockEntry]:
+        """The entries with ranges by the plan's rules; its other parts are not used."""
+        families: dict[tuple[Any, ...], list[LockEntry]] = {}
+        for entry in entries:
+            families.setdefault(_family(entry), []).append(entry)
+        return [pinned for alike in families.values() for pinned in _family_with_ranges(alike, self)]
 
 
 def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lockfile, tuple[LeftOut, ...]]:
@@ -147,24 +150,27 @@ def lock_of(records: Iterable[Record], plan: LockPlan | None = None) -> tuple[Lo
     """
     plan = plan or LockPlan()
     newest = sorted(records, key=lambda record: (record.key.cache_state == "cold", record.created), reverse=True)
-    taken: dict[tuple[Any, ...], LockEntry] = {}
-    left: list[LeftOut] = []
+    by_place: dict[tuple[Any, ...], LockEntry] = {}
+    left_out: list[LeftOut] = []
     devices = _devices(newest, plan)
     sources = _sources(newest)
     for record in newest:
         entry = _entry(record, devices, plan)
-        reason = _why_left(record, entry, sources, taken, plan)
+        reason = _why_left(record, entry, sources, by_place, plan)
         if reason is None:
-            taken[entry.place] = entry
+            by_place[entry.place] = entry
         else:
-            left.append(LeftOut(record, reason))
-    used = {entry.device for entry in taken.values()}
-    _check_names(list(taken.values()), plan)
-    entries = with_ranges(list(taken.values()), plan)
-    return Lockfile(tuple(device for device in devices.values() if device.alias in used), tuple(entries)), tuple(left)
+            left_out.append(LeftOut(record, reason))
+    pinned = list(by_place.values())
+    aliases = {entry.device for entry in pinned}
+    _check_names(pinned, plan)
+    entries = plan.with_ranges(pinned)
+    return Lockfile(tuple(device for device in devices.values() if device.alias in aliases), tuple(entries)), tuple(
+        left_out
+    )
 
 
-def updated(old: Lockfile, new: Lockfile, left: Iterable[LeftOut] = (), *, all_sources: bool = False) -> Lockfile:
+def updated(old: Lockfile, new: Lockfile, left_out: Iterable[LeftOut] = (), *, all_sources: bool = False) -> Lockfile:
     """The entries of `new`, and those of `old` that they do not replace.
 
     An entry is replaced by one for the same problem on the same device, and by any of the same kernel whose source is
@@ -178,26 +184,26 @@ def updated(old: Lockfile, new: Lockfile, left: Iterable[LeftOut] = (), *, all_s
         sources.setdefault(entry.kernel, []).append(entry.source)
     renamed = {_facts(device): device.alias for device in new.devices}
     aliases = {device.alias: renamed.get(_facts(device), device.alias) for device in old.devices}
-    unproven = {(each.record.id, each.record.run): each.record.unproven for each in left}
-    kept = [
-        _marked(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
+    unproven = {(each.record.id, each.record.run): each.record.unproven for each in left_out}
+    stays = [
+        _mark_unproven(replace(entry, device=aliases[entry.device]), unproven.get(entry.origin.tune, ""))
         for entry in old.entries
         if all_sources or entry.kernel not in sources or entry.source in sources[entry.kernel]
     ]
     places = {_problem_of(entry) for entry in new.entries}
-    kept = [entry for entry in kept if _problem_of(entry) not in places]
+    stays = [entry for entry in stays if _problem_of(entry) not in places]
     devices = tuple(replace(device, alias=aliases[device.alias]) for device in old.devices)
-    used = {entry.device for entry in (*kept, *new.entries)}
-    both = merged([new, Lockfile(devices, tuple(kept))])
-    return Lockfile(tuple(device for device in both.devices if device.alias in used), both.entries)
+    used_aliases = {entry.device for entry in (*stays, *new.entries)}
+    both = Lockfile.merged([new, Lockfile(devices, tuple(stays))])
+    return Lockfile(tuple(device for device in both.devices if device.alias in used_aliases), both.entries)
 
 
-def _marked(entry: LockEntry, unproven: str) -> LockEntry:
+def _mark_unproven(entry: LockEntry, unproven: str) -> LockEntry:
     """An entry that says why its winner is unproven, as the records of earlier versions do not; else the entry."""
     if not unproven:
         return entry
-    measured = None if entry.measured is None else replace(entry.measured, gain=None)
-    return replace(entry, measured=measured, origin=replace(entry.origin, source=f"{UNPROVEN}{unproven}"))
+    times = None if entry.measured is None else replace(entry.measured, gain=None)
+    return replace(entry, measured=times, origin=replace(entry.origin, source=f"{UNPROVEN}{unproven}"))
 
 
 def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan: LockPlan) -> LockEntry:
@@ -236,7 +242,7 @@ def _why_left(
     record: Record,
     entry: LockEntry,
     sources: Mapping[str, dict[str, str]],
-    taken: Mapping[tuple[Any, ...], LockEntry],
+    entries: Mapping[tuple[Any, ...], LockEntry],
     plan: LockPlan,
 ) -> str | None:
     if record.key.unknown is not None:
@@ -245,19 +251,19 @@ def _why_left(
         return f"unproven: {record.unproven}"
     if not plan.all_sources and entry.source != sources[entry.kernel]:
         return "its kernel has changed since: a newer record has another source"
-    if entry.place in taken:
+    if entry.place in entries:
         return "another record is of the same problem"
     return None
 
 
 def _sources(newest: Sequence[Record]) -> dict[str, dict[str, str]]:
     """The source of each kernel in its newest record."""
-    found: dict[str, tuple[str, dict[str, str]]] = {}
+    newest_of: dict[str, tuple[str, dict[str, str]]] = {}
     for record in newest:
         source = {name: text for name, text in record.key.identity.items() if name in ("source", "grid")}
-        if record.key.kernel not in found or record.created > found[record.key.kernel][0]:
-            found[record.key.kernel] = (record.created, source)
-    return {kernel: source for kernel, (_, source) in found.items()}
+        if record.key.kernel not in newest_of or record.created > newest_of[record.key.kernel][0]:
+            newest_of[record.key.kernel] = (record.created, source)
+    return {kernel: source for kernel, (_, source) in newest_of.items()}
 
 
 def _identity_of(device: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -269,29 +275,21 @@ def _facts(device: LockedDevice) -> tuple[Any, ...]:
 
 
 def _devices(records: Iterable[Record], plan: LockPlan) -> dict[tuple[Any, ...], LockedDevice]:
-    found: dict[tuple[Any, ...], LockedDevice] = {}
-    used: set[str] = set()
+    devices: dict[tuple[Any, ...], LockedDevice] = {}
+    aliases: set[str] = set()
     for facts in sorted({_identity_of(record.key.device) for record in records}, key=canonical_json):
         kind, name, arch, units, threads = facts
         alias = re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-") or "device"
-        alias = alias if alias not in used else f"{alias}-{len(used)}"
-        used.add(alias)
-        found[facts] = LockedDevice(
+        alias = alias if alias not in aliases else f"{alias}-{len(aliases)}"
+        aliases.add(alias)
+        devices[facts] = LockedDevice(
             alias=alias, kind=str(kind), name=str(name), arch=arch, units=units, threads=threads,
             also=tuple(plan.also.get(str(name), ())),
         )  # fmt: skip
-    if unknown := set(plan.also) - {device.name for device in found.values()}:
-        names = ", ".join(sorted(device.name for device in found.values()))
+    if unknown := set(plan.also) - {device.name for device in devices.values()}:
+        names = ", ".join(sorted(device.name for device in devices.values()))
         raise SettingsError(f"no record is of {', '.join(sorted(unknown))}; there are {names or 'none'}")
-    return found
-
-
-def with_ranges(entries: Iterable[LockEntry], plan: LockPlan) -> list[LockEntry]:
-    """The entries with ranges by the plan's rules; its other parts are not used."""
-    families: dict[tuple[Any, ...], list[LockEntry]] = {}
-    for entry in entries:
-        families.setdefault(_family(entry), []).append(entry)
-    return [made for alike in families.values() for made in _family_with_ranges(alike, plan)]
+    return devices
 
 
 def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
@@ -302,15 +300,15 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
     """
     extents = {name for entry in entries for name in extents_of(entry.problem)}
     arguments = {name for entry in entries for name in entry.problem}
-    named = {name.strip() for given in plan.buckets for name in given.split(",")}
+    names = {name.strip() for text in plan.buckets for name in text.split(",")}
     for what, strange, there in (
-        ("extent", named - extents, extents),
+        ("extent", names - extents, extents),
         ("argument", {*plan.ignored} - arguments, arguments),
     ):
         if entries and strange:
-            listed = ", ".join(map(repr, sorted(strange)))
+            words = ", ".join(map(repr, sorted(strange)))
             raise SettingsError(
-                f"no entry has the {what} {listed}; they have {', '.join(sorted(there))}",
+                f"no entry has the {what} {words}; they have {', '.join(sorted(there))}",
                 hint="correct the name, or leave it out",
             )
 
@@ -318,27 +316,27 @@ def _check_names(entries: Sequence[LockEntry], plan: LockPlan) -> None:
 def _family_with_ranges(alike: list[LockEntry], plan: LockPlan) -> list[LockEntry]:
     """Entries of one kernel and device with ranges by the plan; a rule whose extents they do not have makes none."""
     extents = [extents_of(entry.problem) for entry in alike]
-    tied = {given: names for given in plan.buckets if (names := _tied(given, extents))}
+    tied = {text: names for text in plan.buckets if (names := _tied_extents(text, extents))}
     points: dict[tuple[str, str], set[int]] = {}
     for entry, values in zip(alike, extents, strict=True):
-        for given, names in tied.items():
-            points.setdefault((given, _rest(entry, names)), set()).add(values[names[0]])
-    made = []
+        for text, names in tied.items():
+            points.setdefault((text, _rest(entry, names)), set()).add(values[names[0]])
+    entries = []
     for entry in alike:
-        own = {given: sorted(points[given, _rest(entry, names)]) for given, names in tied.items()}
+        own = {text: sorted(points[text, _rest(entry, names)]) for text, names in tied.items()}
         rules = dict(zip(plan.buckets, plan.rules(own).buckets, strict=True))
-        mapper = Mapper(tuple(Bucket(names, rules[given].rule) for given, names in tied.items()))
-        made.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
-    return made
+        mapper = Mapper(tuple(Bucket(names, rules[text].rule) for text, names in tied.items()))
+        entries.append(replace(entry, ranges=(*entry.ranges, *mapper.ranges(entry.problem))))
+    return entries
 
 
 def _family(entry: LockEntry) -> tuple[Any, ...]:
     return entry.kernel, entry.device, canonical_json(entry.source), tuple(extents_of(entry.problem))
 
 
-def _tied(given: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+def _tied_extents(text: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
     """The extents that a rule is about: those named, or for a single name all that have its value in every problem."""
-    names = tuple(name.strip() for name in given.split(","))
+    names = tuple(name.strip() for name in text.split(","))
     if any(name not in alike[0] for name in names):
         return ()
     if len(names) > 1:
@@ -347,7 +345,7 @@ def _tied(given: str, alike: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
 
 
 def _rest(entry: LockEntry, tied: tuple[str, ...]) -> str:
-    """What must be equal in problems that differ in these extents only."""
+    """The part that is equal in problems which differ in these extents only."""
     return canonical_json(rest_of(entry.problem, tied))
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,13 +31,12 @@ from triton_ops.base import (
     locked,
     read_named,
     sealed,
-    unambiguous,
     unsealed,
-    with_defaults,
     write_named,
 )
-from triton_ops.exceptions import LockfileError, SpaceError
+from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, LockedDevice, LockEntry
+from triton_ops.records.record import with_defaults
 from triton_ops.records.store import parse_object
 from triton_ops.space import config_from_json, config_to_json
 from triton_ops.values import Key
@@ -60,7 +59,7 @@ def text_of(content: Mapping[str, Any]) -> str:
 
 
 def has_conflicts(text: str | bytes) -> bool:
-    """Whether a line begins with the mark of a conflict. No value does that: in JSON's texts line ends are escaped."""
+    """True if a line begins with the mark of a conflict. No value does that: in JSON's texts line ends are escaped."""
     if isinstance(text, bytes):
         return re.search(rb"^<<<<<<< ", text, re.MULTILINE) is not None
     return re.search(r"^<<<<<<< ", text, re.MULTILINE) is not None
@@ -77,7 +76,7 @@ def without_conflicts(text: str) -> str:
     conflict: list[str] = []  # what has come of one, from its first mark on
     for mark, after in zip(rest[::2], rest[1::2], strict=True):
         if conflict and mark.startswith(">"):
-            parts += [_settled("".join(conflict[1:])), after]
+            parts += [_settle("".join(conflict[1:])), after]
             conflict = []
         elif conflict or mark.startswith("<"):
             conflict += [mark, after]
@@ -86,7 +85,7 @@ def without_conflicts(text: str) -> str:
     return "".join([*parts, *conflict])
 
 
-def _settled(conflict: str) -> str:
+def _settle(conflict: str) -> str:
     sides = _BETWEEN.split(conflict)
     if not all(_SEAL.fullmatch(side) for side in sides):
         raise LockfileError(
@@ -184,10 +183,10 @@ class Lockfile:
 
     @cached_property
     def _of_kernel(self) -> dict[str, tuple[LockEntry, ...]]:
-        found: dict[str, list[LockEntry]] = {}
+        by_kernel: dict[str, list[LockEntry]] = {}
         for entry in self.entries:
-            found.setdefault(entry.kernel, []).append(entry)
-        return {kernel: tuple(entries) for kernel, entries in found.items()}
+            by_kernel.setdefault(entry.kernel, []).append(entry)
+        return {kernel: tuple(entries) for kernel, entries in by_kernel.items()}
 
     @cached_property
     def _device(self) -> dict[str, LockedDevice]:
@@ -205,14 +204,14 @@ class Lockfile:
 
         Cost: looks at every entry of the kernel: 6 µs each. Not for each launch.
         """
-        found = [
-            self._pinned(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
+        answers = [
+            self._answer(entry, key) for entry in self._of_kernel.get(key.kernel, ()) if entry.why_not(key) is None
         ]
-        usable = [pinned for pinned in found if borrow or pinned.borrowed_from is None]
+        usable = [pinned for pinned in answers if borrow or pinned.borrowed_from is None]
         return min(usable, key=lambda pinned: _rank(pinned, key), default=None)
 
     def why_not(self, key: Key) -> str:
-        """Why no entry of this device answers `key`, as one sentence; what the nearest entries lack."""
+        """The reason why no entry of this device answers `key`, as one sentence; what the nearest entries lack."""
         entries = self._of_kernel.get(key.kernel)
         if not entries:
             return f"the lockfile has no entry of {key.kernel}"
@@ -224,7 +223,80 @@ class Lockfile:
         more = f", and {len(reasons) - 1} further reasons" if len(reasons) > 1 else ""
         return f"none of {len(here)} entries of {key.kernel} answers: {reasons[0]}{more}" if reasons else "one answers"
 
-    def _pinned(self, entry: LockEntry, key: Key) -> Pinned:
+    @property
+    def text(self) -> str:
+        """The text of the file: one entry per few lines, so that changes can be read and merged."""
+        return text_of(_contents(self))
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
+
+        What others have written since it was read is replaced too; inside of `editing`, nobody has.
+
+        Raises:
+            LockfileError: The file cannot be written.
+        """
+        target = expanded(path)
+        try:
+            write_named(target, self.text)
+        except OSError as error:
+            reason = error.strerror or error
+            raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
+
+    @staticmethod
+    @contextmanager
+    def editing(path: str | os.PathLike[str]) -> Iterator[None]:
+        """Let nobody else edit a lockfile meanwhile, so that nothing is lost between its reading and its writing.
+
+        It holds for those who use it too, as the commands do, in other threads and processes of this machine. The lock
+        is that of the file's folder: who holds it edits no other lockfile there. A lock that cannot be had within a
+        minute is a warning.
+        """
+        folder = Path(os.path.realpath(Path(path).expanduser())).parent
+        with locked(folder, None, wait_s=_EDITED_S, poll_s=_LOOK_S):
+            yield
+
+    @staticmethod
+    def accept_edits(path: str | os.PathLike[str]) -> tuple[Lockfile, tuple[LockEntry, ...]]:
+        """The content of an edited or merged lockfile, and the entries that were edited, whose origin now says so.
+
+        Conflicts that a merge left in the checksum of the whole file are settled; others are for a person. Nothing is
+        written.
+
+        Raises:
+            LockfileError: The file cannot be read, has other conflicts, or is not well formed.
+        """
+        where = expanded(path)
+        try:
+            content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
+            lock = _build(_reseal(content))
+        except LockfileError as error:
+            raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
+        return lock, tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
+
+    @staticmethod
+    def merged(locks: Iterable[Lockfile]) -> Lockfile:
+        """The entries of several lockfiles; where two are for one problem, that of the earlier lockfile.
+
+        Raises:
+            LockfileError: One alias means different devices in two of them.
+        """
+        devices: dict[str, LockedDevice] = {}
+        entries: dict[tuple[Any, ...], LockEntry] = {}
+        for lock in locks:
+            for device in lock.devices:
+                first = devices.setdefault(device.alias, device)
+                if replace(first, also=()) != replace(device, also=()):
+                    raise LockfileError(
+                        f"{device.alias} is {first.name} in one lockfile and {device.name} in another",
+                        hint="name one of them differently: lock --alias",
+                    )
+                devices[device.alias] = replace(first, also=tuple(dict.fromkeys((*first.also, *device.also))))
+            for entry in lock.entries:
+                entries.setdefault(entry.place, entry)
+        return Lockfile(tuple(devices.values()), tuple(entries.values()))
+
+    def _answer(self, entry: LockEntry, key: Key) -> Pinned:
         device = self._device[entry.device]
         return Pinned(
             entry=entry,
@@ -239,11 +311,6 @@ def _rank(pinned: Pinned, key: Key) -> tuple[bool, bool, float, bool]:
     return pinned.borrowed_from is not None, pinned.rung != "exact", entry.distance(key), not entry.source
 
 
-def dumps(lock: Lockfile) -> str:
-    """The text of a lockfile: one entry per few lines, so that changes can be read and merged."""
-    return text_of(_contents(lock))
-
-
 def loads(text: str | bytes) -> Lockfile:
     """The lockfile in a text.
 
@@ -252,7 +319,7 @@ def loads(text: str | bytes) -> Lockfile:
     """
     content = _object(text)
     _judge_seals(content)
-    return _built(content)
+    return _build(content)
 
 
 def read_lockfile(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lockfile:
@@ -286,7 +353,7 @@ def read_lockfile(path: str | os.PathLike[str], *, or_empty: bool = False) -> Lo
 
 
 def state_of(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """What is another one after a regular file was written or replaced; empty for what is no such file."""
+    """Numbers that change when a regular file is written or replaced; empty for anything else."""
     try:
         status = os.stat(path)  # noqa: PTH116 - beside the other calls of `os`
     except OSError:
@@ -295,82 +362,13 @@ def state_of(path: str | os.PathLike[str]) -> tuple[int, ...]:
 
 
 def _changes(path: Path, before: tuple[int, ...]) -> bool:
-    """Whether a file is another one than it was, or becomes one within a moment."""
+    """True if a file is another one than it was, or becomes one within a moment."""
     until_s = time.monotonic() + _STILL_S
     while state_of(path) == before:
         if time.monotonic() > until_s:
             return False
         time.sleep(_LOOK_S)
     return True
-
-
-def write_lockfile(lock: Lockfile, path: str | os.PathLike[str]) -> None:
-    """Write a lockfile; an existing file is replaced and keeps its permissions. Equal content gives equal bytes.
-
-    What others have written since it was read is replaced too; inside of `editing`, nobody has.
-
-    Raises:
-        LockfileError: The file cannot be written.
-    """
-    target = expanded(path)
-    try:
-        write_named(target, dumps(lock))
-    except OSError as error:
-        reason = error.strerror or error
-        raise LockfileError(f"{target} cannot be written: {reason}", hint="name another file") from error
-
-
-@contextmanager
-def editing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let nobody else edit a lockfile meanwhile, so that nothing is lost between its reading and its writing.
-
-    It holds for those who use it too, as the commands do, in other threads and processes of this machine. The lock is
-    that of the file's folder: who holds it edits no other lockfile there. A lock that cannot be had within a minute is
-    a warning.
-    """
-    folder = Path(os.path.realpath(Path(path).expanduser())).parent
-    with locked(folder, None, wait_s=_EDITED_S, poll_s=_LOOK_S):
-        yield
-
-
-def accept_edits(path: str | os.PathLike[str]) -> tuple[Lockfile, tuple[LockEntry, ...]]:
-    """The content of an edited or merged lockfile, and the entries that were edited, whose origin now says so.
-
-    Conflicts that a merge left in the checksum of the whole file are settled; others are for a person. Nothing is
-    written.
-
-    Raises:
-        LockfileError: The file cannot be read, has other conflicts, or is not well formed.
-    """
-    where = expanded(path)
-    try:
-        content = _object(without_conflicts(_text_in(where).decode("utf-8", "replace")))
-        lock = _built(_resealed(content))
-    except LockfileError as error:
-        raise LockfileError(f"{where}: {error.message}", hint=error.hint) from error
-    return lock, tuple(entry for entry in lock.entries if entry.origin.source == BY_HAND)
-
-
-def merged(locks: Iterable[Lockfile]) -> Lockfile:
-    """The entries of several lockfiles; where two are for one problem, that of the earlier lockfile.
-
-    Raises:
-        LockfileError: One alias means different devices in two of them.
-    """
-    devices: dict[str, LockedDevice] = {}
-    entries: dict[tuple[Any, ...], LockEntry] = {}
-    for lock in locks:
-        for device in lock.devices:
-            known = devices.setdefault(device.alias, device)
-            if replace(known, also=()) != replace(device, also=()):
-                raise LockfileError(
-                    f"{device.alias} is {known.name} in one lockfile and {device.name} in another",
-                    hint="name one of them differently: lock --alias",
-                )
-            devices[device.alias] = replace(known, also=tuple(dict.fromkeys((*known.also, *device.also))))
-        for entry in lock.entries:
-            entries.setdefault(entry.place, entry)
-    return Lockfile(tuple(devices.values()), tuple(entries.values()))
 
 
 def _contents(lock: Lockfile) -> dict[str, Any]:
@@ -400,8 +398,8 @@ def _object(text: str | bytes) -> dict[str, Any]:
         raise LockfileError("a merge left conflicts in it", hint="settle them, then run `triton-ops lock --refresh`")
     try:
         content = parse_object(text)
-        unambiguous(text)
-    except Exception as error:
+        _unambiguous(text)
+    except (CacheError, DamagedError) as error:
         raise LockfileError(f"it is no lockfile: {error}", hint="`triton-ops lock` writes one") from error
     if content.get("kind") != KIND:
         raise LockfileError(f"its kind is {content.get('kind')!r}, not {KIND!r}", hint="check the path")
@@ -417,12 +415,31 @@ def _object(text: str | bytes) -> dict[str, Any]:
     return content
 
 
+def _unambiguous(text: bytes | str) -> None:
+    """Refuse a JSON text in which an object has a name twice: people read the first, and programs take the last.
+
+    Raises:
+        DamagedError: A name is there twice. What is no JSON is for `parsed` to refuse.
+
+    Cost: several times that of `parsed`; for files that people review.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DamagedError(f"an object in it has the name {twice!r} twice")
+
+    with suppress(json.JSONDecodeError, RecursionError):
+        json.loads(text, object_pairs_hook=once)
+
+
 def _judge_seals(content: Mapping[str, Any]) -> None:
     edited = [entry for entry in content["entries"] if _damage(entry) is not None]
     if edited:
-        named = ", ".join(f"{entry.get('kernel')} {entry.get('label') or ''}".rstrip() for entry in edited[:3])
+        names = ", ".join(f"{entry.get('kernel')} {entry.get('label') or ''}".rstrip() for entry in edited[:3])
         more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
-        raise LockfileError(f"entries were damaged or edited by hand: {named}{more}", hint=_REFRESH)
+        raise LockfileError(f"entries were damaged or edited by hand: {names}{more}", hint=_REFRESH)
     damage = _damage(content)
     if damage is not None:
         raise LockfileError(f"{damage}, though each entry is whole: some were removed or added", hint=_REFRESH)
@@ -436,7 +453,7 @@ def _damage(content: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _resealed(content: Mapping[str, Any]) -> dict[str, Any]:
+def _reseal(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content in which entries that were edited say so."""
     return {
         **content,
@@ -449,27 +466,27 @@ def _by_hand(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, "origin": {**origin, "source": BY_HAND} if isinstance(origin, dict) else {"source": BY_HAND}}
 
 
-def _built(content: Mapping[str, Any]) -> Lockfile:
-    known = {"kind", "schema_version", CHECKSUM, "devices", "entries"}
-    _only(content, known, "it")
+def _build(content: Mapping[str, Any]) -> Lockfile:
+    names = {"kind", "schema_version", CHECKSUM, "devices", "entries"}
+    _only(content, names, "it")
     plain = [{name: value for name, value in entry.items() if name != CHECKSUM} for entry in content["entries"]]
     for entry in plain:
         _only(entry, set(LockEntry.__dataclass_fields__), f"the entry of {entry.get('kernel')}")
     try:
-        found = msgspec.convert(
+        lock = msgspec.convert(
             {"devices": content.get("devices"), "entries": plain}, Lockfile, dec_hook=config_from_json
         )
     except LockfileError:
         raise
     except (msgspec.ValidationError, SpaceError, TypeError, ValueError, RecursionError) as error:
         raise LockfileError(f"it is not well formed: {error}", hint="`triton-ops lock` writes one") from error
-    return with_defaults(found)
+    return with_defaults(lock)
 
 
-def _only(content: Mapping[str, Any], known: set[str], what: str) -> None:
-    unknown = sorted(map(str, set(content) - known))
+def _only(content: Mapping[str, Any], names: set[str], what: str) -> None:
+    unknown = sorted(map(str, set(content) - names))
     if unknown:
         raise LockfileError(
-            f"{what} has the unknown fields {', '.join(unknown)}; known are {', '.join(sorted(known))}",
+            f"{what} has the unknown fields {', '.join(unknown)}; known are {', '.join(sorted(names))}",
             hint="remove them, or upgrade triton-ops",
         )

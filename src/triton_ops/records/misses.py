@@ -1,6 +1,6 @@
 """Problems that no record answered while something was serving: noted without waiting, ranked, and tuned later.
 
-`note_miss` appends to a queue in memory and returns. A thread of its own writes what has come together to one file in
+`Misses.note` appends to a queue in memory and returns. A thread of its own writes what has come together to one file in
 the cache folder, less and less often; nothing of it can hold up a launch, and what cannot be written is given up.
 """
 
@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,7 +20,6 @@ from statistics import median
 
 import msgspec
 
-from triton_ops import settings
 from triton_ops.base import AppendedFile, Count, Milliseconds, atomic_write, canonical_json, locked, sealed, whole_lines
 from triton_ops.records.log_lines import readable
 from triton_ops.records.record import NotedCall
@@ -127,18 +126,18 @@ class Harvest:
     def _write(self) -> None:
         keys: dict[str, Key] = {}
         counts: Counter[str] = Counter()
-        expected: dict[str, float | None] = {}
+        times: dict[str, float | None] = {}
         calls: dict[str, NotedCall | None] = {}
         while self._queue:
             key, expected_ms, call = self._queue.popleft()
             calls[key.id] = calls.get(key.id) or call
             keys[key.id] = key
             counts[key.id] += 1
-            expected[key.id] = expected.get(key.id) if expected_ms is None else expected_ms
+            times[key.id] = times.get(key.id) if expected_ms is None else expected_ms
         now = _now()
         for key_id, key in keys.items():
             miss = Miss(
-                key=key, count=counts[key_id], expected_ms=expected[key_id], first=now, last=now, call=calls[key_id]
+                key=key, count=counts[key_id], expected_ms=times[key_id], first=now, last=now, call=calls[key_id]
             )
             try:
                 self._file.append(_line(miss), durable=False)
@@ -148,90 +147,92 @@ class Harvest:
         with contextlib.suppress(OSError):  # it could not be written, or is being shortened
             size = self.path.stat().st_size if keys else 0
         if size > _LARGEST_BYTES:
-            shorten(self.path.parent)
+            Misses(self.path.parent).shorten()
 
 
 _harvests: dict[Path, Harvest] = {}
 
 
-def note_miss(
-    key: Key, expected_ms: float | None = None, folder: Path | None = None, call: NotedCall | None = None
-) -> None:
-    """Note that nothing answered `key`; it never waits, and never raises.
+class Misses:
+    """The misses in a cache folder.
 
     Args:
-        key: The problem, with kernel, device and versions.
-        expected_ms: What one launch is expected to take; None if nobody can tell.
-        folder: The cache folder; None takes `TRITON_OPS_CACHE_DIR`, else the user's.
-        call: The call of a decorated kernel.
+        folder: The folder.
     """
-    where = settings.cache_dir() if folder is None else folder
-    harvest = _harvests.get(where)
-    if harvest is None:
-        harvest = _harvests.setdefault(where, Harvest(where))
-    harvest.note(key, expected_ms, call)
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def note(self, key: Key, expected_ms: float | None = None, call: NotedCall | None = None) -> None:
+        """Note that nothing answered `key`; it never waits, and never raises.
+
+        Args:
+            key: The problem, with kernel, device and versions.
+            expected_ms: What one launch is expected to take; None if nobody can tell.
+            call: The call of a decorated kernel.
+        """
+        harvest = _harvests.get(self._folder)
+        if harvest is None:
+            harvest = _harvests.setdefault(self._folder, Harvest(self._folder))
+        harvest.note(key, expected_ms, call)
+
+    def read(self) -> list[Miss]:
+        """Each problem once, those first that cost most: count times expected time.
+
+        Where nobody could tell the time, the median of the known ones is taken. Lines that cannot be read are left out
+        with one warning, and so is a file that cannot be read.
+        """
+        path = self._folder / FILE
+        try:
+            lines = list(readable(path, whole_lines(path, _READ_BYTES), _Line, loss=_UNREAD))
+        except OSError as error:
+            _log.warning("%s cannot be read: %s", path, error.strerror or error)
+            return []
+        return self.ranked(_together(lines))
+
+    @classmethod
+    def ranked(cls, misses: Sequence[Miss]) -> list[Miss]:
+        """The misses in the order of what they cost; equal ones in the order of their keys."""
+        cost = cls.costs(misses)
+        return sorted(misses, key=lambda miss: (-cost[miss.key.id], miss.key.id))
+
+    @staticmethod
+    def costs(misses: Sequence[Miss]) -> dict[str, float]:
+        """The cost of each miss, by the id of its key: count times expected milliseconds, as `read` takes them."""
+        usual_ms = median([miss.expected_ms for miss in misses if miss.expected_ms is not None] or [1.0])
+        return {
+            miss.key.id: miss.count * (usual_ms if miss.expected_ms is None else miss.expected_ms) for miss in misses
+        }
+
+    def forget(self, key_ids: Iterable[str]) -> int:
+        """Take the problems with these key ids out of the file, and return how many were in it."""
+        ids = set(key_ids)
+        with locked(self._folder, "misses.lock"):
+            misses = self.read()
+            rest = [miss for miss in misses if miss.key.id not in ids]
+            if len(rest) < len(misses):
+                _rewrite(self._folder / FILE, rest)
+        return len(misses) - len(rest)
+
+    def clear(self) -> list[Miss]:
+        """Empty the list, and return what was in it. A file in which no line can be read is left as it is."""
+        with locked(self._folder, "misses.lock"):
+            misses = self.read()
+            if misses:
+                _rewrite(self._folder / FILE, [])
+        return misses
+
+    def shorten(self) -> None:
+        """Write each problem once, and only those that cost most; misses noted meanwhile may be lost. Never waits."""
+        with locked(self._folder, "misses.lock", wait_s=0.0) as is_locked:
+            if is_locked:
+                _rewrite(self._folder / FILE, self.read()[:MOST_PROBLEMS])
 
 
 def flush_misses() -> None:
     """Write what every harvest of this process has waiting. It happens by itself when the process ends."""
     for harvest in tuple(_harvests.values()):
         harvest.flush()
-
-
-def read_misses(folder: Path) -> list[Miss]:
-    """The misses in a cache folder, each problem once, those first that cost most: count times expected time.
-
-    Where nobody could tell the time, the median of the known ones is taken. Lines that cannot be read are left out with
-    one warning, and so is a file that cannot be read.
-    """
-    path = folder / FILE
-    try:
-        lines = list(readable(path, whole_lines(path, _READ_BYTES), _Line, loss=_UNREAD))
-    except OSError as error:
-        _log.warning("%s cannot be read: %s", path, error.strerror or error)
-        return []
-    return ranked(_together(lines))
-
-
-def ranked(misses: Iterable[Miss]) -> list[Miss]:
-    """The misses in the order of what they cost; equal ones in the order of their keys."""
-    found = list(misses)
-    cost = costs(found)
-    return sorted(found, key=lambda miss: (-cost[miss.key.id], miss.key.id))
-
-
-def costs(misses: Iterable[Miss]) -> dict[str, float]:
-    """What each miss costs, by the id of its key: count times expected milliseconds, as `read_misses` takes them."""
-    found = list(misses)
-    usual_ms = median([miss.expected_ms for miss in found if miss.expected_ms is not None] or [1.0])
-    return {miss.key.id: miss.count * (usual_ms if miss.expected_ms is None else miss.expected_ms) for miss in found}
-
-
-def forget_misses(folder: Path, served: Iterable[str]) -> int:
-    """Take the problems with these key ids out of the file, and return how many were in it."""
-    gone = set(served)
-    with locked(folder, "misses.lock"):
-        found = read_misses(folder)
-        kept = [miss for miss in found if miss.key.id not in gone]
-        if len(kept) < len(found):
-            _rewrite(folder / FILE, kept)
-    return len(found) - len(kept)
-
-
-def clear_misses(folder: Path) -> list[Miss]:
-    """Empty the list, and return what was in it. A file in which no line can be read is left as it is."""
-    with locked(folder, "misses.lock"):
-        found = read_misses(folder)
-        if found:
-            _rewrite(folder / FILE, [])
-    return found
-
-
-def shorten(folder: Path) -> None:
-    """Write each problem once, and only those that cost most; misses noted meanwhile may be lost. Never waits."""
-    with locked(folder, "misses.lock", wait_s=0.0) as held:
-        if held:
-            _rewrite(folder / FILE, read_misses(folder)[:MOST_PROBLEMS])
 
 
 def _rewrite(path: Path, misses: list[Miss]) -> None:
@@ -253,19 +254,19 @@ def _line(miss: Miss) -> dict[str, object]:
 
 
 def _together(lines: Iterable[_Line]) -> list[Miss]:
-    found: dict[str, Miss] = {}
+    misses: dict[str, Miss] = {}
     for line in lines:
-        known = found.get(line.key.id)
+        before = misses.get(line.key.id)
         first = line.first or line.at
-        found[line.key.id] = Miss(
+        misses[line.key.id] = Miss(
             key=line.key,
-            count=line.count + (known.count if known else 0),
-            expected_ms=known.expected_ms if known and line.expected_ms is None else line.expected_ms,
-            first=min(first, known.first) if known else first,
-            last=max(line.at, known.last) if known else line.at,
-            call=(known.call if known else None) or line.call,
+            count=line.count + (before.count if before else 0),
+            expected_ms=before.expected_ms if before and line.expected_ms is None else line.expected_ms,
+            first=min(first, before.first) if before else first,
+            last=max(line.at, before.last) if before else line.at,
+            call=(before.call if before else None) or line.call,
         )
-    return list(found.values())
+    return list(misses.values())
 
 
 def _now() -> str:

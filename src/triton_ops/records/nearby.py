@@ -32,8 +32,8 @@ def winners_nearby(task: Task, key: Key, records: Iterable[Record]) -> list[Conf
     if key.unknown is not None:
         return []
     here = place_of(key)
-    found = [(place.distance(here), config) for place, config in _winners(key, records)]
-    near = sorted((each for each in found if each[0] <= _FARTHEST), key=lambda each: each[0])
+    distances = [(place.distance(here), config) for place, config in _winners(key, records)]
+    near = sorted((each for each in distances if each[0] <= _FARTHEST), key=lambda each: each[0])
     return [config for config in dict.fromkeys(config for _, config in near) if not task.space.why_not(config)][:_MOST]
 
 

@@ -11,7 +11,7 @@ from triton_ops.records.lock_entry import LockEntry
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.values import Key
 
-_shared: dict[str, FollowedLockfile] = {}
+_lockfiles: dict[str, FollowedLockfile] = {}
 
 
 def share_lockfile(path: str | os.PathLike[str]) -> None:
@@ -24,24 +24,24 @@ def share_lockfile(path: str | os.PathLike[str]) -> None:
         path: The lockfile, as `triton-ops lock` writes it. An entry answers on its device only.
     """
     where = os.path.abspath(os.fspath(path))  # noqa: PTH100 - text, as the folders of records
-    _shared.setdefault(where, FollowedLockfile(where, "a package's lockfile"))
+    _lockfiles.setdefault(where, FollowedLockfile(where, "a package's lockfile"))
 
 
 def shared_lockfiles() -> tuple[Lockfile, ...]:
     """The lockfiles of packages, in the order in which they were shared."""
-    shared = tuple(_shared.values())  # another thread may import a package that shares one while these are read
-    return tuple(lock for each in shared if (lock := each.read()) is not None)
+    lockfiles = tuple(_lockfiles.values())  # another thread may import a package that shares one while these are read
+    return tuple(lock for each in lockfiles if (lock := each.read()) is not None)
 
 
 @contextmanager
 def without_shared_lockfiles() -> Iterator[None]:
     """Let no lockfile of a package answer meanwhile, as where none is shared: for measurements of a search alone."""
-    before = dict(_shared)
-    _shared.clear()
+    before = dict(_lockfiles)
+    _lockfiles.clear()
     try:
         yield
     finally:
-        _shared.update(before)
+        _lockfiles.update(before)
 
 
 def shared_entries(key: Key) -> Iterator[LockEntry]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -22,7 +22,6 @@ from triton_ops.values import Key, Status, Trial
 _log = logging.getLogger("triton_ops")
 
 DANGEROUS = frozenset({Status.CRASH, Status.TIMEOUT})
-QUARANTINE_FOLDER = "quarantine"
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,25 +46,35 @@ class Quarantine:
         root: The cache folder that holds the file; None where the file's folder was chosen by somebody.
     """
 
+    FOLDER: ClassVar = "quarantine"
+
     def __init__(self, path: Path | None, root: Path | None = None) -> None:
         self._path = path
         self._root = root
         loss = "configs that crash or hang will be run again by the next tune"
         self._file = AppendedFile(path, loss, root, gaps=True)
-        self._held = {trial.config: trial for trial in self._read()}
+        self._trials = {trial.config: trial for trial in self._read()}
+
+    @classmethod
+    def of(cls, folder: Path | None, key: Key) -> Quarantine:
+        """The quarantine for a key in a cache folder; without a folder nothing is remembered."""
+        if folder is None:
+            return cls(None)
+        parts = [key.kernel, dict(key.problem), dict(key.identity), dict(key.device)]
+        return cls(folder / cls.FOLDER / f"{fingerprint(parts)}.jsonl", folder)
 
     def held(self, config: Config) -> Trial | None:
         """A trial that says how the config ended before; None if the config is not in quarantine."""
-        return self._held.get(config)
+        return self._trials.get(config)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._trials)
 
     def add(self, trial: Trial) -> None:
         """Put the config of a trial in quarantine if the trial crashed or hung; it is on disk when this returns."""
-        if self._path is None or trial.status not in DANGEROUS or trial.config in self._held:
+        if self._path is None or trial.status not in DANGEROUS or trial.config in self._trials:
             return
-        self._held[trial.config] = trial
+        self._trials[trial.config] = trial
         entry = {
             "config": dict(trial.config),
             "status": trial.status.value,
@@ -86,11 +95,3 @@ class Quarantine:
             reason = error.strerror or error
             _log.warning("%s cannot be read (%s): configs that crashed will be run again", self._path, reason)
             return []
-
-
-def quarantine_of(folder: Path | None, key: Key) -> Quarantine:
-    """The quarantine for a key in a cache folder; without a folder nothing is remembered."""
-    if folder is None:
-        return Quarantine(None)
-    parts = [key.kernel, dict(key.problem), dict(key.identity), dict(key.device)]
-    return Quarantine(folder / QUARANTINE_FOLDER / f"{fingerprint(parts)}.jsonl", folder)

@@ -153,7 +153,7 @@ def cache_folder(cache_dir: str | Path | None) -> str:
 
 
 def may_have_records(folder: str) -> bool:
-    """Whether a look-up has anything to look at: the folder of records, or a shared one."""
+    """True if a look-up has anything to look at: the folder of records, or a shared one."""
     return os.path.isdir(folder) or bool(shared_folders())  # noqa: PTH112 - as text: a path object takes longer
 
 
@@ -168,23 +168,18 @@ def store_in(folder: str) -> Store[Record]:
     After the folder the shared ones are asked, which are never changed. A folder that is missing is not made, and
     counts as empty, as long as there are shared ones.
     """
-    shared = shared_folders()
-    return _store(folder, shared, read_only=bool(shared) and not os.path.isdir(folder))  # noqa: PTH112 - as above
+    others = shared_folders()
+    return _store(folder, others, read_only=bool(others) and not os.path.isdir(folder))  # noqa: PTH112 - as above
 
 
 @lru_cache(maxsize=32)
-def _store(folder: str, shared: tuple[str, ...], *, read_only: bool) -> Store[Record]:
-    return open_store(folder, *shared, read_only=read_only)
+def _store(folder: str, others: tuple[str, ...], *, read_only: bool) -> Store[Record]:
+    return open_store(folder, *others, read_only=read_only)
 
 
 def tell_unknown(key: Key) -> None:
     """Warn once in a process that winners of a kernel are not remembered, and why."""
-    _tell_once(key.kernel, unknown_note(key))
-
-
-def unknown_note(key: Key) -> str:
-    """Why the winner of a key with an unknown part is not remembered."""
-    return f"the winner is not remembered, since the kernel or its arguments cannot be told from others: {key.unknown}"
+    _tell_once(key.kernel, key.unknown_note)
 
 
 @lru_cache(maxsize=256)
@@ -192,24 +187,24 @@ def _tell_once(kernel: str, why: str) -> None:
     _log.warning("%s: %s", kernel, why)
 
 
-def covers(record: Record, asked: Effort) -> bool:
-    """Whether a stored winner answers a request: its run had at least this effort, and no smaller budget ended it.
+def covers(record: Record, effort: Effort) -> bool:
+    """True if a stored winner answers a request: its run had at least this effort, and no smaller budget ended it.
 
     One that its tune has left undecided does not, as long as a further tune may decide.
     """
     if record.goes_on:
         return False
-    if record.effort != asked.name and not _is_greater(record.effort, asked.name):
+    if record.effort != effort.name and not _is_greater(record.effort, effort.name):
         return False
     limits = record.budget
-    enough = _least(asked.budget.trials) <= _least(limits.trials) and _least(asked.budget.seconds) <= _least(
+    enough = _least(effort.budget.trials) <= _least(limits.trials) and _least(effort.budget.seconds) <= _least(
         limits.seconds
     )
     return record.stopped in ("complete", "settled") or enough
 
 
 def _is_greater(name: str, other: str) -> bool:
-    """Whether both are names of shipped efforts, and the first is the greater."""
+    """True if both are names of shipped efforts, and the first is the greater."""
     order = settings.EFFORTS
     return name in order and other in order and order.index(name) > order.index(other)
 

@@ -9,15 +9,17 @@ Schema history:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
-from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds, with_defaults
+from triton_ops.base import Count, Extent, Milliseconds, Nested, NotNegative, Plain, Seconds
 from triton_ops.exceptions import CacheError, SpaceError
 from triton_ops.space import Config, config_from_json, config_to_json
 from triton_ops.values import Argument, Key, Resources
+
+T = TypeVar("T")
 
 
 class NotedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,34 +93,18 @@ class Failure:
 class Record:
     """The winner of one tune, with what is needed to judge and to repeat the tune.
 
+    Fields that `TuningResult` has too mean the same.
+
     Attributes:
         key: Kernel, problem, device and cache state for which the winner holds.
-        winner: The config.
-        timing: The winner's times.
         mode: Clock and state of the caches with which measuring ended, such as `graph-cold`, `event-warm` or `host`.
-        default: The default config.
         default_timing: The default's times, taken side by side with the winner's; None if the default failed.
-        ties: Configs that could not be told from the winner.
-        noise: Relative difference below which two configs count as equal here.
-        raced_gain: The default's time over the winner's, compared round by round.
-        gain_interval: The 95 % interval of `raced_gain`.
-        confidence: `ok`, or in words why the comparison should not be relied on.
         guard: Readings of the device's sensors during the last comparison.
         resources: Registers, shared memory and more of the winner, where they are known.
         space: Fingerprint of the config space that was searched.
-        effort: `quick`, `full` or `exhaustive`.
-        search: The searcher's name.
-        budget: The limits of the search.
-        stopped: Why the search ended: `complete`, `settled`, `trials` or `seconds`.
-        totals: How many trials ended in each status.
         elapsed_s: Wall seconds of the tune; of one in a list, from when the device was its own.
         created: UTC time, ISO 8601.
         versions: The versions of Python, this package, torch and Triton.
-        run: Id of the run log of the tune; empty if it was not kept.
-        verified: The source of the expected results.
-        place: Where the candidates ran: in a separate process, or inline and why.
-        notes: Further remarks on how the tune went.
-        waited_s: Seconds in which nothing could be measured because nothing was compiled yet.
         failures: The first failed configs, 32 at most; `totals` counts all of them.
         call: The call of a decorated kernel that was tuned, or why it cannot be made again; None for an operation.
         tunes: How many tunes, of which each went on with the one before, have led to it.
@@ -171,12 +157,12 @@ class Record:
 
     @property
     def unproven(self) -> str:
-        """Why the winner is none to rely on: it was timed as Python, or `undecided`; empty for a proven one."""
+        """The reason not to rely on the winner: it was timed as Python, or `undecided`; empty for a proven one."""
         return "; ".join(filter(None, [INTERPRETED if self.key.interpreted else "", self.undecided]))
 
     @property
     def undecided(self) -> str:
-        """Why the comparison decided nothing; empty where it did.
+        """The reason why the comparison decided nothing; empty where it did.
 
         It did where the winner beats the default by more than noise, or nothing beats the default; a measured tie is
         such a decision. A config that alone ran in a search that came to its end has nothing to be compared with.
@@ -188,7 +174,7 @@ class Record:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the next tune of this effort goes on with it, since it is undecided.
+        """True if the next tune of this effort goes on with it, since it is undecided.
 
         Not so where all configs were compared, and noise hid the order, or where several tunes have gone on already.
         """
@@ -198,6 +184,19 @@ class Record:
     @property
     def _at_end(self) -> bool:
         return self.stopped in _AT_END
+
+
+def with_defaults(value: T) -> T:
+    """A dataclass that was read, with each field that its text lacked; also in the dataclasses and tuples in it.
+
+    msgspec leaves such a field to the class, and what it then writes lacks the field too.
+    """
+    whole: Any = value
+    if isinstance(value, tuple):
+        whole = tuple(map(with_defaults, value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        whole = replace(value, **{each.name: with_defaults(getattr(value, each.name)) for each in fields(value)})
+    return cast("T", whole)
 
 
 def encode(record: Record) -> dict[str, Any]:

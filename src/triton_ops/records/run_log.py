@@ -1,11 +1,11 @@
 """The log of one run: a file of JSON lines that is only appended to, and kept when the run has ended.
 
-The first line describes the run (`head.py`). Every finished trial is on disk before the next one starts, so that a
+The first line describes the run. Every finished trial is on disk before the next one starts, so that a
 killed run loses at most the trial that was under way; a torn last line is ignored. The last line says how the run
 ended. A run without that line is continued in the same file. Resume, transfer, replay and reports all read this file
 with `read_run`.
 
-A report is made from a run log alone, and a replay takes the config space and the problem from this line.
+A report is made from a run log alone, and a replay takes the config space and the problem from its first line.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from datetime import datetime, timezone
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard
+from typing import Annotated, Any, TypeAlias, TypeGuard
 
 import msgspec
 
 from triton_ops.backend import source_of
 from triton_ops.base import (
-    Amount,
     AppendedFile,
     Count,
     DamagedError,
     Extent,
     Milliseconds,
     Nested,
-    Rate,
     Seconds,
     last_line,
     parsed,
@@ -47,6 +45,9 @@ from triton_ops.records.record import Record
 from triton_ops.request import Effort, Task
 from triton_ops.space import Config, ConfigSpace, Constraint, config_to_json
 from triton_ops.values import Compiled, Key, Trial
+
+Amount: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e30)]  # of operations or bytes of a launch
+Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-9, le=1e12)]  # TFLOP/s or GB/s of a device, never 0
 
 SCHEMA_VERSION = 2  # 1: one file for all runs of a problem; 2: one file for each run
 
@@ -66,7 +67,6 @@ class SpaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         fingerprint: The fingerprint that records hold of the same config space.
         tunables: Name to values, in order.
-        constraints: The rules that its configs keep.
         default: The default config as declared; None if the first valid config was the default.
         listed: The configs of an explicit list; None if the config space is the product of its tunables.
     """
@@ -87,7 +87,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit of the device, as `hardware.roofline.Ceiling`: GB/s of memory, or TFLOP/s of a dtype."""
+    """A limit of the device, as `Ceiling`: GB/s of memory, or TFLOP/s of a dtype."""
 
     name: str
     peak: Rate
@@ -99,7 +99,7 @@ class CeilingFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoofFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The declared work of the problem, beside what the device can do, as `hardware.roofline.Roofline`."""
+    """The declared work of the problem, beside what the device can do, as `Roofline`."""
 
     flops: Amount
     bytes: Amount
@@ -118,16 +118,10 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
     Attributes:
         schema_version: The form of the whole file.
         id: The run's id, which is the file's name without its ending.
-        key_id: The id of the key to which the trials belong.
         key: That key in clear: kernel, problem with its label, identity, device.
         shape: Extents of an operation's problem; None where the caller's own arguments were given.
         dtype: Dtype of an operation's problem, as asked for.
         started: When the run started, by UTC, ISO 8601 with microseconds; the times in further lines count from then.
-        environment: Where the run took place.
-        space: The config space that was searched.
-        effort: The effort with all its numbers.
-        searcher: The searcher's name.
-        seed: The seed of everything random in the run.
         roof: The problem's work beside the device's limits; None if no work was declared.
     """
 
@@ -145,34 +139,35 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run
     seed: int
     roof: RoofFacts | None = None
 
-
-def head_of(
-    run_id: str,
-    key: Key,
-    task: Task,
-    effort: Effort,
-    *,
-    seed: int,
-    versions: Mapping[str, str],
-    started: datetime,
-    calibration: Calibration | None = None,
-) -> Head:
-    """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
-    named = task.named
-    return Head(
-        id=run_id,
-        key_id=key.id,
-        key=key,
-        shape=None if named is None else tuple(named.operation.full_shape(named.shape)),
-        dtype=None if named is None else named.dtype,
-        started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
-        environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
-        space=_space(task.space),
-        effort=msgspec.to_builtins(effort, enc_hook=str),
-        searcher=effort.search_name,
-        seed=seed,
-        roof=_roof(task, calibration),
-    )  # fmt: skip
+    @classmethod
+    def of(
+        cls,
+        run_id: str,
+        key: Key,
+        task: Task,
+        effort: Effort,
+        *,
+        seed: int,
+        versions: Mapping[str, str],
+        started: datetime,
+        calibration: Calibration | None = None,
+    ) -> Head:
+        """The first line of the run log of a run that starts now; `calibration` is what was measured on the device."""
+        operation_task = task.named
+        return cls(
+            id=run_id,
+            key_id=key.id,
+            key=key,
+            shape=None if operation_task is None else tuple(operation_task.operation.full_shape(operation_task.shape)),
+            dtype=None if operation_task is None else operation_task.dtype,
+            started=started.astimezone(timezone.utc).isoformat(timespec="microseconds"),
+            environment=Environment(versions=dict(versions), host=_host(), device=_device(task.device)),
+            space=_space(task.space),
+            effort=msgspec.to_builtins(effort, enc_hook=str),
+            searcher=effort.search_name,
+            seed=seed,
+            roof=_roof(task, calibration),
+        )  # fmt: skip
 
 
 def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
@@ -180,12 +175,12 @@ def _roof(task: Task, calibration: Calibration | None) -> RoofFacts | None:
     if work is None or not (work.flops or work.bytes):
         return None
     dtype = work.dtype or next((spec.dtype for spec in task.problem.specs.values()), "float32")
-    found = roofline(
+    limits = roofline(
         task.device, flops=work.flops, bytes_=work.bytes, dtype=dtype, products=bool(work.flops),
         calibration=calibration,
     )  # fmt: skip
-    memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (found.memory, found.units))
-    return RoofFacts(flops=found.flops, bytes=found.bytes, memory=memory, units=units)
+    memory, units = (None if one is None else CeilingFacts(**asdict(one)) for one in (limits.memory, limits.units))
+    return RoofFacts(flops=limits.flops, bytes=limits.bytes, memory=memory, units=units)
 
 
 def _host() -> dict[str, Any]:
@@ -216,7 +211,7 @@ def _constraint(constraint: Constraint) -> ConstraintFacts:
 
 
 class TrialOrigin(str, Enum):
-    """Why a config was tried."""
+    """The reason why a config was tried."""
 
     DEFAULT = "default"
     INCUMBENT = "incumbent"  # the stored winner of an earlier run
@@ -315,9 +310,20 @@ class Run:
     head: Head
     events: tuple[Event, ...]
 
+    @classmethod
+    def of(cls, path: Path, lines: Iterable[bytes]) -> Run:
+        """The run in the lines of a file.
+
+        Raises:
+            RunLogError: As `read_run`.
+        """
+        lines = iter(lines)
+        head = _head(path, next(lines, b""))
+        return cls(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
+
     @cached_property
     def end(self) -> End | None:
-        """How the run ended; None if the run did not end, so that it can be continued."""
+        """The last line; None if the run did not end, so that it can be continued."""
         return next((event for event in reversed(self.events) if isinstance(event, End)), None)
 
     @cached_property
@@ -352,7 +358,7 @@ class Run:
 
 
 def _is_of_run(event: Event) -> TypeGuard[Finalist]:
-    """Whether an event is a finalist of the run's own comparison, and not of a process that confirmed it."""
+    """True if an event is a finalist of the run's own comparison, and not of a process that confirmed it."""
     return isinstance(event, Finalist) and event.process == 0
 
 
@@ -378,7 +384,7 @@ class RunLog:
         self._file = AppendedFile(path, "this run cannot be resumed", root)
         self._clock = clock
         self._zero = (clock() if start is None else start) - before_s
-        self._begun: Config | None = None  # the config of the last line, if that is such a line
+        self._last_begun: Config | None = None  # the config of the last line, if that is such a line
         self._writing = threading.Lock()
 
     @property
@@ -404,18 +410,18 @@ class RunLog:
         """Write that an interrupted run is continued."""
         self._write(Resumed(at_s=self.at_s, at=_now(), effort=effort, searcher=searcher, seed=seed))
 
-    def preview(self, compiled: Compiled) -> None:
+    def preview(self, preview: Compiled) -> None:
         """Write what the compiler made of a preview; the line may reach the disk after this returns."""
-        self._write(Preview(at_s=self.at_s, compiled=compiled), durable=False)
+        self._write(Preview(at_s=self.at_s, compiled=preview), durable=False)
 
     def begun(self, config: Config | None) -> None:
         """Write that a config is about to run in this process; None takes it back. The end of the process keeps it.
 
         Nothing is written if the last line says so already.
         """
-        if config != self._begun:
+        if config != self._last_begun:
             self._write(Begun(at_s=self.at_s, config=config), durable=False)
-            self._begun = config
+            self._last_begun = config
 
     def trial(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
         """Write a finished trial; with `durable` it is on disk when this returns, with all lines before it."""
@@ -431,7 +437,7 @@ class RunLog:
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:
-            self._begun = None
+            self._last_begun = None
             self._file.append(msgspec.to_builtins(line, enc_hook=config_to_json), durable)
 
 
@@ -441,18 +447,7 @@ def read_run(path: Path) -> Run:
     Raises:
         RunLogError: The file cannot be read, or its first line is not that of a run log of this version.
     """
-    return run_of(path, _lines(path))
-
-
-def run_of(path: Path, lines: Iterable[bytes]) -> Run:
-    """The run in the lines of a file.
-
-    Raises:
-        RunLogError: As `read_run`.
-    """
-    lines = iter(lines)
-    head = _head(path, next(lines, b""))
-    return Run(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
+    return Run.of(path, _lines(path))
 
 
 def read_head(path: Path) -> Head:
@@ -465,7 +460,7 @@ def read_head(path: Path) -> Head:
 
 
 def has_begun(path: Path) -> bool:
-    """Whether a file holds a whole line; a process that was killed early may have left a file without one.
+    """True if a file holds a whole line; a process that was killed early may have left a file without one.
 
     Raises:
         RunLogError: The file cannot be read.
@@ -474,7 +469,7 @@ def has_begun(path: Path) -> bool:
 
 
 def has_ended(path: Path) -> bool:
-    """Whether the last line of a file says that its run has ended.
+    """True if the last line of a file says that its run has ended.
 
     Raises:
         RunLogError: The file cannot be read.
@@ -520,10 +515,10 @@ def _head(path: Path, line: bytes) -> Head:
             hint="read it with the version that wrote it, or tune again",
         )
     try:
-        found: Head = converted(line, Head)
+        head: Head = converted(line, Head)
     except DamagedError as error:
         raise RunLogError(f"{path} cannot be read as a run log: its first line: {error}", hint="tune again") from error
-    return found
+    return head
 
 
 def _now() -> str:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 from triton_ops._paths import expanded
 from triton_ops.base import folder_within, is_file
@@ -29,16 +30,10 @@ from triton_ops.values import Trial
 
 _log = logging.getLogger("triton_ops")
 
-RUNS_FOLDER = "runs"
 KEPT_ENDED = 8
 KEPT_UNFINISHED_DAYS = 30
 _DAY_S = 86_400
 _RUN_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{8}")
-
-
-def new_run_id(now: datetime) -> str:
-    """An id that sorts by time and that no other run has."""
-    return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
 
 
 class Runs:
@@ -53,13 +48,63 @@ class Runs:
         root: The cache folder; None if no runs are kept.
     """
 
+    FOLDER: ClassVar = "runs"
+
     def __init__(self, folder: Path | None, key_id: str, *, resumed: bool = True) -> None:
         self.root = folder
         self._resumed = resumed
-        self._folder = None if folder is None else folder / RUNS_FOLDER / key_id
+        self._folder = None if folder is None else folder / Runs.FOLDER / key_id
         self._key_id = key_id
         if folder is not None:
             _warn_of_older_logs(folder)
+
+    @staticmethod
+    def new_id(now: datetime) -> str:
+        """An id that sorts by time and that no other run has."""
+        return f"{now.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+
+    @staticmethod
+    def find(text: str, folder: Path) -> Path:
+        """The file of a run.
+
+        Args:
+            text: A run log's path; else the start of the ids of runs; else the name of a kernel, whose newest run is
+                meant.
+            folder: The cache folder.
+
+        Raises:
+            RunLogError: No run is meant, or an id's start is that of several.
+        """
+        path = expanded(text)
+        if is_file(path):
+            return path
+        if text.endswith(".jsonl") or not text.strip():
+            raise RunLogError(f"{text or 'RUN'!s} is no file", hint="give a run log, a run's id, or a kernel's name")
+        paths = _newest_first(folder)
+        matches = [one for one in paths if one.stem.startswith(text)]
+        if len(matches) > 1:
+            raise RunLogError(
+                f"{len(matches)} runs have ids that start with {text}", hint=f"the newest is {matches[0].stem}"
+            )
+        log = matches[0] if matches else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
+        if log is None:
+            raise _none(text, folder)
+        return log
+
+    @staticmethod
+    def newest_of(kernel: str, folder: Path) -> list[Path]:
+        """The newest run of every problem of a kernel, device and cache state, the newest first.
+
+        Raises:
+            RunLogError: There is none.
+        """
+        newest: dict[str, Path] = {}
+        for path, head in _heads(_newest_first(folder)):
+            if _is_of(head, kernel):
+                newest.setdefault(head.key_id, path)
+        if not newest:
+            raise _none(kernel, folder)
+        return list(newest.values())
 
     def path(self, run_id: str) -> Path | None:
         """The path of a run's log, whether the file exists or not; None if no runs are kept."""
@@ -72,44 +117,44 @@ class Runs:
         """
         if not self._resumed:
             return None
-        found = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)
-        return next((run for run in found if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
+        runs = (run for path in self._paths() if (run := _readable(path, unfinished=True)) is not None)
+        return next((run for run in runs if run.head.key_id == self._key_id and run.head.space.fingerprint == space),
                     None)  # fmt: skip
 
     def run(self, run_id: str) -> Run | None:
         """The run with that id; None if its log is gone, or is none of this key."""
         path = next((path for path in self._paths() if path.stem == run_id), None)
-        found = None if path is None else _readable(path)
-        return found if found is not None and found.head.key_id == self._key_id else None
+        run = None if path is None else _readable(path)
+        return run if run is not None and run.head.key_id == self._key_id else None
 
     def of_another_space(self, space: str, effort: str) -> Run | None:
         """The newest run, if it ended, with that effort, in another space than the one with that fingerprint."""
-        found = (run for path in self._paths() if (run := _readable(path)) is not None and run.trials)
-        run = next(found, None)
+        runs = (run for path in self._paths() if (run := _readable(path)) is not None and run.trials)
+        run = next(runs, None)
         if run is None or run.end is None or run.head.key_id != self._key_id:
             return None
-        asked = run.head.effort.get("name")
-        return run if run.head.space.fingerprint != space and asked == effort else None
+        name = run.head.effort.get("name")
+        return run if run.head.space.fingerprint != space and name == effort else None
 
     def trials(self, first: str = "") -> list[Trial]:
         """One trial for each config: that of the run `first`, else that of the newest other run in the same space."""
         runs = self.with_trials(first)
-        found: dict[Config, Trial] = {}
+        trials: dict[Config, Trial] = {}
         for run in runs:
             if run.head.space.fingerprint == runs[0].head.space.fingerprint:  # times are relative to one default config
-                found = {**run.trials, **found}
-        return list(found.values())
+                trials = {**run.trials, **trials}
+        return list(trials.values())
 
     def with_trials(self, first: str = "") -> list[Run]:
         """The runs that have trials: the run `first`, then the others, the newest first."""
         paths = sorted(self._paths(), key=lambda path: path.stem != first)  # stable: the others stay newest first
         return [run for path in paths if (run := _readable(path)) is not None and run.trials]
 
-    def prune(self, kept: str, now_s: float | None = None) -> None:
+    def prune(self, own_run: str, now_s: float | None = None) -> None:
         """Remove the runs that are not kept by the rule in the description of this module.
 
         Args:
-            kept: The run that the key's record names.
+            own_run: The run that the key's record names.
             now_s: Seconds since 1970; None asks the clock.
         """
         oldest_s = (time.time() if now_s is None else now_s) - KEPT_UNFINISHED_DAYS * _DAY_S
@@ -121,7 +166,7 @@ class Runs:
                     goes = ended > KEPT_ENDED
                 else:
                     goes = path.stat().st_mtime < oldest_s
-                if goes and path.stem != kept and self._is_ours(path):
+                if goes and path.stem != own_run and self._is_ours(path):
                     path.unlink()
 
     def _is_ours(self, path: Path) -> bool:
@@ -134,13 +179,13 @@ class Runs:
             return
         try:
             folder_within(self.root, self._folder)
-            named = [path for path in self._folder.iterdir() if path.suffix == ".jsonl"]
+            paths = [path for path in self._folder.iterdir() if path.suffix == ".jsonl"]
         except FileNotFoundError:
             return
         except OSError as error:
             _log.warning("%s cannot be read (%s): earlier runs are not known", self._folder, error.strerror or error)
             return
-        yield from sorted((path for path in named if _RUN_ID.fullmatch(path.stem)), reverse=True)
+        yield from sorted((path for path in paths if _RUN_ID.fullmatch(path.stem)), reverse=True)
 
 
 def _readable(path: Path, unfinished: bool = False) -> Run | None:
@@ -162,49 +207,9 @@ def _warn_of_older_logs(folder: Path) -> None:
             _log.warning("%s holds run logs of an older version: they are not read, and are kept", old)
 
 
-def find_run(text: str, folder: Path) -> Path:
-    """The file of a run.
-
-    Args:
-        text: A run log's path; else the start of the ids of runs; else the name of a kernel, whose newest run is meant.
-        folder: The cache folder.
-
-    Raises:
-        RunLogError: No run is meant, or an id's start is that of several.
-    """
-    path = expanded(text)
-    if is_file(path):
-        return path
-    if text.endswith(".jsonl") or not text.strip():
-        raise RunLogError(f"{text or 'RUN'!s} is no file", hint="give a run log, a run's id, or a kernel's name")
-    paths = _newest_first(folder)
-    named = [one for one in paths if one.stem.startswith(text)]
-    if len(named) > 1:
-        raise RunLogError(f"{len(named)} runs have ids that start with {text}", hint=f"the newest is {named[0].stem}")
-    found = named[0] if named else next((one for one, head in _heads(paths) if _is_of(head, text)), None)
-    if found is None:
-        raise _none(text, folder)
-    return found
-
-
-def find_runs_of(kernel: str, folder: Path) -> list[Path]:
-    """The newest run of every problem of a kernel, device and cache state, the newest first.
-
-    Raises:
-        RunLogError: There is none.
-    """
-    found: dict[str, Path] = {}
-    for path, head in _heads(_newest_first(folder)):
-        if _is_of(head, kernel):
-            found.setdefault(head.key_id, path)
-    if not found:
-        raise _none(kernel, folder)
-    return list(found.values())
-
-
 def _none(text: str, folder: Path) -> RunLogError:
     return RunLogError(
-        f"{folder / RUNS_FOLDER} has no run of {text}",
+        f"{folder / Runs.FOLDER} has no run of {text}",
         hint="`triton-ops show` lists kernels; `triton-ops tune` runs one",
     )
 
@@ -212,7 +217,7 @@ def _none(text: str, folder: Path) -> RunLogError:
 def _newest_first(folder: Path) -> list[Path]:
     """All run logs of a cache folder, by their ids, which begin with the time."""
     try:
-        return sorted((folder / RUNS_FOLDER).glob("*/*.jsonl"), key=lambda path: path.stem, reverse=True)
+        return sorted((folder / Runs.FOLDER).glob("*/*.jsonl"), key=lambda path: path.stem, reverse=True)
     except OSError as error:
         raise RunLogError(f"{folder} cannot be read: {error.strerror or error}", hint="name another folder") from error
 

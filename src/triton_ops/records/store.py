@@ -120,7 +120,7 @@ class Codec(Generic[T]):
         return value
 
     def is_older(self, text: str | bytes) -> bool:
-        """Whether a text is an entry of this kind in an older form, which this version does not read."""
+        """True if a text is an entry of this kind in an older form, which this version does not read."""
         try:
             content = parse_object(text)
         except CacheError:
@@ -129,7 +129,7 @@ class Codec(Generic[T]):
         return content.get("kind") == self.kind and isinstance(version, int) and version < self.schema_version
 
     def protects(self, text: str | bytes) -> str | None:
-        """Why a file with the name of an entry of this kind must not be overwritten; None if it may be.
+        """The reason why a file with the name of an entry of this kind must not be overwritten; None if it may be.
 
         A file of another kind, or of a newer version of this kind, is kept. Any other file with such a name is a
         damaged or older entry.

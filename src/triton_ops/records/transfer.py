@@ -43,15 +43,15 @@ def transfers_to(task: Task, key: Key, records: Iterable[Record], folder: Path) 
     others = [record for record in records if record.key.kernel == key.kernel and not _same_problem(record.key, key)]
     others = [r for r in others if r.key.unknown is None and r.key.interpreted == key.interpreted]
     others.sort(key=lambda record: (place_of(record.key).distance(here), record.id))
-    found: list[Prior] = []
+    priors: list[Prior] = []
     for record in others:
         trials = trials_of(record, folder) or _summary(record)
         transfer = make_transfer(task.space, trials, place_of(record.key).distance(here))
         if transfer is not None:
-            found.append(transfer)
-        if len(found) == _MOST:
+            priors.append(transfer)
+        if len(priors) == _MOST:
             break
-    return found
+    return priors
 
 
 def trials_of(record: Record, folder: Path) -> list[Trial]:
@@ -60,7 +60,7 @@ def trials_of(record: Record, folder: Path) -> list[Trial]:
 
 
 def _same_problem(one: Key, other: Key) -> bool:
-    """Whether two keys have the same problem and device, and differ at most in source, versions or cache state.
+    """True if two keys have the same problem and device, and differ at most in source, versions or cache state.
 
     The winner of such a record is tried as it stands, and is no prior.
     """

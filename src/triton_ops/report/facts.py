@@ -12,7 +12,7 @@ from typing import Any
 from triton_ops.device import Placed, Roofline
 from triton_ops.exceptions import RecordingError
 from triton_ops.lab import Sensitivity, recording_of, sensitivity
-from triton_ops.records import Finalist, Preview, Record, Resumed, Run, TrialOrigin, Tried, dumps, lock_of
+from triton_ops.records import Finalist, Preview, Record, Resumed, Run, TrialOrigin, Tried, lock_of
 from triton_ops.ship import OPTIONS
 from triton_ops.space import Config, source_of
 from triton_ops.timing import Interval, gap, middle_mean
@@ -30,7 +30,7 @@ def paste_lines(config: Config, record: Record | None) -> dict[str, str]:
     if record is not None:
         lock, left = lock_of([record])
         if not left:
-            found["lockfile"] = dumps(lock)
+            found["lockfile"] = lock.text
     return found
 
 

@@ -1,16 +1,13 @@
-"""Which configs to try next: searchers and priors, which see configs and trials and nothing else."""
+"""Searchers and priors, which choose the next configs and see configs and trials and nothing else."""
 
 from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.search.coordinate import CoordinateDescent as CoordinateDescent
-    from triton_ops.search.neighbouring import neighbours as neighbours
     from triton_ops.search.place import Place as Place
-    from triton_ops.search.registry import SEARCHERS as SEARCHERS
     from triton_ops.search.registry import USES_PRIORS as USES_PRIORS
     from triton_ops.search.registry import AnySearch as AnySearch
-    from triton_ops.search.registry import SearcherFactory as SearcherFactory
     from triton_ops.search.registry import begin_imports as begin_imports
     from triton_ops.search.registry import checked_search as checked_search
     from triton_ops.search.registry import make_searcher as make_searcher

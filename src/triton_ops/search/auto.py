@@ -22,64 +22,18 @@ enumerated beyond 30,000 configs: `open_configs.py` holds a sample that grows ar
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.columns import CompilerColumns, Encoder, Floats, wasteful
 from triton_ops.search.gains import ExpectedGains, GainEstimator, Priors
-from triton_ops.search.neighbouring import neighbours
 from triton_ops.search.open_configs import OpenConfigs
 from triton_ops.search.roles import SMALL, Prior
-from triton_ops.search.sampling import draws, farthest, middle
+from triton_ops.search.sampling import farthest, middle
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Trial
-
-
-def up_to(count: int, following: Callable[[], Config | None]) -> list[Config]:
-    """The next `count` configs of `following`, or fewer if `following` returns None before."""
-    return list(islice(iter(following, None), count))
-
-
-class Remaining:
-    """The configs of a space that were not taken yet.
-
-    Args:
-        space: The space.
-        rng: Draws the random configs.
-    """
-
-    def __init__(self, space: ConfigSpace, rng: random.Random) -> None:
-        self._names = set(space.tunables)
-        self._draws = draws(space, rng)
-        self._taken: set[Config] = set()
-
-    def __contains__(self, config: Config) -> bool:
-        return config not in self._taken
-
-    def take(self, config: Config) -> Config:
-        """Mark `config` as taken and return it."""
-        self._taken.add(config)
-        return config
-
-    def told(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The trials of this space among `trials`; their configs are marked as taken."""
-        mine = [trial for trial in trials if set(trial.config) == self._names]
-        self._taken.update(trial.config for trial in mine)
-        return mine
-
-    def first(self, configs: Iterable[Config]) -> Config | None:
-        """Take the first of `configs` that is not taken yet; None if all are taken."""
-        found = next((config for config in configs if config in self), None)
-        return None if found is None else self.take(found)
-
-    def any(self) -> Config | None:
-        """Take a random config; None when all are taken, which ends a search."""
-        return self.first(self._draws)
-
 
 _START = 7  # configs spread over the space before the surrogate is used
 _START_COMPILED = 4  # the same with compiled configs, whose figures tell much of the rest
@@ -129,20 +83,20 @@ class AutoSearch:
 
     def ask(self, count: int) -> list[Config]:
         """Up to `count` configs, the largest expected gain first."""
-        found: list[Config] = []
+        proposals: list[Config] = []
         gains: ExpectedGains | None = None
-        while len(found) < count and len(left := self._open_configs.left()):
-            at = self._start_config(left)
+        while len(proposals) < count and len(positions := self._open_configs.left()):
+            at = self._start_config(positions)
             if at is None:
-                gains = gains or self._expected_gains(left)
+                gains = gains or self._expected_gains(positions)
                 self._largest_gains.append(gains.largest)
                 at = gains.best(self._polish(gains.largest))
             if at is None:  # every config of `gains` is proposed
-                at = int(left[0])
+                at = int(positions[0])
             if not self._open_configs.open[at]:  # a config of the same program was proposed meanwhile
                 continue
-            found.append(self._propose(at))
-        return found
+            proposals.append(self._propose(at))
+        return proposals
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Learn from the trials, except those of configs with other tunables."""
@@ -157,17 +111,17 @@ class AutoSearch:
 
     def wanted_previews(self, count: int) -> list[Config]:
         """Up to `count` configs to preview; none of a space that is tried whole."""
-        found: list[Config] = []
+        previews: list[Config] = []
         if not self._small:
             order = self._preview_order()
-            while len(found) < count and (at := next(order, None)) is not None:
-                found.append(self._open_configs.configs[at])
-                self._previewed[found[-1]] = None
-        return found
+            while len(previews) < count and (at := next(order, None)) is not None:
+                previews.append(self._open_configs.configs[at])
+                self._previewed[previews[-1]] = None
+        return previews
 
-    def take_previews(self, found: Sequence[Compiled]) -> None:
+    def take_previews(self, previews: Sequence[Compiled]) -> None:
         """Learn from the compiler's figures, except those of configs with other tunables."""
-        mine = [one for one in found if set(one.config) == self._names]
+        mine = [one for one in previews if set(one.config) == self._names]
         self._priors.take_previews(mine)
         for one in mine:
             self._previewed[one.config] = None
@@ -209,70 +163,74 @@ class AutoSearch:
     def _preview_order(self) -> Iterator[int]:
         """Positions of configs that were not previewed, the most useful to preview first."""
         if len(self._shortlist):
-            return (int(at) for at in self._shortlist if self._not_previewed(int(at)))
+            return (int(at) for at in self._shortlist if self._needs_preview(int(at)))
         if len(self._priors):
             costs = self._estimator.prior_costs(self._open_configs)
             orders = np.argsort(
                 costs, axis=0, kind="stable"
             ).ravel()  # the first of each prior, then the second of each
-            return (int(at) for at in orders if self._not_previewed(int(at)))
+            return (int(at) for at in orders if self._needs_preview(int(at)))
         return self._all_over()
 
     def _all_over(self) -> Iterator[int]:
-        left = np.array(
-            [at for at in np.flatnonzero(self._open_configs.open) if self._not_previewed(int(at))], dtype=np.intp
+        positions = np.array(
+            [at for at in np.flatnonzero(self._open_configs.open) if self._needs_preview(int(at))], dtype=np.intp
         )
         rows = self._encoder.rows([*self._trials, *self._pending, *self._previewed])
-        while len(left):
-            at = farthest(self._open_configs.rows[left], rows, self._preview_random)
-            yield int(left[at])
-            rows = np.vstack([rows, self._open_configs.rows[left[at]]])
-            left = np.delete(left, at)
+        while len(positions):
+            at = farthest(self._open_configs.rows[positions], rows, self._preview_random)
+            yield int(positions[at])
+            rows = np.vstack([rows, self._open_configs.rows[positions[at]]])
+            positions = np.delete(positions, at)
 
-    def _not_previewed(self, at: int) -> bool:
+    def _needs_preview(self, at: int) -> bool:
         return bool(self._open_configs.open[at]) and self._open_configs.configs[at] not in self._previewed
 
-    def _start_config(self, left: NDArray[np.intp]) -> int | None:
+    def _start_config(self, positions: NDArray[np.intp]) -> int | None:
         """Position of the next of the first configs; None once the surrogate chooses."""
-        known, priors = len(self._trials) + len(self._pending), self._priors.leading
+        count, priors = len(self._trials) + len(self._pending), self._priors.leading
         start = _START_COMPILED if self._columns.width else _START
         if self._small and not priors:
-            return self._far(left)
-        if priors and not self._priors.own and known in _FAR_CONFIGS:
-            return self._far(left)
-        if sum(trial.ok for trial in self._trials.values()) >= _FEWEST_OK and known >= (priors or start):
-            return None if not self._small else self._first_choice(left)
-        if priors and known < max(priors, _FEWEST_OK):
-            return self._first_choice(left)
-        return self._most_informative(left) if known < start else self._after_failures(left)
+            return self._far(positions)
+        if priors and not self._priors.own and count in _FAR_CONFIGS:
+            return self._far(positions)
+        if sum(trial.ok for trial in self._trials.values()) >= _FEWEST_OK and count >= (priors or start):
+            return None if not self._small else self._first_choice(positions)
+        if priors and count < max(priors, _FEWEST_OK):
+            return self._first_choice(positions)
+        return self._most_informative(positions) if count < start else self._after_failures(positions)
 
-    def _after_failures(self, left: NDArray[np.intp]) -> int:
+    def _after_failures(self, positions: NDArray[np.intp]) -> int:
         """Position of a config while too few have run: by turns a random one and the one most likely to run.
 
         Configs far from all before are often at the edges of a space, where more of them fail.
         """
         if (len(self._trials) + len(self._pending)) % 2:
-            return int(self._random.choice(left))
+            return int(self._random.choice(positions))
         if self._estimator.learn_chance(list(self._trials.values())):
-            return self._estimator.likeliest(self._open_configs, left)
-        return self._most_informative(left)
+            return self._estimator.likeliest(self._open_configs, positions)
+        return self._most_informative(positions)
 
-    def _far(self, left: NDArray[np.intp]) -> int:
+    def _far(self, positions: NDArray[np.intp]) -> int:
         """Position of a config that is far from all before."""
-        return int(left[farthest(self._rows(left), self._known_rows(), self._random)])
+        return int(positions[farthest(self._rows(positions), self._known_rows(), self._random)])
 
-    def _most_informative(self, left: NDArray[np.intp]) -> int:
+    def _most_informative(self, positions: NDArray[np.intp]) -> int:
         """Position of the compiled config nearest to all others; without one, of a config far from all before.
 
         Where some of these have a usual number of warps, only they count.
         """
-        compiled = left[self._estimator.compiled_at(self._open_configs)[left] >= 0] if self._columns.width else left[:0]
-        if not len(compiled):
-            return self._far(self._usual(left))
-        compiled = self._usual(compiled)
-        if len(compiled) > _MOST_COMPARED:
-            compiled = self._random.permutation(compiled)[:_MOST_COMPARED]
-        return int(compiled[middle(self._rows(compiled), self._known_rows())])
+        candidates = (
+            positions[self._estimator.compiled_at(self._open_configs)[positions] >= 0]
+            if self._columns.width
+            else positions[:0]
+        )
+        if not len(candidates):
+            return self._far(self._usual(positions))
+        candidates = self._usual(candidates)
+        if len(candidates) > _MOST_COMPARED:
+            candidates = self._random.permutation(candidates)[:_MOST_COMPARED]
+        return int(candidates[middle(self._rows(candidates), self._known_rows())])
 
     def _usual(self, at: NDArray[np.intp]) -> NDArray[np.intp]:
         """Those of the positions whose configs have a usual number of warps; all positions where none has."""
@@ -280,31 +238,31 @@ class AutoSearch:
         usual = [one for one in at if configs[one].get("num_warps") in _USUAL_WARPS]
         return np.array(usual, dtype=np.intp) if usual else at
 
-    def _first_choice(self, left: NDArray[np.intp]) -> int:
+    def _first_choice(self, positions: NDArray[np.intp]) -> int:
         """Position of a prior's first choice, each in turn; later, of the most different of its first choices."""
         turn, prior = divmod(len(self._trials) + len(self._pending), self._priors.leading)
-        costs = self._estimator.prior_costs(self._open_configs)[left, prior]
-        first = left[np.argsort(costs, kind="stable")[: 1 if turn == 0 else _FIRST_CHOICES]]
+        costs = self._estimator.prior_costs(self._open_configs)[positions, prior]
+        first = positions[np.argsort(costs, kind="stable")[: 1 if turn == 0 else _FIRST_CHOICES]]
         return int(first[farthest(self._rows(first), self._known_rows(), self._random)])
 
     def _rows(self, at: NDArray[np.intp]) -> Floats:
         return self._columns.rows(self._open_configs.rows[at], self._estimator.compiled_at(self._open_configs)[at])
 
     def _known_rows(self) -> Floats:
-        known = [*self._trials, *self._pending]
-        return self._columns.rows(self._encoder.rows(known), self._columns.places(known))
+        configs = [*self._trials, *self._pending]
+        return self._columns.rows(self._encoder.rows(configs), self._columns.places(configs))
 
-    def _expected_gains(self, left: NDArray[np.intp]) -> ExpectedGains:
-        known = len(self._trials)
+    def _expected_gains(self, positions: NDArray[np.intp]) -> ExpectedGains:
+        count = len(self._trials)
         self._estimator.learn(
-            list(self._trials.values()), known < _WITHOUT_RECORDS_FROM or known % _WITHOUT_RECORDS_EACH == 0
+            list(self._trials.values()), count < _WITHOUT_RECORDS_FROM or count % _WITHOUT_RECORDS_EACH == 0
         )
-        if len(left) > 2 * _SHORTLIST and known < self._next_full_pass:
+        if len(positions) > 2 * _SHORTLIST and count < self._next_full_pass:
             near = self._open_configs.nearby(self._leaders())[: _SHORTLIST // 3]
-            left = np.unique(np.concatenate([self._shortlist[self._open_configs.open[self._shortlist]], near]))
+            positions = np.unique(np.concatenate([self._shortlist[self._open_configs.open[self._shortlist]], near]))
         else:
-            self._next_full_pass = known * _FULL_PASS_GROWTH + 1
-        gains = self._estimator.gains(self._open_configs, left, self._pending)
+            self._next_full_pass = count * _FULL_PASS_GROWTH + 1
+        gains = self._estimator.gains(self._open_configs, positions, self._pending)
         self._shortlist = gains.positions[gains.order[:_SHORTLIST]]
         return gains
 
@@ -315,11 +273,11 @@ class AutoSearch:
         """
         if gain > _POLISH_BELOW or (len(self._trials) + len(self._pending)) % _POLISH_EACH > 0:
             return None
-        found = (
+        positions = (
             self._open_configs.position(config)
-            for config in neighbours(self._space, self._leaders()[0], steps_only=True)
+            for config in self._space.neighbours(self._leaders()[0], steps_only=True)
         )
-        return np.array([at for at in found if at is not None], dtype=np.intp)
+        return np.array([at for at in positions if at is not None], dtype=np.intp)
 
     def _leaders(self) -> list[Config]:
         ok = sorted((t for t in self._trials.values() if t.ok), key=lambda t: (t.rank, t.config.text))

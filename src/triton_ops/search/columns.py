@@ -64,7 +64,7 @@ class Encoder:
         """
         if not self._axes or not configs:
             return np.zeros((len(configs), self.columns))
-        return np.hstack([[axis.coded(config[name]) for config in configs] for name, axis in self._axes.items()])
+        return np.hstack([[axis.code(config[name]) for config in configs] for name, axis in self._axes.items()])
 
 
 class _Axis:
@@ -81,18 +81,18 @@ class _Axis:
             self._labels = _labels(len(tunable))
             self.width = self._labels.shape[1]
         self._ranks = np.linspace(0.0, 1.0, len(self._numbers)) if self._numbers else np.zeros(0)
-        self._known = {_key(value): self._code(value, at) for at, value in enumerate(tunable.values)}
+        self._codes = {_key(value): self._code(value, at) for at, value in enumerate(tunable.values)}
 
-    def coded(self, value: Value) -> tuple[float, ...]:
-        found = self._known.get(_key(value))
-        return self._code(value, None) if found is None else found
+    def code(self, value: Value) -> tuple[float, ...]:
+        code = self._codes.get(_key(value))
+        return self._code(value, None) if code is None else code
 
     def _code(self, value: Value, position: int | None) -> tuple[float, ...]:
         if not self._numbers and position is not None:
             return tuple(self._labels[position].tolist())
         if not self._numbers or not _is_number(value):
             return (0.5,) * self.width
-        size = _scaled(float(value), self._numbers, self._ranks)  # type: ignore[arg-type]
+        size = _scale(float(value), self._numbers, self._ranks)  # type: ignore[arg-type]
         return (size, _twos(value) / _HIGHEST_POWER) if self._divisible else (size,)
 
 
@@ -101,8 +101,8 @@ def _labels(count: int) -> Floats:
     if count <= _MOST_LABELS:
         return np.eye(count)
     numbers = np.random.default_rng(count).permutation(max(count, 1 << _MOST_LABELS))[:count]
-    found: Floats = (numbers[:, None] >> np.arange(_MOST_LABELS) & 1) / 2
-    return found
+    labels: Floats = (numbers[:, None] >> np.arange(_MOST_LABELS) & 1) / 2
+    return labels
 
 
 def _key(value: Value) -> tuple[type, Value]:
@@ -117,10 +117,10 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _scaled(value: float, among: list[float], ranks: Floats) -> float:
+def _scale(value: float, among: list[float], ranks: Floats) -> float:
     at = bisect_left(among, value)  # far quicker than to interpolate among all of many values
-    known = at < len(among) and among[at] == value
-    rank = float(ranks[at]) if known else float(np.interp(value, among, ranks))
+    exact = at < len(among) and among[at] == value
+    rank = float(ranks[at]) if exact else float(np.interp(value, among, ranks))
     if among[0] <= 0:
         return rank
     low, high = math.log(among[0]), math.log(among[-1])
@@ -134,7 +134,7 @@ def _divisibility_matters(values: Sequence[Value]) -> bool:
 
 
 def _twos(value: Value) -> int:
-    """How often two divides `value`, at most six times; 0 unless `value` is a whole number above 0."""
+    """The number of times that two divides `value`, at most six; 0 unless `value` is a whole number above 0."""
     if not isinstance(value, int) or value <= 0:
         return 0
     return min((value & -value).bit_length() - 1, _HIGHEST_POWER)
@@ -157,7 +157,7 @@ class CompilerColumns:
         self.configs: list[Config] = []
         self._at: dict[Config, int] = {}
         self._rows: list[Floats] = []  # the columns of the tunables
-        self._made: list[Floats] = []  # the columns of the compiler's figures
+        self._figures: list[Floats] = []  # the columns of the compiler's figures
         self._launch: dict[Config, str] = {}
         self._same: dict[str, list[Config]] = {}
         self._fitted: Floats | None = None
@@ -174,18 +174,18 @@ class CompilerColumns:
         """The number of the compiler's columns: 0 until six configs are compiled."""
         return COLUMNS if len(self.configs) >= _FEWEST else 0
 
-    def take(self, found: Compiled, row: Floats) -> None:
+    def take(self, preview: Compiled, row: Floats) -> None:
         """Add a config that can be launched and whose registers are known, with the row of its tunables."""
-        if found.config in self._at:
+        if preview.config in self._at:
             return
-        self._at[found.config] = len(self.configs)
-        self.configs.append(found.config)
+        self._at[preview.config] = len(self.configs)
+        self.configs.append(preview.config)
         self._rows.append(row)
-        self._made.append(_columns(found))
+        self._figures.append(_columns(preview))
         self._fitted = None
-        if found.launch is not None:
-            self._launch[found.config] = found.launch
-            self._same.setdefault(found.launch, []).append(found.config)
+        if preview.launch is not None:
+            self._launch[preview.config] = preview.launch
+            self._same.setdefault(preview.launch, []).append(preview.config)
 
     def same_program(self, config: Config) -> list[Config]:
         """The other compiled configs that are the same program as `config`."""
@@ -204,38 +204,38 @@ class CompilerColumns:
         """
         if not self.width or not len(rows):
             return np.hstack([rows, np.zeros((len(rows), self.width))]) if self.width else rows
-        made = np.clip(_terms(rows) @ self._coefficients(), -0.25, 1.25)
-        known = places >= 0
-        made[known] = np.array(self._made)[places[known]]
-        return np.hstack([rows, made])
+        figures = np.clip(_terms(rows) @ self._coefficients(), -0.25, 1.25)
+        mask = places >= 0
+        figures[mask] = np.array(self._figures)[places[mask]]
+        return np.hstack([rows, figures])
 
     def _coefficients(self) -> Floats:
         if self._fitted is None:
-            terms, made = _terms(np.array(self._rows)), np.array(self._made)
+            terms, figures = _terms(np.array(self._rows)), np.array(self._figures)
             penalty = _PENALTY * np.eye(terms.shape[1])
             penalty[0, 0] = 1e-9  # the constant term is not penalised
-            found: Floats = np.linalg.solve(terms.T @ terms + penalty, terms.T @ made).astype(np.float64)
-            self._fitted = found
+            coefficients: Floats = np.linalg.solve(terms.T @ terms + penalty, terms.T @ figures).astype(np.float64)
+            self._fitted = coefficients
         return self._fitted
 
 
-def wasteful(found: Compiled) -> bool:
-    """Whether a config that can be launched comes last, because a rule defers it or it spills."""
-    return found.deferred or (found.resources is not None and found.resources.wasteful)
+def wasteful(preview: Compiled) -> bool:
+    """True if a config that can be launched comes last, because a rule defers it or it spills."""
+    return preview.deferred or (preview.resources is not None and preview.resources.wasteful)
 
 
-def _columns(found: Compiled) -> Floats:
+def _columns(preview: Compiled) -> Floats:
     """The logarithms of the four figures, each scaled to about 0 to 1 over the range of all devices."""
-    made = found.resources
-    registers, spilled, shared = (
-        (0, 0, 0) if made is None else (made.registers or 0, made.spill_bytes or 0, made.shared_bytes or 0)
-    )
+    resources = preview.resources
+    registers = spilled = memory = 0
+    if resources is not None:
+        registers, spilled, memory = resources.registers or 0, resources.spill_bytes or 0, resources.shared_bytes or 0
     return np.array(
         [
             math.log2(max(registers, 16) / 16) / 4,
             min(math.log2(1 + spilled / 4) / 8, 1.0),
-            math.log2(max(shared, 1)) / 18,
-            math.log2(max(found.resident or 1, 1)) / 5,
+            math.log2(max(memory, 1)) / 18,
+            math.log2(max(preview.resident or 1, 1)) / 5,
         ]
     )
 

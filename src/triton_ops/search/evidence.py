@@ -45,6 +45,6 @@ def most_telling(trials: Sequence[Trial]) -> list[Trial]:
     if len(trials) <= _LEARNED:
         return list(trials)
     fastest = sorted((t for t in trials if t.ok), key=lambda t: (t.rank, t.config.text))[: _LEARNED // 2]
-    chosen = {trial.config for trial in fastest}
-    others = [trial for trial in trials if trial.config not in chosen]
+    configs = {trial.config for trial in fastest}
+    others = [trial for trial in trials if trial.config not in configs]
     return fastest + others[-(_LEARNED - len(fastest)) :]

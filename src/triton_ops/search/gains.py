@@ -45,22 +45,22 @@ class Priors:
     Attributes:
         own: The number of columns of this problem, which are the first columns.
         edition: A number that rises after each quarter more trials, when the priors' costs may have changed.
-        compiled: Configs whose costs may have changed since because they were compiled, in that order.
+        news: Configs whose costs may have changed since because they were compiled, in that order.
     """
 
     def __init__(self, priors: Sequence[Prior], records: Sequence[Prior], typical: Sequence[Config]) -> None:
         self._all = (*priors, *records)
         self.own = len(priors)
-        self._told, self._next_edition = 0, 1.0
+        self._trial_count, self._next_edition = 0, 1.0
         self.edition = 0
-        self.compiled: list[Config] = []
+        self.news: list[Config] = []
         logs = self._logs(typical)
         logs[np.isinf(logs)] = math.nan
-        known = np.maximum((~np.isnan(logs)).sum(axis=0), 1)
-        self._centre = np.nansum(logs, axis=0) / known
+        counts = np.maximum((~np.isnan(logs)).sum(axis=0), 1)
+        self._centre = np.nansum(logs, axis=0) / counts
         off = np.nan_to_num(logs - self._centre)
-        self._scale = np.maximum(np.sqrt((off**2).sum(axis=0) / known), 1e-9)
-        self._trust = self._trusted(off / self._scale)
+        self._scale = np.maximum(np.sqrt((off**2).sum(axis=0) / counts), 1e-9)
+        self._trust = self._first_trust(off / self._scale)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -77,29 +77,31 @@ class Priors:
             Shape (number of configs, number of priors).
         """
         off = self._logs(configs) - self._centre
-        found: Floats = np.nan_to_num(np.where(np.isposinf(off), _CANNOT_RUN * self._scale, off))
-        return found
+        columns: Floats = np.nan_to_num(np.where(np.isposinf(off), _CANNOT_RUN * self._scale, off))
+        return columns
 
     def features(self, columns: Floats) -> Floats:
         """The columns in units of their spread over the space, for the surrogate."""
-        found: Floats = np.clip(columns / (4 * self._scale), -1.0, 1.0)  # a range of about 1, as the tunables' columns
-        return found
+        features: Floats = np.clip(
+            columns / (4 * self._scale), -1.0, 1.0
+        )  # a range of about 1, as the tunables' columns
+        return features
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Pass finished trials on to all priors."""
         for prior in self._all:
             prior.tell(trials)
-        self._told += len(trials)
-        if self._told >= self._next_edition:
-            self._next_edition = self._told * _STALE + 1
+        self._trial_count += len(trials)
+        if self._trial_count >= self._next_edition:
+            self._next_edition = self._trial_count * _STALE + 1
             self.edition += 1
 
-    def take_previews(self, found: Sequence[Compiled]) -> None:
+    def take_previews(self, previews: Sequence[Compiled]) -> None:
         """Pass the compiler's results on to the priors that learn from them."""
         for prior in self._all:
             if isinstance(prior, LearnsPreviews):
-                prior.take_previews(found)
-        self.compiled += [one.config for one in found]
+                prior.take_previews(previews)
+        self.news += [one.config for one in previews]
 
     def weights(self, columns: Floats, values: Floats) -> Floats:
         """The weight of each column, 0 to 1.5, by the columns and the values of the measured configs."""
@@ -110,24 +112,24 @@ class Priors:
         centred = columns - columns.mean(axis=0)
         precision = centred.T @ centred / _ROUGHNESS**2 + np.eye(count) / _DOUBT**2
         rest = values - values.mean() - centred @ share
-        found: Floats = np.clip(
+        weights: Floats = np.clip(
             share + np.linalg.solve(precision, centred.T @ rest / _ROUGHNESS**2), 0.0, _LARGEST_WEIGHT
         )
-        return found
+        return weights
 
-    def _trusted(self, columns: Floats) -> Floats:
-        """How much each prior counts at first: 1, and a record of another place by its agreement with this problem's.
+    def _first_trust(self, columns: Floats) -> Floats:
+        """The first weight of each prior: 1, and of a record of another place its agreement with this problem's.
 
         The agreement is the square of the correlation with the mean of this problem's priors. Where a model tells how
         this problem differs from the other, a record that is of no such place does not delay the search.
         """
-        found = np.ones(len(self._all))
+        trust = np.ones(len(self._all))
         if self.own and len(self._all) > self.own and len(columns):
             model = columns[:, : self.own].mean(axis=1)
             records = columns[:, self.own :]
             alike = records.T @ model / np.maximum(np.linalg.norm(records, axis=0) * np.linalg.norm(model), 1e-9)
-            found[self.own :] = _RECORDS * np.clip(alike, 0.0, 1.0) ** 2
-        return found
+            trust[self.own :] = _RECORDS * np.clip(alike, 0.0, 1.0) ** 2
+        return trust
 
     def _logs(self, configs: Sequence[Config]) -> Floats:
         """The logarithms of the priors' scores; shape (number of configs, number of priors)."""
@@ -152,22 +154,22 @@ class Chance:
     def __init__(self, correlation: Correlation) -> None:
         self._correlation = correlation
         self._surrogate: Surrogate | None = None
-        self.known = False
+        self.is_known = False
 
-    def learn(self, rows: Floats, ran: Sequence[bool]) -> None:
+    def learn(self, rows: Floats, successes: Sequence[bool]) -> None:
         """Learn which rows ran, in place of all before."""
-        failed = len(ran) - sum(ran)
-        self.known = 0 < failed < len(ran)
-        if self.known:
+        failures = len(successes) - sum(successes)
+        self.is_known = 0 < failures < len(successes)
+        if self.is_known:
             self._surrogate = self._surrogate or Surrogate(self._correlation)
-            self._surrogate.learn(rows, np.array(ran, dtype=float), np.zeros(len(ran)))
+            self._surrogate.learn(rows, np.array(successes, dtype=float), np.zeros(len(successes)))
 
     def of(self, rows: Floats) -> Floats:
         """The chance of each row, from 0.02 to 1."""
-        if not self.known or self._surrogate is None:
+        if not self.is_known or self._surrogate is None:
             return np.ones(len(rows))
-        found: Floats = np.clip(self._surrogate.predict(rows)[0], _LEAST, 1.0)
-        return found
+        chances: Floats = np.clip(self._surrogate.predict(rows)[0], _LEAST, 1.0)
+        return chances
 
 
 _PATIENCE = 4.0  # a config that compiles for more than so many times the usual seconds needs a larger gain
@@ -193,7 +195,7 @@ class GainEstimator:
         self._columns = columns
         self._chance = Chance(ByDistance(encoder.scales, encoder.flags))
         self._surrogates: dict[tuple[int, bool], Surrogate] = {}
-        self._used = slice(None)  # the priors in use
+        self._slice = slice(None)  # the priors in use
         self._weights: Floats = np.zeros(len(priors))
         self._best = 0.0
         self._trials: list[Trial] = []
@@ -201,7 +203,7 @@ class GainEstimator:
         self._edition = -1
         self._priced = 0  # number of compiled configs whose new costs are in `_prior_costs`
         self._compiled_at: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
-        self._merged = 0  # number of compiled configs in `_compiled_at`
+        self._placed_count = 0  # number of compiled configs in `_compiled_at`
 
     def learn(self, trials: Sequence[Trial], with_records: bool = True) -> None:
         """Learn `trials`, of which at least two are ok, in place of all trials before.
@@ -210,14 +212,14 @@ class GainEstimator:
             trials: All finished trials.
             with_records: Whether to use records of other places.
         """
-        self._used = slice(None) if with_records else slice(self._priors.own)
+        self._slice = slice(None) if with_records else slice(self._priors.own)
         self._trials = most_telling(trials)
         configs = [trial.config for trial in self._trials]
         values, costs = values_of(self._trials), self._priors.columns(configs)
-        self._weights = self._priors.weights(costs[:, self._used], values)
+        self._weights = self._priors.weights(costs[:, self._slice], values)
         rows = self._features(self._encoder.rows(configs), self._columns.places(configs), costs)
         self._surrogate = self._surrogate_of(rows.shape[1], len(trials) >= _BY_TUNABLES_FROM)
-        self._surrogate.learn(rows, values - costs[:, self._used] @ self._weights, noise_of(self._trials))
+        self._surrogate.learn(rows, values - costs[:, self._slice] @ self._weights, noise_of(self._trials))
         self._best = float(values.min())
         self.learn_chance(self._trials)
 
@@ -227,9 +229,9 @@ class GainEstimator:
         What the compiler refuses does not count where previews tell it: a config that is compiled has passed there.
         """
         unknown = {Status.DEFERRED, *(_REFUSED if self._columns.width else ())}
-        told = [trial for trial in trials if trial.status not in unknown]
-        self._chance.learn(self._encoder.rows([trial.config for trial in told]), [trial.ok for trial in told])
-        return self._chance.known
+        sample = [trial for trial in trials if trial.status not in unknown]
+        self._chance.learn(self._encoder.rows([trial.config for trial in sample]), [trial.ok for trial in sample])
+        return self._chance.is_known
 
     def likeliest(self, open_configs: OpenConfigs, at: NDArray[np.intp]) -> int:
         """The one of the positions `at` of `open_configs` whose config is the most likely to run."""
@@ -242,7 +244,7 @@ class GainEstimator:
         rows = self._features(open_configs.rows[at], compiled_at, costs)
         mean, doubt = self._surrogate.predict(rows)
         gains = ExpectedGains(
-            at, rows, mean + costs[:, self._used] @ self._weights, doubt, self._best, self._surrogate.correlation
+            at, rows, mean + costs[:, self._slice] @ self._weights, doubt, self._best, self._surrogate.correlation
         )
         slowness = self._slowness(open_configs.rows[at], gains)
         if self._columns.width:
@@ -259,11 +261,11 @@ class GainEstimator:
         """The priors' columns of all configs of `open_configs`; asked for again once the priors have learned."""
         if self._edition != self._priors.edition:
             self._prior_costs, self._edition = self._prior_costs[:0], self._priors.edition
-        compiled = self._priors.compiled[self._priced :]
-        self._priced += len(compiled)
-        changed = [at for config in compiled if (at := open_configs.place(config)) is not None]
-        if changed := [at for at in changed if at < len(self._prior_costs)]:
-            self._prior_costs[changed] = self._priors.columns([open_configs.configs[at] for at in changed])
+        news = self._priors.news[self._priced :]
+        self._priced += len(news)
+        places = [at for config in news if (at := open_configs.place(config)) is not None]
+        if places := [at for at in places if at < len(self._prior_costs)]:
+            self._prior_costs[places] = self._priors.columns([open_configs.configs[at] for at in places])
         if len(self._prior_costs) < len(open_configs.configs):
             self._prior_costs = np.vstack(
                 [self._prior_costs, self._priors.columns(open_configs.configs[len(self._prior_costs) :])]
@@ -273,15 +275,15 @@ class GainEstimator:
     def compiled_at(self, open_configs: OpenConfigs) -> NDArray[np.intp]:
         """The position of each config of `open_configs` among the compiled configs; -1 if it was not compiled."""
         if len(self._compiled_at) < len(open_configs.configs):
-            self._compiled_at, self._merged = np.full(len(open_configs.configs), -1, dtype=np.intp), 0
-        for number, config in enumerate(self._columns.configs[self._merged :], self._merged):
+            self._compiled_at, self._placed_count = np.full(len(open_configs.configs), -1, dtype=np.intp), 0
+        for number, config in enumerate(self._columns.configs[self._placed_count :], self._placed_count):
             if (at := open_configs.place(config)) is not None:
                 self._compiled_at[at] = number
-        self._merged = len(self._columns)
+        self._placed_count = len(self._columns)
         return self._compiled_at
 
     def _features(self, rows: Floats, compiled_at: NDArray[np.intp], costs: Floats) -> Floats:
-        return np.hstack([self._columns.rows(rows, compiled_at), self._priors.features(costs)[:, self._used]])
+        return np.hstack([self._columns.rows(rows, compiled_at), self._priors.features(costs)[:, self._slice]])
 
     def _surrogate_of(self, width: int, by_tunables: bool) -> Surrogate:
         """The surrogate of rows of so many columns, made once, since to make one takes longer than to teach it."""
@@ -296,16 +298,16 @@ class GainEstimator:
 
     def _slowness(self, rows: Floats, gains: ExpectedGains) -> Floats:
         """The divisor of each config's gain for a long compile time: 1 or more."""
-        found = np.ones(len(rows))
+        slowness = np.ones(len(rows))
         timed = {trial.config: trial.compile_s for trial in self._trials if trial.compile_s is not None}
         if len(timed) < 4 or max(timed.values()) < _FAST_S * _PATIENCE:
-            return found
-        known, seconds = self._encoder.rows(list(timed)), np.array(list(timed.values()))
+            return slowness
+        rows_of_timed, seconds = self._encoder.rows(list(timed)), np.array(list(timed.values()))
         usual = max(float(np.median(seconds)), _FAST_S) * _PATIENCE
         for at in gains.order[:_COMPILE_TIMED]:
-            nearest = np.argsort(np.abs(known - rows[at]).sum(axis=1), kind="stable")[:3]
-            found[at] = max(float(seconds[nearest].mean()) / usual, 1.0)
-        return found
+            nearest = np.argsort(np.abs(rows_of_timed - rows[at]).sum(axis=1), kind="stable")[:3]
+            slowness[at] = max(float(seconds[nearest].mean()) / usual, 1.0)
+        return slowness
 
 
 def _with_further(numbers: Sequence[int], width: int) -> list[int]:
@@ -345,8 +347,8 @@ class ExpectedGains:
     @property
     def order(self) -> NDArray[np.intp]:
         """Indices of `positions`, the largest gain first."""
-        found: NDArray[np.intp] = np.lexsort((self._mean, -self._gains / self._slowness))
-        return found
+        order: NDArray[np.intp] = np.lexsort((self._mean, -self._gains / self._slowness))
+        return order
 
     def divide_by(self, slowness: Floats) -> None:
         """Divide the gain of each config by its entry in `slowness`."""
@@ -367,13 +369,13 @@ class ExpectedGains:
         Args:
             among: Positions to which the choice is limited, if any of them is left.
         """
-        left = np.flatnonzero(self._open)
-        if among is not None and len(near := left[np.isin(self.positions[left], among)]):
-            left = near
-        if not len(left):
+        candidates = np.flatnonzero(self._open)
+        if among is not None and len(near := candidates[np.isin(self.positions[candidates], among)]):
+            candidates = near
+        if not len(candidates):
             return None
         worth = self._gains / self._slowness / np.where(self._uncompiled, _UNCOMPILED, 1.0)
-        first = int(left[np.lexsort((self._mean[left], -worth[left]))[0]])
+        first = int(candidates[np.lexsort((self._mean[candidates], -worth[candidates]))[0]])
         self._open[first] = False
         self.keep_apart(self._rows[first])
         return int(self.positions[first])

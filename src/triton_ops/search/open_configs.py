@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.columns import Encoder, Floats
-from triton_ops.search.neighbouring import neighbours
 from triton_ops.search.sampling import draws
 from triton_ops.space import Config, ConfigSpace, all_configs
 
@@ -38,27 +37,27 @@ class OpenConfigs:
         self._space = space
         self._encoder = encoder
         self._rng = random.Random(seed)
-        found = all_configs(space, _WHOLE)
-        self.whole = found is not None
+        all_valid = all_configs(space, _WHOLE)
+        self.whole = all_valid is not None
         self.configs: list[Config] = []
         self.rows: Floats = np.zeros((0, encoder.columns))
         self.open: NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._at: dict[Config, int] = {}
-        self._taken: set[Config] = set()
-        self._held: dict[Config, None] = {}
-        self._draws = iter(()) if found is not None else draws(space, self._rng)
-        self._add(found if found is not None else islice(self._draws, _SAMPLE))
+        self._proposals: set[Config] = set()
+        self._reserve: dict[Config, None] = {}
+        self._draws = iter(()) if all_valid is not None else draws(space, self._rng)
+        self._add(all_valid if all_valid is not None else islice(self._draws, _SAMPLE))
 
     def take(self, config: Config) -> None:
         """Close `config`, because it is proposed or was tried otherwise."""
-        self._taken.add(config)
+        self._proposals.add(config)
         if (at := self._at.get(config)) is not None:
             self.open[at] = False
 
     def hold(self, config: Config) -> None:
         """Propose `config` only when no other config is left."""
-        if config not in self._taken:
-            self._held[config] = None
+        if config not in self._proposals:
+            self._reserve[config] = None
             if (at := self._at.get(config)) is not None:
                 self.open[at] = False
 
@@ -75,7 +74,7 @@ class OpenConfigs:
         """Positions of the configs that may still be proposed; empty only if the space has no such config."""
         if not self.whole and int(self.open.sum()) < _FEW:
             self._add(islice(self._draws, _SAMPLE))
-        if self._held and not self.open.any():
+        if self._reserve and not self.open.any():
             self._bring_back()
         return np.flatnonzero(self.open)
 
@@ -83,22 +82,22 @@ class OpenConfigs:
         """Add the neighbours of `leaders`, the best configs so far, unless the whole space is held."""
         if not self.whole:
             for leader in leaders:
-                self._add(neighbours(self._space, leader))
+                self._add(self._space.neighbours(leader))
 
     def nearby(self, leaders: Sequence[Config]) -> NDArray[np.intp]:
         """Positions of the open configs, the nearest to any of `leaders` first."""
-        left = self.left()
+        positions = self.left()
         if not leaders:
-            return left[:0]
-        rows = self.rows[left]
+            return positions[:0]
+        rows = self.rows[positions]
         steps = np.min([np.abs(rows - row).sum(axis=1) for row in self._encoder.rows(leaders)], axis=0)
-        return left[np.argsort(steps, kind="stable")]
+        return positions[np.argsort(steps, kind="stable")]
 
     def _bring_back(self) -> None:
         """Open the configs of `hold` that were not proposed since."""
-        held, self._held = [config for config in self._held if config not in self._taken], {}
-        self._add(held)
-        self.open[[self._at[config] for config in held]] = True
+        configs, self._reserve = [config for config in self._reserve if config not in self._proposals], {}
+        self._add(configs)
+        self.open[[self._at[config] for config in configs]] = True
 
     def _add(self, configs: Iterable[Config]) -> None:
         new = [config for config in dict.fromkeys(configs) if config not in self._at]
@@ -107,4 +106,6 @@ class OpenConfigs:
         self._at.update((config, at) for at, config in enumerate(new, len(self.configs)))
         self.configs += new
         self.rows = np.vstack([self.rows, self._encoder.rows(new)])
-        self.open = np.append(self.open, [config not in self._taken and config not in self._held for config in new])
+        self.open = np.append(
+            self.open, [config not in self._proposals and config not in self._reserve for config in new]
+        )

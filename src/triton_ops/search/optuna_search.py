@@ -8,12 +8,11 @@ its known time; after 20 such proposals in a row a random config is proposed ins
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triton_ops.base import require
-from triton_ops.search.auto import Remaining, up_to
+from triton_ops.search.sampling import OneByOne
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Trial
 
@@ -21,7 +20,7 @@ _TRIES = 20  # proposals in a row that may be invalid or known
 _PURPOSE = "the search `optuna`"
 
 
-class OptunaSearch:
+class OptunaSearch(OneByOne):
     """A searcher around a sampler of Optuna: its tree of Parzen estimators, or the given sampler.
 
     Args:
@@ -34,19 +33,14 @@ class OptunaSearch:
     """
 
     def __init__(self, space: ConfigSpace, seed: int = 0, sampler: Any = None) -> None:
+        super().__init__(space, seed)
         self._optuna = require("optuna", _PURPOSE)
         self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
-        self._space = space
-        self._remaining = Remaining(space, random.Random(seed))
-        chosen = sampler or self._optuna.samplers.TPESampler(seed=seed % 2**32)
-        self._study = self._optuna.create_study(sampler=chosen)
+        own = sampler or self._optuna.samplers.TPESampler(seed=seed % 2**32)
+        self._study = self._optuna.create_study(sampler=own)
         self._axes = {name: self._distribution(name) for name in space.tunables}
-        self._asked: dict[Config, Any] = {}
-        self._told: dict[Config, Trial] = {}
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return up_to(count, self._next)
+        self._proposals: dict[Config, Any] = {}
+        self._trials: dict[Config, Trial] = {}
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Report the trials to Optuna; configs that others proposed are added to the study as trials."""
@@ -54,9 +48,9 @@ class OptunaSearch:
             if trial.config not in self._space:
                 continue
             self._remaining.take(trial.config)
-            self._told[trial.config] = trial
-            if (asked := self._asked.pop(trial.config, None)) is not None:
-                self._answer(asked, trial)
+            self._trials[trial.config] = trial
+            if (proposal := self._proposals.pop(trial.config, None)) is not None:
+                self._answer(proposal, trial)
             elif trial.ok:
                 self._study.add_trial(
                     self._optuna.trial.create_trial(
@@ -66,19 +60,19 @@ class OptunaSearch:
 
     def _next(self) -> Config | None:
         for _ in range(_TRIES):
-            asked = self._study.ask(self._axes)
-            config = self._config(asked.params)
+            proposal = self._study.ask(self._axes)
+            config = self._config(proposal.params)
             if config in self._space and config in self._remaining:
-                self._asked[config] = asked
+                self._proposals[config] = proposal
                 return self._remaining.take(config)
-            self._answer(asked, self._told.get(config))
+            self._answer(proposal, self._trials.get(config))
         return self._remaining.any()
 
-    def _answer(self, asked: Any, trial: Trial | None) -> None:
+    def _answer(self, proposal: Any, trial: Trial | None) -> None:
         if trial is not None and trial.ok:
-            self._study.tell(asked, _value(trial))
+            self._study.tell(proposal, _value(trial))
         else:
-            self._study.tell(asked, state=self._optuna.trial.TrialState.FAIL)
+            self._study.tell(proposal, state=self._optuna.trial.TrialState.FAIL)
 
     def _distribution(self, name: str) -> Any:
         tunable = self._space.tunables[name]

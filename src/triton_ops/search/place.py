@@ -47,12 +47,12 @@ class Place:
         which config is fast. Where no shape is known, as of a kernel whose key names its extents, whole numbers are
         the extents; what stands under `NAME:class` is none.
         """
-        tensors = {name: given for name, given in arguments.items() if isinstance(given, Mapping) and "shape" in given}
-        numbers = {name: (given,) for name, given in arguments.items() if type(given) is int and ":" not in name}
+        tensors = {name: value for name, value in arguments.items() if isinstance(value, Mapping) and "shape" in value}
+        numbers = {name: (value,) for name, value in arguments.items() if type(value) is int and ":" not in name}
         return cls(
-            extents={name: tuple(map(int, given["shape"])) for name, given in tensors.items()} or numbers,
-            dtypes={name: str(given.get("dtype", "")) for name, given in tensors.items()},
-            choices={name: given for name, given in arguments.items() if isinstance(given, (str, bool))},
+            extents={name: tuple(map(int, value["shape"])) for name, value in tensors.items()} or numbers,
+            dtypes={name: str(value.get("dtype", "")) for name, value in tensors.items()},
+            choices={name: value for name, value in arguments.items() if isinstance(value, (str, bool))},
             device=device,
         )
 
@@ -82,12 +82,12 @@ class Place:
 
 
 def _doublings(here: int, there: int) -> float:
-    """How often the smaller extent must be doubled to reach the larger one; an empty axis counts as of extent 1."""
+    """The doublings from the smaller extent to the larger one; an empty axis counts as of extent 1."""
     return math.log2(max(here, there, 1)) - math.log2(max(min(here, there), 1))  # the ratio may be over all floats
 
 
 def _differing(here: Mapping[str, str | bool], there: Mapping[str, str | bool]) -> int:
-    """How many of the names that both places have stand for different values."""
+    """The number of names that both places have for different values."""
     return sum(here[name] != there[name] for name in here.keys() & there.keys())
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
-from triton_ops.base import preload
+from triton_ops.base import import_in_order
 from triton_ops.exceptions import SettingsError
 from triton_ops.search.roles import SMALL, Prior, Searcher
 from triton_ops.space import ConfigSpace
@@ -18,7 +20,7 @@ SEARCHERS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "AutoSearch"),
     "random": ("sampling", "random_search"),
     "exhaustive": ("sampling", "exhaustive_search"),
-    "latin": ("latin", "LatinSearch"),
+    "latin": ("sampling", "LatinSearch"),
     "local": ("walks", "LocalSearch"),
     "evolution": ("walks", "EvolutionSearch"),
     "annealing": ("walks", "AnnealingSearch"),
@@ -56,10 +58,10 @@ def make_searcher(
     """
     checked_search(search)
     if not isinstance(search, str):
-        return cast("Searcher", search) if _can_search(search) else _made(cast("SearcherFactory", search), space, seed)
+        return cast("Searcher", search) if _can_search(search) else _make(cast("SearcherFactory", search), space, seed)
     module, maker = SEARCHERS[search]
-    made = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
-    searcher: Searcher = made(space, seed, priors, records) if search in USES_PRIORS else made(space, seed)
+    factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
+    searcher: Searcher = factory(space, seed, priors, records) if search in USES_PRIORS else factory(space, seed)
     return searcher
 
 
@@ -72,13 +74,27 @@ def begin_imports(search: AnySearch, space: ConfigSpace) -> None:
     joined = math.prod(len(tunable) for tunable in space.tunables.values())
     most = joined if space.listed is None else len(space.listed)
     if isinstance(search, str) and search in _IMPORTED_LATE and most > SMALL:
-        preload(*_IMPORTED_LATE[search])
+        _preload(*_IMPORTED_LATE[search])
+
+
+def _preload(*names: str) -> None:
+    """Begin to import packages in a thread, so that a later `require` waits only for the rest of the import.
+
+    A failure is ignored here, since `require` reports it.
+    """
+
+    def load() -> None:
+        with contextlib.suppress(Exception):
+            for name in names:
+                import_in_order(name)
+
+    threading.Thread(target=load, name="triton-ops preload", daemon=True).start()
 
 
 def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
     """The trials of another place at this distance as a prior for `space`; None if they have other tunables."""
-    made = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
-    return made if len(made) else None
+    transfer = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
+    return transfer if len(transfer) else None
 
 
 def checked_search(search: _Search) -> _Search:
@@ -106,20 +122,20 @@ def search_name(search: AnySearch) -> str:
         return search
     while isinstance(search, functools.partial):
         search = search.func
-    named: Any = search if hasattr(search, "__qualname__") else type(search)
-    return f"{named.__module__}.{named.__qualname__}"
+    owner: Any = search if hasattr(search, "__qualname__") else type(search)
+    return f"{owner.__module__}.{owner.__qualname__}"
 
 
 def _can_search(search: Any) -> bool:
-    """Whether `search` is a searcher, and not the class of one."""
+    """True if `search` is a searcher, and not the class of one."""
     return not isinstance(search, type) and all(callable(getattr(search, name, None)) for name in ("ask", "tell"))
 
 
-def _made(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
-    made = factory(space, seed)
-    if not _can_search(made):
+def _make(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
+    searcher = factory(space, seed)
+    if not _can_search(searcher):
         raise SettingsError(
-            f"{search_name(factory)} made {made!r}, which has no methods `ask` and `tell`",
+            f"{search_name(factory)} made {searcher!r}, which has no methods `ask` and `tell`",
             hint="return a searcher: docs/guides/searcher.md has an example",
         )
-    return made
+    return searcher

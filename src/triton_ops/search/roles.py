@@ -53,7 +53,7 @@ class UsesPreviews(Protocol):
         None of them was proposed, tried or asked for here before.
         """
 
-    def take_previews(self, found: Sequence[Compiled]) -> None:
+    def take_previews(self, previews: Sequence[Compiled]) -> None:
         """Take the compiler's results for previews, and for proposals as soon as they are compiled.
 
         Afterwards the searcher never proposes a config that cannot be launched, nor a config that is the same program
@@ -83,7 +83,7 @@ class Prior(Protocol):
 class LearnsPreviews(Protocol):
     """A prior that expects another cost of a config once the config was compiled."""
 
-    def take_previews(self, found: Sequence[Compiled]) -> None:
+    def take_previews(self, previews: Sequence[Compiled]) -> None:
         """Take the compiler's results for configs of this space; `score` may then say something else of them."""
 
 
@@ -100,15 +100,15 @@ def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) ->
         SettingsError: The searcher proposes an object that is no config.
     """
     for _ in range(_REPEATED_ANSWERS):
-        asked: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
-        if wrong := [config for config in asked if not isinstance(config, Config)]:
+        answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
+        if wrong := [config for config in answer if not isinstance(config, Config)]:
             raise SettingsError(
                 f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
                 hint="return configs of the space, or make one with triton_ops.Config(BLOCK=128)",
             )
-        if found := [config for config in dict.fromkeys(asked) if config not in proposed]:
-            return found
-        if not asked:
+        if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
+            return fresh
+        if not answer:
             break
     return []
 

@@ -1,4 +1,4 @@
-"""Random configs without repetition: the searcher that every other searcher must beat.
+"""Configs drawn from a space without repetition, at random or evenly, which every other searcher must beat.
 
 The order is random for two reasons: a clock that drifts during the run would otherwise favour one end of the space, and
 a run that is cut short has tried a fair sample. The configs are sorted by their text before they are shuffled, so that
@@ -8,7 +8,8 @@ the order in which a space lists its configs changes neither the trials nor the 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -27,8 +28,8 @@ class Stream:
     """
 
     def __init__(self, configs: Iterator[Config]) -> None:
-        self._told: set[Config] = set()
-        self._pending = (config for config in configs if config not in self._told)
+        self._others: set[Config] = set()
+        self._pending = (config for config in configs if config not in self._others)
 
     def ask(self, count: int) -> list[Config]:
         """The next `count` configs."""
@@ -36,7 +37,7 @@ class Stream:
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Leave out configs that others proposed."""
-        self._told.update(trial.config for trial in trials)
+        self._others.update(trial.config for trial in trials)
 
 
 _SHUFFLE_WINDOW = 100_000  # a larger space is shuffled within windows of this many configs, to bound memory
@@ -70,21 +71,21 @@ def _window(space: ConfigSpace) -> int:
 _AMONG = 10  # random rows that are compared: the farthest of all rows would always be the same corners
 
 
-def farthest(rows: Floats, known: Floats, random: np.random.Generator) -> int:
-    """The position of the row, among some random `rows`, that is farthest from all of `known`; any if none is known.
+def farthest(rows: Floats, others: Floats, random: np.random.Generator) -> int:
+    """The position of the row, among some random `rows`, that is farthest from all of `others`; any if none is known.
 
     The distance is the sum of differences over all columns. There must be at least one row.
     """
-    drawn = random.permutation(len(rows))[:_AMONG]
-    if not len(known):
-        return int(drawn[0])
-    nearest = np.full(len(drawn), np.inf)
-    for row in known:
-        nearest = np.minimum(nearest, np.abs(rows[drawn] - row).sum(axis=1))
-    return int(drawn[int(np.argmax(nearest))])
+    sample = random.permutation(len(rows))[:_AMONG]
+    if not len(others):
+        return int(sample[0])
+    nearest = np.full(len(sample), np.inf)
+    for row in others:
+        nearest = np.minimum(nearest, np.abs(rows[sample] - row).sum(axis=1))
+    return int(sample[int(np.argmax(nearest))])
 
 
-def middle(rows: Floats, known: Floats) -> int:
+def middle(rows: Floats, others: Floats) -> int:
     """The position of the row that, once known, makes the sum of distances from all rows to the nearest known smallest.
 
     `farthest` prefers corners, and this function prefers places with many rows. There must be at least one row.
@@ -92,8 +93,8 @@ def middle(rows: Floats, known: Floats) -> int:
     Cost: the distances of all pairs, 20 ms for 500 rows.
     """
     apart = np.abs(rows[:, None] - rows[None]).sum(axis=2)
-    if len(known):
-        apart = np.minimum(apart, np.abs(rows[:, None] - known[None]).sum(axis=2).min(axis=1)[:, None])
+    if len(others):
+        apart = np.minimum(apart, np.abs(rows[:, None] - others[None]).sum(axis=2).min(axis=1)[:, None])
     return int(np.argmin(apart.sum(axis=0)))
 
 
@@ -108,17 +109,124 @@ def random_search(space: ConfigSpace, seed: int = 0) -> Stream:
 
 def draws(space: ConfigSpace, rng: random.Random) -> Iterator[Config]:
     """Every valid config of `space` once: uniform draws, then the configs that these missed, in shuffled order."""
-    seen: set[Config] = set()
+    configs: set[Config] = set()
     repeats = _MOST_REPEATS if space.size.total <= _ENUMERABLE else 0
     while repeats < _MOST_REPEATS:
         try:
             config = space.sample(rng)
         except EmptySpaceError:
             return
-        if config in seen:
+        if config in configs:
             repeats += 1
             continue
         repeats = 0
-        seen.add(config)
+        configs.add(config)
         yield config
-    yield from (config for config in shuffled(space, rng) if config not in seen)
+    yield from (config for config in shuffled(space, rng) if config not in configs)
+
+
+class Remaining:
+    """The configs of a space that were not taken yet.
+
+    Args:
+        space: The space.
+        rng: Draws the random configs.
+    """
+
+    def __init__(self, space: ConfigSpace, rng: random.Random) -> None:
+        self._names = set(space.tunables)
+        self._draws = draws(space, rng)
+        self._proposals: set[Config] = set()
+
+    def __contains__(self, config: Config) -> bool:
+        return config not in self._proposals
+
+    def take(self, config: Config) -> Config:
+        """Mark `config` as taken and return it."""
+        self._proposals.add(config)
+        return config
+
+    def note(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The trials of this space among `trials`; their configs are marked as taken."""
+        mine = [trial for trial in trials if set(trial.config) == self._names]
+        self._proposals.update(trial.config for trial in mine)
+        return mine
+
+    def first(self, configs: Iterable[Config]) -> Config | None:
+        """Take the first of `configs` that is not taken yet; None if all are taken."""
+        config = next((config for config in configs if config in self), None)
+        return None if config is None else self.take(config)
+
+    def any(self) -> Config | None:
+        """Take a random config; None when all are taken, which ends a search."""
+        return self.first(self._draws)
+
+
+class OneByOne:
+    """A searcher that proposes its configs one by one.
+
+    Args:
+        space: The space.
+        seed: The seed of random choices.
+    """
+
+    def __init__(self, space: ConfigSpace, seed: int) -> None:
+        self._space = space
+        self._rng = random.Random(seed)
+        self._remaining = Remaining(space, self._rng)
+
+    def ask(self, count: int) -> list[Config]:
+        """The next `count` configs."""
+        return list(islice(iter(self._next, None), count))
+
+    def _next(self) -> Config | None:
+        """The next config; None where all are taken."""
+        raise NotImplementedError
+
+
+_CANDIDATES = 100  # configs compared for each proposal
+
+
+class LatinSearch(OneByOne):
+    """The searcher `latin`: every value of every tunable occurs equally often, as far as the constraints allow.
+
+    The search is a Latin hypercube for spaces with constraints. Of 100 random configs, the next is the one whose values
+    were proposed least often so far.
+    """
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        super().__init__(space, seed)
+        self._candidates: list[Config] = []
+        self._proposals: set[Config] = set()
+        self._counts: Counter[tuple[str, type, object]] = Counter()
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Count the values of configs that others proposed, too."""
+        for trial in self._remaining.note(trials):
+            if trial.config in self._candidates:
+                self._candidates.remove(trial.config)
+            self._count(trial.config)
+
+    def _next(self) -> Config | None:
+        while len(self._candidates) < _CANDIDATES and (config := self._remaining.any()) is not None:
+            self._candidates.append(config)
+        if not self._candidates:
+            return None
+        freshest = min(
+            self._candidates, key=lambda config: sorted((self._counts[v] for v in _values(config)), reverse=True)
+        )
+        self._candidates.remove(freshest)
+        self._count(freshest)
+        return freshest
+
+    def _frequencies(self, config: Config) -> list[int]:
+        return sorted((self._counts[value] for value in _values(config)), reverse=True)
+
+    def _count(self, config: Config) -> None:
+        if config not in self._proposals:
+            self._proposals.add(config)
+            self._counts.update(_values(config))
+
+
+def _values(config: Config) -> list[tuple[str, type, object]]:
+    return [(name, type(value), value) for name, value in config.items()]

@@ -5,14 +5,14 @@ On recorded spaces of 4,000 to 18,000 configs a search with it finds faster conf
 forests of trees, which know no order between unmeasured values. Lengths, amplitude and noise have broad priors (lengths
 grow with the root of the number of columns: Hvarfner, Hellsten and Nardi, 2024; those of flags are long, as those that
 fit whole recorded spaces are), and the most probable ones are used; without priors, ten points would decide on ten
-lengths. `correlation.py` has the kernel, and another one by tunables.
+lengths.
 
 The process is written out here (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, sections 2.2
 and 5.4.1), because the slope of its likelihood by all lengths is then two products of matrices: a search waits a third
 as long for it as for that of scikit-learn, with the same proposals.
 
 SciPy is imported when the first surrogate is made: a quarter of a second, which other searches do not need. A tune
-begins that import with its first step (`registry.py`), since the first surrogate is due soon after the first trials.
+begins that import with its first step, since the first surrogate is due soon after the first trials.
 
 Both correlations have parameters, of which logarithms are taken, and tell by each how the correlations change. They are
 made from a Matérn function (nu = 5/2) of the distance, where each scale of columns has a length of its own.
@@ -43,11 +43,11 @@ class Correlation(Protocol):
     """A correlation of rows.
 
     Attributes:
-        expected: The expected logarithm of each parameter.
+        expectation: The expected logarithm of each parameter.
         limits: The least and the largest logarithm of each.
     """
 
-    expected: Floats
+    expectation: Floats
     limits: list[tuple[float, float]]
 
     def of(self, logs: Floats, rows: Floats, others: Floats) -> Floats:
@@ -72,7 +72,7 @@ class ByDistance:
     def __init__(self, scales: Sequence[int], flags: Collection[int] = ()) -> None:
         self._of = np.array(scales, dtype=np.intp)
         lengths = max(scales, default=-1) + 1
-        self.expected = _expected_lengths(_LENGTH * math.sqrt(lengths), lengths, flags)
+        self.expectation = _expected_lengths(_LENGTH * math.sqrt(lengths), lengths, flags)
         self.limits = [_CORRELATION_LIMITS] * lengths
 
     def of(self, logs: Floats, rows: Floats, others: Floats) -> Floats:
@@ -87,8 +87,8 @@ class ByDistance:
 
         def slope(weights: Floats) -> Floats:
             by_columns = _by_columns(weights * _matern_slope(squares), near)
-            found: Floats = np.bincount(self._of, by_columns, minlength=len(logs)).astype(float)
-            return found
+            slopes: Floats = np.bincount(self._of, by_columns, minlength=len(logs)).astype(float)
+            return slopes
 
         return _matern(squares), slope
 
@@ -110,17 +110,17 @@ class ByTunables:
         self._lengths, shares = max(scales) + 1, max(tunables) + 1
         self._columns = [np.flatnonzero(np.array(tunables) == at) for at in range(shares)]
         lengths = _expected_lengths(_LENGTH_ALONE, self._lengths, flags)
-        self.expected: Floats = np.concatenate([lengths, np.full(shares, math.log(_SHARE))])
-        self.limits = [_CORRELATION_LIMITS] * len(self.expected)
+        self.expectation: Floats = np.concatenate([lengths, np.full(shares, math.log(_SHARE))])
+        self.limits = [_CORRELATION_LIMITS] * len(self.expectation)
 
     def of(self, logs: Floats, rows: Floats, others: Floats) -> Floats:
         """The correlation of each row with each of `others`."""
-        lengths, found = np.exp(logs[: self._lengths])[self._of], np.ones((len(rows), len(others)))
+        lengths, product = np.exp(logs[: self._lengths])[self._of], np.ones((len(rows), len(others)))
         for share, columns in zip(np.exp(logs[self._lengths :]), self._columns, strict=True):
             near, far = rows[:, columns] / lengths[columns], others[:, columns] / lengths[columns]
             first, same = _distinct(rows[:, columns])
-            found *= ((1 + share * _matern(_squares(near[first], far))) / (1 + share))[same]
-        return found
+            product *= ((1 + share * _matern(_squares(near[first], far))) / (1 + share))[same]
+        return product
 
     def with_slope(self, logs: Floats, rows: Floats) -> tuple[Floats, Slope]:
         """The correlation of each row with each, and its slope."""
@@ -148,35 +148,35 @@ def _expected_lengths(usual: float, lengths: int, flags: Collection[int]) -> Flo
 
 def _distinct(rows: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Positions of the first of all equal rows, and for each row its place among these positions."""
-    told = (rows * np.sqrt(np.arange(2, rows.shape[1] + 2))).sum(axis=1)  # no two rows of values have one sum
-    _, first, same = np.unique(told, return_index=True, return_inverse=True)
+    sums = (rows * np.sqrt(np.arange(2, rows.shape[1] + 2))).sum(axis=1)  # no two rows of values have one sum
+    _, first, same = np.unique(sums, return_index=True, return_inverse=True)
     return first, same
 
 
 def _by_columns(pull: Floats, near: Floats) -> Floats:
     """For each column the sum of `pull` times the squared distance of each pair of rows along it."""
-    found: Floats = 2 * (pull.sum(axis=1) @ near**2 - np.einsum("ik,ik->k", near, pull @ near))
-    return found
+    sums: Floats = 2 * (pull.sum(axis=1) @ near**2 - np.einsum("ik,ik->k", near, pull @ near))
+    return sums
 
 
 def _squares(rows: Floats, others: Floats) -> Floats:
     """The squared distance of each row from each of `others`; shape (n, m)."""
-    found: Floats = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)[None] - 2 * rows @ others.T
-    return np.maximum(found, 0.0, out=found)
+    squares: Floats = (rows**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)[None] - 2 * rows @ others.T
+    return np.maximum(squares, 0.0, out=squares)
 
 
 def _matern(squares: Floats) -> Floats:
     """The Matérn correlation (nu = 5/2) at these squared distances."""
     away = np.sqrt(5 * squares)
-    found: Floats = (1 + away + away**2 / 3) * np.exp(-away)
-    return found
+    correlation: Floats = (1 + away + away**2 / 3) * np.exp(-away)
+    return correlation
 
 
 def _matern_slope(squares: Floats) -> Floats:
     """Minus twice the slope of `_matern` by the squared distance: its slope by the logarithm of a length, over that."""
     away = np.sqrt(5 * squares)
-    found: Floats = 5 / 3 * (1 + away) * np.exp(-away)
-    return found
+    slope: Floats = 5 / 3 * (1 + away) * np.exp(-away)
+    return slope
 
 
 _GROWTH = 1.15  # lengths are found anew once there are so many times the points of the last time
@@ -207,11 +207,11 @@ class Surrogate:
         self._threads = require("threadpoolctl", _PURPOSE).ThreadpoolController()
         self._correlation = correlation
         # the logarithms of the amplitude, of each length or share, and of the noise, with their standard deviations
-        self._expected = np.array([_AMPLITUDE, *self._correlation.expected, 2 * math.log(_NOISE)])
-        self._spread = np.array([*[1.0] * (len(self._expected) - 1), 2.0])
+        self._expectation = np.array([_AMPLITUDE, *self._correlation.expectation, 2 * math.log(_NOISE)])
+        self._spread = np.array([*[1.0] * (len(self._expectation) - 1), 2.0])
         self._limits = [_LIMITS["amplitude"], *self._correlation.limits, _LIMITS["noise"]]
-        self._theta = self._expected
-        self._due = 0.0
+        self._theta = self._expectation
+        self._next_fit = 0.0
         self._mean, self._deviation = 0.0, 1.0
 
     def learn(self, rows: Floats, values: Floats, noise: Floats) -> None:
@@ -227,11 +227,11 @@ class Surrogate:
         self._mean, self._deviation = float(values.mean()), max(float(values.std()), _LEAST)
         scaled, variances = (values - self._mean) / self._deviation, (noise / self._deviation) ** 2 + _JITTER
         with self._threads.limit(limits=1):  # several threads would wait for each other and for the compilers' CPUs
-            if len(values) >= self._due:
+            if len(values) >= self._next_fit:
                 self._theta = self._most_probable(rows, scaled, variances)
-                self._due = len(values) * _GROWTH + 1
+                self._next_fit = len(values) * _GROWTH + 1
             self._rows = rows
-            covariance = self._amplitude * self._alike(rows, rows)
+            covariance = self._amplitude * self._correlate(rows, rows)
             covariance[np.diag_indices(len(rows))] += self._noise + variances
             self._root = self._linear.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
             self._weights = self._linear.cho_solve((self._root, True), scaled, check_finite=False)
@@ -247,16 +247,16 @@ class Surrogate:
         with self._threads.limit(limits=1):
             for begin in range(0, len(rows), _AT_A_TIME):
                 part = slice(begin, begin + _AT_A_TIME)
-                shared = self._amplitude * self._alike(rows[part], self._rows)
-                mean[part] = shared @ self._weights
-                known = self._linear.solve_triangular(self._root, shared.T, lower=True, check_finite=False)
-                variance[part] = self._amplitude - np.einsum("ij,ij->j", known, known)
+                covariance = self._amplitude * self._correlate(rows[part], self._rows)
+                mean[part] = covariance @ self._weights
+                projection = self._linear.solve_triangular(self._root, covariance.T, lower=True, check_finite=False)
+                variance[part] = self._amplitude - np.einsum("ij,ij->j", projection, projection)
         doubt = np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
         return mean * self._deviation + self._mean, doubt * self._deviation
 
     def correlation(self, rows: Floats, row: Floats) -> Floats:
         """The correlation of the value of each of `rows` with that of `row`: 1 for `row` itself, 0 without relation."""
-        return self._alike(rows, row[None])[:, 0]
+        return self._correlate(rows, row[None])[:, 0]
 
     @property
     def _amplitude(self) -> float:
@@ -266,36 +266,36 @@ class Surrogate:
     def _noise(self) -> float:
         return math.exp(self._theta[-1])
 
-    def _alike(self, rows: Floats, others: Floats) -> Floats:
+    def _correlate(self, rows: Floats, others: Floats) -> Floats:
         return self._correlation.of(self._theta[1:-1], rows, others)
 
     def _most_probable(self, rows: Floats, values: Floats, variances: Floats) -> Floats:
         """The most probable amplitude, lengths and noise under their priors, as logarithms."""
 
-        def penalised(theta: Floats) -> tuple[float, Floats]:
+        def penalty(theta: Floats) -> tuple[float, Floats]:
             value, slope = self._unlikeliness(theta, rows, values, variances)
-            off = (theta - self._expected) / self._spread
+            off = (theta - self._expectation) / self._spread
             return value + 0.5 * float(off @ off), slope + off / self._spread
 
-        found: Any = self._minimize(
-            penalised, self._theta, jac=True, method="L-BFGS-B", bounds=self._limits, options={"maxiter": _STEPS}
+        minimum: Any = self._minimize(
+            penalty, self._theta, jac=True, method="L-BFGS-B", bounds=self._limits, options={"maxiter": _STEPS}
         )
-        best: Floats = found.x
+        best: Floats = minimum.x
         return best
 
     def _unlikeliness(self, theta: Floats, rows: Floats, values: Floats, variances: Floats) -> tuple[float, Floats]:
         """The negative logarithm of the values' likelihood, less a constant, and its slope by each of `theta`."""
         amplitude, noise = math.exp(theta[0]), math.exp(theta[-1])
         alike, slope_of = self._correlation.with_slope(theta[1:-1], rows)
-        shared = amplitude * alike
-        covariance = shared.copy()
+        signal = amplitude * alike
+        covariance = signal.copy()
         covariance[np.diag_indices(len(rows))] += noise + variances
         root = self._linear.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
         weights = self._linear.cho_solve((root, True), values, check_finite=False)
         inverse = np.tril(self._linear.lapack.dpotri(root, lower=1)[0])
         inverse += np.tril(inverse, -1).T
         pull = inverse - np.outer(weights, weights)  # twice the slope by each entry of the covariance
-        slope = [float((pull * shared).sum()), *(amplitude * slope_of(pull)), noise * float(np.trace(pull))]
+        slope = [float((pull * signal).sum()), *(amplitude * slope_of(pull)), noise * float(np.trace(pull))]
         return 0.5 * float(values @ weights) + float(np.log(np.diag(root)).sum()), 0.5 * np.array(slope)
 
 
@@ -303,5 +303,5 @@ def expected_improvement(mean: Floats, doubt: Floats, best: float) -> Floats:
     """The expected decrease below `best` of each value, where a value above `best` counts as 0."""
     depth = (best - mean) / doubt
     below = require("scipy.special", _PURPOSE).ndtr(depth)
-    found: Floats = doubt * (depth * below + np.exp(-0.5 * depth**2) / math.sqrt(2 * math.pi))
-    return np.maximum(found, 0.0)
+    improvement: Floats = doubt * (depth * below + np.exp(-0.5 * depth**2) / math.sqrt(2 * math.pi))
+    return np.maximum(improvement, 0.0)

@@ -2,7 +2,7 @@
 
 A config that was tried at the other place has its time there, and a surrogate of the trials there estimates all other
 configs. Distance weakens the ratios of time: the farther the other place, the closer to 1 they are. The measurements
-here decide how much the prior counts (`priors.py`); a time from another place is never a measurement.
+here decide how much the prior counts; a time from another place is never a measurement.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class Transfer:
         names = set(space.tunables)
         mine = [trial for trial in trials if set(trial.config) == names]
         self._tempered = math.exp(-distance / _FAR)
-        self._known = _levels(mine)
+        self._levels = _levels(mine)
         self._encoder = Encoder(space)
         self._learned = most_telling(mine)
         self._surrogate: Surrogate | None = None
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._levels)
 
     def score(self, configs: Sequence[Config]) -> list[float]:
         """Each config's time there over the median time there, weakened by distance; NaN if it cannot be estimated."""
-        found = np.array([self._known.get(config, math.nan) for config in configs])
-        new = np.flatnonzero(np.isnan(found))
+        levels = np.array([self._levels.get(config, math.nan) for config in configs])
+        new = np.flatnonzero(np.isnan(levels))
         if len(new) and sum(trial.ok for trial in self._learned) >= _FEWEST and self._encoder.columns:
-            found[new] = self._filled_in([configs[at] for at in new])
-        return [math.exp(level * self._tempered) if math.isfinite(level) else math.nan for level in found]
+            levels[new] = self._filled_in([configs[at] for at in new])
+        return [math.exp(level * self._tempered) if math.isfinite(level) else math.nan for level in levels]
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Do nothing: trials here do not change the times of the other place."""
@@ -60,8 +60,8 @@ class Transfer:
             self._surrogate = Surrogate(ByDistance(self._encoder.scales, self._encoder.flags))
             rows = self._encoder.rows([trial.config for trial in self._learned])
             self._surrogate.learn(rows, values_of(self._learned), noise_of(self._learned))
-        expected, _ = self._surrogate.predict(self._encoder.rows(configs))
-        return expected - float(np.median(values_of(self._learned)))
+        levels, _ = self._surrogate.predict(self._encoder.rows(configs))
+        return levels - float(np.median(values_of(self._learned)))
 
 
 def _levels(trials: Sequence[Trial]) -> dict[Config, float]:

@@ -14,11 +14,9 @@ its parents, and about one tunable of each child changes: by one step if the tun
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from triton_ops.search.auto import Remaining, up_to
-from triton_ops.search.neighbouring import neighbours
+from triton_ops.search.sampling import OneByOne
 from triton_ops.space import Config, ConfigSpace, Value
 from triton_ops.values import Trial
 
@@ -27,39 +25,33 @@ _COOLING = 0.98  # factor per trial on that logarithm
 _COLD = 0.005  # lowest value of that logarithm
 
 
-class AnnealingSearch:
+class AnnealingSearch(OneByOne):
     """The searcher `annealing`, as the module describes."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._space = space
-        self._rng = random.Random(seed)
-        self._remaining = Remaining(space, self._rng)
+        super().__init__(space, seed)
         self._heat = _HOT
         self._here: Trial | None = None
         self._around: list[Config] = []
 
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return up_to(count, self._next)
-
     def tell(self, trials: Sequence[Trial]) -> None:
         """Accept each trial or not; of a repeated measurement of the current config, the latest time counts."""
-        for trial in self._remaining.told(trials):
+        for trial in self._remaining.note(trials):
             if self._here is not None and trial.ok and trial.config == self._here.config:
                 self._here = trial
                 continue
             self._heat = max(self._heat * _COOLING, _COLD)
             if trial.ok and self._steps_to(trial):
                 self._here = trial
-                self._around = list(neighbours(self._space, trial.config, steps_only=True))
+                self._around = list(self._space.neighbours(trial.config, steps_only=True))
                 self._rng.shuffle(self._around)
 
     def _next(self) -> Config | None:
-        found = self._remaining.first(iter(self._around))
-        if found is None:
+        config = self._remaining.first(iter(self._around))
+        if config is None:
             self._here = None  # the walk continues from the next config that it is told of
-            found = self._remaining.any()
-        return found
+            config = self._remaining.any()
+        return config
 
     def _steps_to(self, trial: Trial) -> bool:
         if self._here is None or trial.rank <= self._here.rank:
@@ -73,35 +65,29 @@ _GROUP = 3  # configs in a group whose best becomes a parent
 _TRIES = 30  # most children that are drawn to find one that is valid and new
 
 
-class EvolutionSearch:
+class EvolutionSearch(OneByOne):
     """The searcher `evolution`, as the module describes."""
 
     def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._space = space
-        self._rng = random.Random(seed)
-        self._remaining = Remaining(space, self._rng)
-        self._asked = 0
+        super().__init__(space, seed)
+        self._count = 0
         self._population: list[Trial] = []
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return up_to(count, self._next)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Add the fastest of the trials to the population."""
-        mine = {trial.config: trial for trial in self._remaining.told(trials)}
-        kept = [trial for trial in self._population if trial.config not in mine]
-        ok = sorted([*kept, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))
+        mine = {trial.config: trial for trial in self._remaining.note(trials)}
+        others = [trial for trial in self._population if trial.config not in mine]
+        ok = sorted([*others, *(t for t in mine.values() if t.ok)], key=lambda t: (t.rank, t.config.text))
         self._population = ok[:_POPULATION]
 
     def _next(self) -> Config | None:
-        self._asked += 1
-        if self._asked <= _POPULATION or len(self._population) < 2:
+        self._count += 1
+        if self._count <= _POPULATION or len(self._population) < 2:
             return self._remaining.any()
         children = (self._child() for _ in range(_TRIES))
         child = self._remaining.first(config for config in children if config in self._space)
         if child is None:
-            child = self._remaining.first(neighbours(self._space, self._parent()))
+            child = self._remaining.first(self._space.neighbours(self._parent()))
         return child or self._remaining.any()
 
     def _parent(self) -> Config:
@@ -110,9 +96,9 @@ class EvolutionSearch:
 
     def _child(self) -> Config:
         one, other = self._parent(), self._parent()
-        return Config({name: self._changed(name, self._rng.choice((one, other))[name]) for name in one})
+        return Config({name: self._mutate(name, self._rng.choice((one, other))[name]) for name in one})
 
-    def _changed(self, name: str, value: Value) -> Value:
+    def _mutate(self, name: str, value: Value) -> Value:
         if self._rng.random() >= 1 / len(self._space.tunables):
             return value
         tunable = self._space.tunables[name]
@@ -122,47 +108,61 @@ class EvolutionSearch:
         return tunable.values[min(max(at, 0), len(tunable) - 1)]
 
 
-_STARTS = 8  # random configs, from the best of which the walk starts
+class Descent(OneByOne):
+    """A walk from the best of a few random configs to better ones around it, until none is better; then another one.
 
+    Args:
+        space: The space.
+        seed: The seed of random choices.
+        starts: Random configs from the best of which a walk starts.
+        first: Configs from which the first walk starts, in place of random ones.
+    """
 
-class LocalSearch:
-    """The searcher `local`, as the module describes."""
-
-    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
-        self._space = space
-        self._rng = random.Random(seed)
-        self._remaining = Remaining(space, self._rng)
-        self._starts = _STARTS
+    def __init__(self, space: ConfigSpace, seed: int, starts: int, first: Sequence[Config] = ()) -> None:
+        super().__init__(space, seed)
+        self._starts = self._random_starts = starts
+        self._first = iter(first)
+        if first:
+            self._starts = 0
         self._best: Trial | None = None
-        self._around: list[Config] = []
-
-    def ask(self, count: int) -> list[Config]:
-        """The next `count` configs."""
-        return up_to(count, self._next)
+        self._around: Iterator[Config] = iter(())
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Move to the best of the trials if it is better than the current config.
 
         Of a repeated measurement of the current config, the latest time counts.
         """
-        for trial in self._remaining.told(trials):
+        for trial in self._remaining.note(trials):
             if self._best is not None and trial.ok and trial.config == self._best.config:
                 self._best = trial
             elif trial.ok and (self._best is None or trial.rank < self._best.rank):
-                self._best = trial
-                self._around = self._shuffled_neighbours(trial.config)
+                before, self._best = self._best, trial
+                self._around = self._neighbours(trial.config, None if before is None else before.config)
 
     def _next(self) -> Config | None:
+        if (first := self._remaining.first(self._first)) is not None:
+            return first
         if self._starts > 0:
             self._starts -= 1
             return self._remaining.any()
-        found = self._remaining.first(iter(self._around))
-        if found is None:  # no neighbour of the current config is better: start again
-            self._starts, self._best, self._around = _STARTS - 1, None, []
+        config = self._remaining.first(self._around)
+        if config is None:  # nothing around is better: start again
+            self._starts, self._best, self._around = self._random_starts - 1, None, iter(())
             return self._remaining.any()
-        return found
+        return config
 
-    def _shuffled_neighbours(self, config: Config) -> list[Config]:
-        found = list(neighbours(self._space, config))
-        self._rng.shuffle(found)
-        return found
+    def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:
+        """The configs around one, in the order in which they are tried; `before` is the one that was left for it."""
+        raise NotImplementedError
+
+
+class LocalSearch(Descent):
+    """The searcher `local`, as the module describes."""
+
+    def __init__(self, space: ConfigSpace, seed: int = 0) -> None:
+        super().__init__(space, seed, starts=8)
+
+    def _neighbours(self, config: Config, before: Config | None) -> Iterator[Config]:  # noqa: ARG002 - any order
+        around = list(self._space.neighbours(config))
+        self._rng.shuffle(around)
+        return iter(around)

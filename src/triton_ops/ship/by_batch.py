@@ -1,4 +1,4 @@
-"""What vLLM's and SGLang's tables have in common: one file per shape and device, with a config for each batch size.
+"""Tables of vLLM and SGLang: one file per shape and device, with a config for each batch size.
 
 Facts used: the file is a JSON object whose keys are whole numbers as text; `triton_version` may stand beside them and
 is not used; the config of the batch size that is nearest by difference is taken, however far away it is. vLLM looks in
@@ -72,16 +72,16 @@ class ByBatch:
 
 def facts_in(name: str) -> dict[str, Any]:
     """The facts in a file's name, whole numbers as such."""
-    found = dict(_FACT.findall(name.removesuffix(".json").removesuffix("_down")))
-    return {key: int(text) if _SIZE.fullmatch(text) else text for key, text in found.items()}
+    facts = dict(_FACT.findall(name.removesuffix(".json").removesuffix("_down")))
+    return {key: int(text) if _SIZE.fullmatch(text) else text for key, text in facts.items()}
 
 
 def block_shape(facts: Mapping[str, Any]) -> list[int]:
     """The extents of a quantisation block; empty if there is none."""
-    given = facts.get("block_shape") or []
-    if isinstance(given, str):
-        given = [int(text) for text in re.findall(r"\d+", given)]
-    return [int(extent) for extent in given] if all(given) else []
+    extents = facts.get("block_shape") or []
+    if isinstance(extents, str):
+        extents = [int(text) for text in re.findall(r"\d+", extents)]
+    return [int(extent) for extent in extents] if all(extents) else []
 
 
 def _experts(facts: Mapping[str, Any]) -> str:
@@ -97,8 +97,8 @@ def _experts(facts: Mapping[str, Any]) -> str:
 def _mamba(facts: Mapping[str, Any]) -> str:
     head, state, device, dtype = needed(facts, "headdim", "dstate", "device_name", "cache_dtype")
     name = re.sub(r"[\s/-]+", "_", str(device))
-    stored = "float16" if dtype == "bfloat16" else dtype
-    return f"headdim={head},dstate={state},device_name={name},cache_dtype={stored}.json"
+    cache_dtype = "float16" if dtype == "bfloat16" else dtype
+    return f"headdim={head},dstate={state},device_name={name},cache_dtype={cache_dtype}.json"
 
 
 VLLM_MOE = ByBatch(_experts, ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"))

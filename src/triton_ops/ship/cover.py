@@ -1,25 +1,34 @@
-"""The choice of at most k columns of a matrix of regrets: exact where the search ends in time, else with a bound.
+"""The choice of at most k columns of a matrix of regrets, with a bound below which no choice lies.
 
 A row is a problem and a column a config. A cell is the regret of the config on the problem, the share by which it is
 slower than the best config that was measured there; it is infinite where the config was not measured, or failed. A
 problem is served by the best of the chosen configs.
+
+A choice grows greedily, with exchanges of single columns. A mixed-integer program then looks for a better one.
 """
 
 from __future__ import annotations
 
-import heapq
+import itertools
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-NODES = 30_000
-"""Steps that the exact search may take: a second or two for hundreds of configs."""
+from triton_ops.base import require
+
+SECONDS = 10.0
+"""Time of the integer program; 300 configs on 40 problems, made at random, took it less than a second."""
 _EPSILON = 1e-12
-_UNSERVED = 1e6  # regret of a row that no chosen column serves, for means; sums with it keep ten decimals
+_PURPOSE = "choosing a portfolio"
+_OPTIMAL, _INFEASIBLE = 0, 2  # statuses of `scipy.optimize.milp`
+
+Cells: TypeAlias = "NDArray[np.float64]"
+Matrix: TypeAlias = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -38,273 +47,196 @@ class Choice:
 
     @property
     def exact(self) -> bool:
-        """Whether no choice is better."""
+        """True if no choice is better."""
         return self.value <= self.bound + _EPSILON
 
 
-Cells: TypeAlias = "NDArray[np.float64]"
-Matrix: TypeAlias = Sequence[Sequence[float]]
-
-
-def least_worst(regrets: Matrix, weights: Sequence[float], k: int, nodes: int = NODES) -> Choice:
+def least_worst(regrets: Matrix, weights: Sequence[float], k: int, seconds: float = SECONDS) -> Choice:
     """At most k columns with the least worst regret over all rows; of equal ones, one with a small mean regret.
 
     The least worst regret is one of the cells, and k columns reach it if they cover all rows by cells that are no
-    larger: the cells are searched by halves, each time for such a cover.
+    larger: the cells below the regret of a greedy choice are searched by halves, each time for such a cover.
 
     Args:
         regrets: Rows of cells.
         weights: What each row counts in the mean; positive.
         k: The most columns, 1 or more.
-        nodes: Steps of the search; where they do not suffice, the value is that of a greedy cover.
+        seconds: Time of the search; where it does not suffice, the best cover so far counts.
     """
-    levels = sorted({cell for row in regrets for cell in row if math.isfinite(cell)})
-    best: tuple[int, ...] | None = None
-    low, high, known = 0, len(levels), 0  # below `known` all levels are known to be too small
-    budget = _Budget(nodes)
+    greedy = _Exchange(regrets, weights, k, worst_first=True)
+    columns = greedy.improve(())
+    value = worst(regrets, columns)
+    levels = sorted({cell for row in regrets for cell in row if cell < value})
+    levels.append(value)
+    low, high, proven = 0, len(levels) - 1, 0  # no k columns reach a level before `proven`
+    until = time.monotonic() + seconds
     while low < high:
         middle = (low + high) // 2
-        cover = _cover(_sets(regrets, levels[middle]), len(regrets), k, budget)
+        cover, impossible = _cover(np.array(regrets) <= levels[middle], k, until - time.monotonic())
         if cover is not None:
-            best, high = cover, middle
+            columns, high = cover, middle
             continue
-        if not budget.spent:
-            known = middle + 1
         low = middle + 1
-    if best is None:
-        best = _greedy_mean(regrets, weights, k)
-        value, bound = worst(regrets, best), math.inf if known == len(levels) else levels[known]
-        return Choice(_ordered(regrets, best), value, min(value, bound))
-    value = levels[high]
-    best = _with_less_mean(regrets, weights, best, value, k)
-    return Choice(_ordered(regrets, best), worst(regrets, best), min(worst(regrets, best), levels[known]))
+        proven = low if impossible else proven
+    columns = greedy.improve(columns)
+    value = worst(regrets, columns)
+    return Choice(_order(regrets, columns), value, min(value, levels[proven]))
 
 
-def least_mean(regrets: Matrix, weights: Sequence[float], k: int, nodes: int = NODES) -> Choice:
+def least_mean(regrets: Matrix, weights: Sequence[float], k: int, seconds: float = SECONDS) -> Choice:
     """At most k columns with the least weighted mean regret over all rows.
-
-    Columns are added greedily and exchanged one by one; then a search by branch and bound looks for better ones.
 
     Args:
         regrets: Rows of cells.
         weights: What each row counts; positive.
         k: The most columns, 1 or more.
-        nodes: Steps of the search; where they do not suffice, the bound is that of the greedy choice.
+        seconds: Time of the search; where it does not suffice, the best choice so far counts.
     """
-    start = _greedy_mean(regrets, weights, k)
-    search = _Branches(regrets, weights, k, _Budget(nodes), start)
-    search.run()
-    found = search.best
-    value = mean(regrets, weights, found)
-    bound = value if not search.budget.spent else min(value, _bound_of_mean(regrets, weights, k, found))
-    return Choice(_ordered(regrets, found), value, bound)
+    exchange = _Exchange(regrets, weights, k)
+    start = exchange.improve(())
+    columns, least = _median(exchange, start, seconds)
+    value = mean(regrets, weights, columns)
+    bound = math.inf if least > exchange.most_served else least / math.fsum(weights)
+    return Choice(_order(regrets, columns), value, min(value, bound))
 
 
 def worst(regrets: Matrix, columns: Sequence[int]) -> float:
     """The largest regret of a row, each served by the best of some columns."""
-    return max((_served(row, columns) for row in regrets), default=0.0)
+    return max((_row_value(row, columns) for row in regrets), default=0.0)
 
 
 def mean(regrets: Matrix, weights: Sequence[float], columns: Sequence[int]) -> float:
     """The weighted mean regret of the rows, each served by the best of some columns; infinite if one is not served."""
-    served = [_served(row, columns) for row in regrets]
-    if not all(map(math.isfinite, served)):
+    rows = [_row_value(row, columns) for row in regrets]
+    if not all(map(math.isfinite, rows)):
         return math.inf
-    return math.fsum(w * each for w, each in zip(weights, served, strict=True)) / math.fsum(weights) if served else 0.0
+    return math.fsum(w * each for w, each in zip(weights, rows, strict=True)) / math.fsum(weights) if rows else 0.0
 
 
-def _served(row: Sequence[float], columns: Sequence[int]) -> float:
+def _row_value(row: Sequence[float], columns: Sequence[int]) -> float:
     return min((row[column] for column in columns), default=math.inf)
 
 
-def _ordered(regrets: Matrix, columns: Sequence[int]) -> tuple[int, ...]:
+def _order(regrets: Matrix, columns: Sequence[int]) -> tuple[int, ...]:
     """The columns that serve a row, those first that serve most."""
     counts = dict.fromkeys(columns, 0)
     for row in regrets:
-        if math.isfinite(_served(row, columns)):
+        if math.isfinite(_row_value(row, columns)):
             counts[min(columns, key=lambda column: row[column])] += 1
     return tuple(sorted((column for column in columns if counts[column]), key=lambda column: (-counts[column], column)))
 
 
-class _Budget:
-    """Steps of a search; `spent` says that they did not suffice."""
+class _Exchange:
+    """Additions and exchanges of single columns.
 
-    def __init__(self, nodes: int) -> None:
-        self._left, self.spent = nodes, False
-
-    def step(self) -> bool:
-        """Whether one more step may be taken."""
-        self._left -= 1
-        self.spent = self.spent or self._left < 0
-        return not self.spent
-
-
-def _sets(regrets: Matrix, level: float) -> list[int]:
-    """For each column, the rows that it covers by cells of at most `level`, as the bits of a number."""
-    columns = len(regrets[0]) if regrets else 0
-    sets = [0] * columns
-    for at, row in enumerate(regrets):
-        for column, cell in enumerate(row):
-            if cell <= level:
-                sets[column] |= 1 << at
-    return sets
-
-
-def _cover(sets: Sequence[int], rows: int, k: int, budget: _Budget) -> tuple[int, ...] | None:
-    """At most k columns that cover all rows; None if there are none, or if the budget of steps is spent."""
-    useful = _undominated(sets)
-    rare = sorted(range(rows), key=lambda row: sum(sets[column] >> row & 1 for column in useful))  # covered by few
-
-    def further(left: int, more: int, chosen: tuple[int, ...]) -> tuple[int, ...] | None:
-        if not left:
-            return chosen
-        gains = heapq.nlargest(more, ((sets[column] & left).bit_count() for column in useful))
-        if not more or sum(gains) < left.bit_count() or not budget.step():
-            return None
-        row = next(each for each in rare if left >> each & 1)
-        able = [column for column in useful if sets[column] >> row & 1]
-        for column in sorted(able, key=lambda column: -(sets[column] & left).bit_count()):
-            if (found := further(left & ~sets[column], more - 1, (*chosen, column))) is not None:
-                return found
-        return None
-
-    return further((1 << rows) - 1, k, ())
-
-
-def _undominated(sets: Sequence[int]) -> list[int]:
-    """The columns that are not part of another one."""
-    order = sorted(range(len(sets)), key=lambda column: -sets[column].bit_count())
-    kept: list[int] = []
-    for column in order:
-        if sets[column] and not any(sets[column] | sets[other] == sets[other] for other in kept):
-            kept.append(column)
-    return kept
-
-
-def _capped(regrets: Matrix) -> list[list[float]]:
-    return [[min(cell, _UNSERVED) for cell in row] for row in regrets]
-
-
-def _greedy_mean(regrets: Matrix, weights: Sequence[float], k: int) -> tuple[int, ...]:
-    """Columns that are added one by one where they lower the mean most, then exchanged one by one."""
-    cells, counts = np.array(_capped(regrets), dtype=np.float64), np.array(weights)
-    if not cells.size:
-        return ()
-    chosen: tuple[int, ...] = ()
-    for _ in range(k):
-        _, more = _one_more(cells, counts, chosen)
-        if chosen and _total(cells, counts, more) >= _total(cells, counts, chosen) - _EPSILON:
-            break
-        chosen = more
-    return _exchanged(cells, counts, chosen, math.inf, k)
-
-
-def _with_less_mean(
-    regrets: Matrix, weights: Sequence[float], start: tuple[int, ...], level: float, k: int
-) -> tuple[int, ...]:
-    """Columns of the same worst regret at most, with a mean that no addition and no exchange of one column lowers."""
-    return _exchanged(np.array(_capped(regrets), dtype=np.float64), np.array(weights), start, level, k)
-
-
-def _exchanged(cells: Cells, weights: Cells, start: tuple[int, ...], level: float, k: int) -> tuple[int, ...]:
-    """Columns after all additions and exchanges of one that lower the total, with cells of at most `level`.
-
-    Totals are compared as one function gives them, so that each step lowers it and the steps end: sums of the same
-    numbers in another order differ in their last digits, and two choices could each seem better than the other.
+    Attributes:
+        cells: The regrets; where there is none, one that outweighs all others together.
+        weights: What each row counts.
+        k: The most columns.
+        most_served: No choice that serves all rows has a larger total.
     """
-    chosen, total = start, _total(cells, weights, start)
-    while True:
-        kept = [(*chosen[:at], *chosen[at + 1 :]) for at in range(len(chosen))]
-        kept += [chosen] if len(chosen) < k else []
-        least, better = min(_one_more(cells, weights, each, level) for each in kept)
-        lower = _total(cells, weights, better)
-        if math.isinf(least) or lower >= total - _EPSILON:
-            return chosen
-        chosen, total = better, lower
+
+    def __init__(self, regrets: Matrix, weights: Sequence[float], k: int, *, worst_first: bool = False) -> None:
+        cells = np.array(regrets, dtype=np.float64)
+        self.weights, self.k, self._worst_first = np.array(weights, dtype=np.float64), k, worst_first
+        largest = cells.max(initial=0.0, where=np.isfinite(cells))
+        self.most_served = float(self.weights.sum() * largest)
+        self.unserved = 1.0 + 2.0 * self.most_served / float(self.weights.min(initial=1.0))
+        self.cells = np.minimum(cells, self.unserved)
+
+    def cost(self, columns: Sequence[int]) -> tuple[float, float]:
+        """The worst regret, 0 unless it comes first, and the total.
+
+        Choices are compared as this function gives their totals, so that each step lowers it and the steps end: sums
+        of the same numbers in another order differ in their last digits, and two choices could each seem better than
+        the other.
+        """
+        minima = self._row_minima(columns)
+        return float(minima.max()) if self._worst_first else 0.0, math.fsum(self.weights * minima)
+
+    def improve(self, columns: tuple[int, ...]) -> tuple[int, ...]:
+        """Columns whose cost no addition and no exchange of one column lowers."""
+        while self.cells.size:
+            smaller = [(*columns[:at], *columns[at + 1 :]) for at in range(len(columns))]
+            smaller += [columns] if len(columns) < self.k else []
+            better = min(map(self._with_one_more, smaller), key=self.cost)
+            (level, total), (now, least) = self.cost(better), self.cost(columns)
+            if (level, total) >= (now, least - _EPSILON):
+                break
+            columns = better
+        return columns
+
+    def _with_one_more(self, columns: tuple[int, ...]) -> tuple[int, ...]:
+        minima = np.minimum(self.cells, self._row_minima(columns)[:, None])
+        totals = self.weights @ minima
+        levels = minima.max(axis=0) if self._worst_first else np.zeros_like(totals)
+        return *columns, int(np.lexsort((totals, levels))[0])
+
+    def _row_minima(self, columns: Sequence[int]) -> Cells:
+        if not columns:
+            return np.full(len(self.cells), self.unserved)
+        minima: Cells = self.cells[:, list(columns)].min(axis=1)
+        return minima
 
 
-def _one_more(
-    cells: Cells, weights: Cells, chosen: tuple[int, ...], level: float = math.inf
-) -> tuple[float, tuple[int, ...]]:
-    """The least total with one more column, infinite if each leaves a row above `level`, and the columns."""
-    served = np.minimum(cells, _row_minima(cells, chosen)[:, None])
-    totals = weights @ served
-    totals[served.max(axis=0) > level] = math.inf
-    added = int(np.argmin(totals))
-    return float(totals[added]), (*chosen, added)
+def _cover(covers: NDArray[np.bool_], k: int, seconds: float) -> tuple[tuple[int, ...] | None, bool]:
+    """At most k columns that cover all rows, None if none were met in time, and whether there are none at all."""
+    rows, count = covers.shape
+    least = np.append(np.ones(rows), -float(k))
+    answer = _answer(np.zeros(count), count, np.vstack([covers, -np.ones(count)]), least, seconds)
+    return None if answer.x is None else _columns_of(answer.x, count), answer.status == _INFEASIBLE
 
 
-def _total(cells: Cells, weights: Cells, chosen: tuple[int, ...]) -> float:
-    return math.fsum(weights * _row_minima(cells, chosen))
+def _median(exchange: _Exchange, start: tuple[int, ...], seconds: float) -> tuple[tuple[int, ...], float]:
+    """The columns of the least total that were met in time, `start` if none are better, and a bound of the total.
 
-
-def _row_minima(cells: Cells, chosen: tuple[int, ...]) -> Cells:
-    if not chosen:
-        return np.full(len(cells), _UNSERVED)
-    found: Cells = cells[:, list(chosen)].min(axis=1)
-    return found
-
-
-def _bound_of_mean(regrets: Matrix, weights: Sequence[float], k: int, chosen: Sequence[int]) -> float:
-    """A mean below which no k columns come: what each further column saves falls with every column that is added.
-
-    So k columns save no more beside `chosen` than the k that save most alone.
+    Beside a variable for each column the program has one for each cell but the largest of a row: 1 if no chosen column
+    serves the row with as little. These are whole numbers by themselves where the columns are. A choice that serves a
+    row with so much that its total is no less than that of `start` is not looked for: cells are capped there.
     """
-    cells = _capped(regrets)
-    now = [min(row[column] for column in chosen) for row in cells]
-    saved = sorted(
-        (
-            math.fsum(w * max(0.0, here - row[column]) for w, here, row in zip(weights, now, cells, strict=True))
-            for column in range(len(cells[0]))
-        ),
-        reverse=True,
+    total, minima = exchange.cost(start)[1], exchange.cells.min(axis=1, initial=exchange.unserved)
+    floor = math.fsum(exchange.weights * minima)
+    if total <= floor + _EPSILON:
+        return start, total
+    count = exchange.cells.shape[1]
+    costs, least = [0.0] * count, [-float(exchange.k)]
+    entries = [(-1.0, 0, column) for column in range(count)]
+    for row, weight, minimum in zip(exchange.cells, exchange.weights, minima, strict=True):
+        cap = minimum + (total - floor) / weight
+        levels = [*np.unique(row[row < cap]), cap]
+        for at, (level, following) in enumerate(itertools.pairwise(levels)):
+            entries += [(1.0, len(least), int(column)) for column in np.flatnonzero(row == level)]
+            entries += [(1.0, len(least), len(costs)), (-1.0, len(least), len(costs) - 1)][: 2 if at else 1]
+            least.append(0.0 if at else 1.0)
+            costs.append(float(weight * (following - level)))
+    numbers, *places = zip(*entries, strict=True)
+    matrix = require("scipy.sparse", _PURPOSE).coo_array((numbers, places), shape=(len(least), len(costs)))
+    answer = _answer(np.array(costs), count, matrix, np.array(least), seconds)
+    columns = start if answer.x is None else min(start, _columns_of(answer.x, count), key=exchange.cost)
+    if answer.status == _OPTIMAL:
+        return columns, exchange.cost(columns)[1]
+    return columns, floor + max(0.0, answer.mip_dual_bound or 0.0)
+
+
+def _answer(costs: Cells, whole: int, matrix: Any, least: Cells, seconds: float) -> Any:
+    """The answer of the solver: variables between 0 and 1 of least cost, with sums of at least `least`.
+
+    Args:
+        costs: What each variable costs.
+        whole: The number of the first variables that are 0 or 1.
+        matrix: The factors of the variables, a row for each sum.
+        least: What each sum is at least.
+        seconds: The time that the solver may take.
+    """
+    optimize = require("scipy.optimize", _PURPOSE)
+    return optimize.milp(
+        costs,
+        integrality=np.arange(len(costs)) < whole,
+        bounds=optimize.Bounds(0, 1),
+        constraints=optimize.LinearConstraint(matrix, least),
+        options={"time_limit": max(0.0, seconds), "mip_rel_gap": 0.0},
     )
-    total = math.fsum(w * here for w, here in zip(weights, now, strict=True))
-    return max(0.0, (total - math.fsum(saved[:k])) / math.fsum(weights))
 
 
-class _Branches:
-    """Branch and bound for the least mean, over columns in the order of their own means."""
-
-    def __init__(
-        self, regrets: Matrix, weights: Sequence[float], k: int, budget: _Budget, start: tuple[int, ...]
-    ) -> None:
-        self.budget, self.best, self._k = budget, start, k
-        self._weights, cells = weights, _capped(regrets)
-        columns = range(len(cells[0]) if cells else 0)
-        totals = {c: math.fsum(w * row[c] for w, row in zip(weights, cells, strict=True)) for c in columns}
-        self._order = sorted(columns, key=lambda column: totals[column])
-        self._columns = [[row[column] for row in cells] for column in self._order]
-        self._rest = self._best_of_the_rest(len(cells))
-        self._least = self._total(self._served(start, cells))
-
-    def run(self) -> None:
-        """Search; `best` is then the best choice that was found, the best of all unless the budget is spent."""
-        self._further(0, (), [_UNSERVED] * len(self._rest[0]))
-
-    def _further(self, at: int, chosen: tuple[int, ...], served: list[float]) -> None:
-        total = self._total(served)
-        if total < self._least - _EPSILON:
-            self._least, self.best = total, tuple(self._order[place] for place in chosen)
-        if len(chosen) == self._k:
-            return
-        for place in range(at, len(self._order)):
-            if self._total(list(map(min, served, self._rest[place]))) >= self._least - _EPSILON:
-                return  # nor can those after it
-            if not self.budget.step():
-                return
-            self._further(place + 1, (*chosen, place), list(map(min, served, self._columns[place])))
-
-    def _best_of_the_rest(self, rows: int) -> list[list[float]]:
-        """For each place, what each row is served with by all columns from there on."""
-        rest = [[_UNSERVED] * rows]
-        for column in reversed(self._columns):
-            rest.append(list(map(min, rest[-1], column)))
-        return rest[::-1]
-
-    def _total(self, served: Sequence[float]) -> float:
-        return math.fsum(w * each for w, each in zip(self._weights, served, strict=True))
-
-    @staticmethod
-    def _served(chosen: Sequence[int], cells: Matrix) -> list[float]:
-        return [min((row[column] for column in chosen), default=_UNSERVED) for row in cells]
+def _columns_of(variables: Cells, count: int) -> tuple[int, ...]:
+    return tuple(map(int, np.flatnonzero(variables[:count] > 0.5)))

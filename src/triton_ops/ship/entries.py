@@ -11,10 +11,10 @@ from triton_ops.backend import AheadOfTime, Arguments, Compilable, CompilesAhead
 from triton_ops.device import DeviceSpec, Target, named_target, spec_named, target_of
 from triton_ops.exceptions import SpaceError, TritonKernelError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile
-from triton_ops.ship.stand_ins import kind_of, specialised, stand_ins
+from triton_ops.ship.stand_ins import kind_of, specialised, stand_ins, with_extents
 from triton_ops.ship.targets import Targets, check_named, kernel_in
 from triton_ops.space import ConfigSpace
-from triton_ops.values import Key, Problem, extents_of, from_plain, with_extents
+from triton_ops.values import Key, Problem, extents_of, from_plain
 
 UNREACHABLE = "no launch finds it"
 
@@ -78,7 +78,7 @@ class Bound:
             yield from (self.at(dict.fromkeys(each.extents, value)) for value in {each.low: 0, each.high: 0})
 
     def why_invalid(self, lock: Lockfile) -> str | None:
-        """Why the entry cannot be what a launch gets, as one sentence; None if it can."""
+        """The reason why the entry cannot be what a launch gets, as one sentence; None if it can."""
         try:
             for reason in (self._why_unreachable(lock), self._why_outside_space()):
                 if reason is not None:
@@ -97,7 +97,7 @@ class Bound:
         return self.kernel.compiled_ahead if isinstance(self.kernel, CompilesAhead) else None
 
     def programs(self, target: Target) -> Iterator[tuple[AheadOfTime, tuple[Any, ...]]]:
-        """What is to be compiled for every launch that the entry answers, each with what tells its code from others.
+        """The kernels to compile for every launch that the entry answers, each with what tells its code from others.
 
         Raises:
             KernelTypeError: The arguments cannot be made.
@@ -108,20 +108,20 @@ class Bound:
         by_value = bool(ahead.compile_imports) or ahead.parsed is None
         constants = {param.name for param in getattr(ahead.parsed, "params", ()) if param.is_constexpr}
         members = {} if self.space is None else self.space.members
-        seen = set()
+        kinds = set()
         for problem in specialised(self.entry.problem, self.entry.ranges):
             arguments = stand_ins(problem)
             kind = kind_of(arguments, by_value)
             fixed = tuple((name, value) for name, value in arguments.keyword.items() if name in constants)
-            if (kind, fixed) not in seen:
-                seen.add((kind, fixed))
+            if (kind, fixed) not in kinds:
+                kinds.add((kind, fixed))
                 yield AheadOfTime(ahead, arguments, target, members), (self.kernel.name, kind, fixed)
 
     def _why_unreachable(self, lock: Lockfile) -> str | None:
         source = {name: text for name, text in self.kernel.identity.items() if name in self.entry.source}
-        changed = [name for name, text in self.entry.source.items() if source.get(name) != text]
-        if changed:
-            return f"{UNREACHABLE}: the kernel's {' and '.join(changed)} changed since"
+        parts = [name for name, text in self.entry.source.items() if source.get(name) != text]
+        if parts:
+            return f"{UNREACHABLE}: the kernel's {' and '.join(parts)} changed since"
         pinned = lock.find(self._key())
         if pinned is None:
             return f"{UNREACHABLE}: {lock.why_not(self._key())}"
@@ -133,10 +133,10 @@ class Bound:
         if self.space is None:
             return None
         for place in (self, *self.ends()):
-            refused = None if place.space is None else place.space.why_not(self.entry.config)
-            if refused is not None:
+            reason = None if place.space is None else place.space.why_not(self.entry.config)
+            if reason is not None:
                 where = "" if place is self else f" at {place.extents_text(self)}"
-                return f"its config ({self.entry.config}) is not in the space{where}: {refused}"
+                return f"its config ({self.entry.config}) is not in the space{where}: {reason}"
         return None
 
     def extents_text(self, other: Bound) -> str:
@@ -172,12 +172,12 @@ def bound(
 
 
 def target_for(device: LockedDevice, here: DeviceSpec | None) -> Target:
-    """What to compile for on a device: with its limits, where the device is this one or the table has it.
+    """The target of a device: with its limits, where the device is this one or the table has it.
 
     Raises:
         DeviceError: It is no GPU, or its architecture is not known.
     """
-    known = here or spec_named(device.name)
-    if known is not None and known.kind == device.kind:
-        return target_of(known)
+    spec = here or spec_named(device.name)
+    if spec is not None and spec.kind == device.kind:
+        return target_of(spec)
     return named_target(device.arch or device.kind)

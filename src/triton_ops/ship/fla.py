@@ -60,8 +60,8 @@ class FlaTables:
             return None
         content = read_object(path)
         entry = _entries(content, path).get(_digest(at))
-        found = _row(entry, path).config if entry else content.get("default_config")
-        return None if found is None else config_in(flat(found), path)
+        config = _row(entry, path).config if entry else content.get("default_config")
+        return None if config is None else config_in(flat(config), path)
 
 
 def _entries(content: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -22,14 +22,14 @@ from triton_ops.many import (
     run_jobs,
     tuned,
 )
-from triton_ops.records import Miss, cache_folder, costs, forget_misses, store_in
+from triton_ops.records import Miss, Misses, cache_folder, store_in
 from triton_ops.ship.targets import DECORATED, Targets, check_named, kernel_in, made_on, specs_of
 from triton_ops.values import Tolerance, TuningResult, unkeyed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What became of one miss.
+    """The outcome of one miss.
 
     Attributes:
         miss: The miss.
@@ -71,19 +71,23 @@ def tune_misses(
         What became of each miss, in their order, and the run.
     """
     options = replace(options, cache_dir=cache_folder(options.cache_dir))
-    weights = costs(misses)
+    weights = Misses.costs(misses)
     jobs: dict[str, Job] = {}
-    served: dict[str, Served] = {}
+    outcomes: dict[str, Served] = {}
     for miss in misses:
         device = "cpu" if miss.key.device.get("kind") == "cpu" else "cuda"
         try:
             work = _Work(
-                miss=miss, device=_here(miss, device), found=_found(miss, targets), options=options, tolerance=tolerance
+                miss=miss,
+                device=_here(miss, device),
+                target=_target(miss, targets),
+                options=options,
+                tolerance=tolerance,
             )
             if cluster is not None:
                 pack(work.tuned)  # each is sent when its turn comes
         except TritonKernelError as error:
-            served[miss.key.id] = Served(miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError))
+            outcomes[miss.key.id] = Served(miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError))
             continue
         jobs[miss.key.id] = Job(
             name=miss.key.id, label=f"{miss.key.kernel} {miss.key.label}".rstrip(), kernel=miss.key.kernel,
@@ -91,23 +95,23 @@ def tune_misses(
             devices=frozenset(options.devices if device == "cuda" else ("cpu",)) if options.devices else None,
         )  # fmt: skip
 
-    def told(outcome: ProblemOutcome) -> None:
-        served[outcome.problem.key.id] = _served(outcome, options)
+    def note(outcome: ProblemOutcome) -> None:
+        outcomes[outcome.problem.key.id] = _outcome(outcome, options)
 
-    run = run_jobs(list(jobs.values()), options, budget_s=budget_s, observer=told, cluster=cluster)
-    return [served.get(miss.key.id, Served(miss=miss, reason=_unbegun(run))) for miss in misses], run
+    run = run_jobs(list(jobs.values()), options, budget_s=budget_s, observer=note, cluster=cluster)
+    return [outcomes.get(miss.key.id, Served(miss=miss, reason=_unbegun(run))) for miss in misses], run
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
     """The tune of one miss, whose arguments are made only when it begins, since they may take much memory.
 
-    `found` is the operation or the kernel; for a call that was noted, the decorated kernel as it stands in its module.
+    `target` is the operation or the kernel; for a call that was noted, the decorated kernel as it stands in its module.
     """
 
     miss: Miss
     device: str
-    found: Any
+    target: Any
     options: RunOptions
     tolerance: float | Tolerance | None
 
@@ -115,17 +119,17 @@ class _Work:
         miss, options = self.miss, self.options
         device = self.device if place.device is None else place.device
         if miss.call is not None:
-            noted = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
+            calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
             folder = Path(place.cache_dir or cache_folder(options.cache_dir))
-            found, _ = noted.tune_noted(self.found, miss.call, device, folder, self._decorated(place))
-            return found  # type: ignore[no-any-return]
+            result, _ = calls.tune_noted(self.target, miss.call, device, folder, self._tune_options(place))
+            return result  # type: ignore[no-any-return]
         problem = TuneProblem(
-            target=self.found, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
+            target=self.target, kwargs=made_on(specs_of(unkeyed(miss.key.problem)[0]), device),
             device=device, tolerance=self.tolerance, cold=miss.key.cache_state == "cold",
         )  # fmt: skip
         return tuned(problem, options, replace(place, device=None))
 
-    def _decorated(self, place: JobPlace) -> Mapping[str, Any]:
+    def _tune_options(self, place: JobPlace) -> Mapping[str, Any]:
         options = self.options
         return {
             "effort": options.plan, "seed": options.seed, "isolate": options.isolate, "force": options.force,
@@ -134,7 +138,7 @@ class _Work:
         }  # fmt: skip
 
 
-def _served(outcome: ProblemOutcome, options: RunOptions) -> Served:
+def _outcome(outcome: ProblemOutcome, options: RunOptions) -> Served:
     miss, result = outcome.problem, outcome.result
     if result is None or outcome.status == "interrupted":
         return Served(miss=miss, result=result, reason=str(outcome.error) if outcome.error else "it was interrupted")
@@ -142,9 +146,9 @@ def _served(outcome: ProblemOutcome, options: RunOptions) -> Served:
     if record is None:
         return Served(miss=miss, result=result, reason="its winner was not stored")
     if not record.goes_on:  # else the next `tune --from-misses` goes on with it
-        forget_misses(Path(str(options.cache_dir)), [miss.key.id])
-    changed = miss.key.differences(record.key)
-    reason = f"the record differs from what was missed in {'; '.join(changed)}" if changed else ""
+        Misses(Path(str(options.cache_dir))).forget([miss.key.id])
+    differences = miss.key.differences(record.key)
+    reason = f"the record differs from what was missed in {'; '.join(differences)}" if differences else ""
     return Served(miss=miss, result=result, reason=reason, stored=True)
 
 
@@ -152,17 +156,17 @@ def _unbegun(run: ManyResult) -> str:
     return "the budget left no time for it" if run.stopped == "seconds" else "it was not begun"
 
 
-def _found(miss: Miss, targets: Targets) -> Any:
-    """What a miss names.
+def _target(miss: Miss, targets: Targets) -> Any:
+    """The operation or kernel that a miss names.
 
     Raises:
         TritonKernelError: It is not found, or its arguments cannot be made.
     """
     if miss.call is not None:
         return targets.decorated(miss.key.kernel)
-    found = targets.find(miss.key.kernel)
-    check_named(kernel_in(found), specs_of(unkeyed(miss.key.problem)[0]))
-    return found
+    target = targets.find(miss.key.kernel)
+    check_named(kernel_in(target), specs_of(unkeyed(miss.key.problem)[0]))
+    return target
 
 
 def _here(miss: Miss, kind: str) -> str:
@@ -171,10 +175,10 @@ def _here(miss: Miss, kind: str) -> str:
     Raises:
         DeviceError: It is of another machine.
     """
-    wanted = miss.key.device.get("name")
+    name = miss.key.device.get("name")
     if kind == "cuda" and (missing := gpu_missing()):
-        raise DeviceError(f"it is of {wanted}, and there is no GPU here: {missing}")
-    found = probe(kind)
-    if found.name != wanted:
-        raise DeviceError(f"it is of {wanted}, and this machine has {found.name}")
+        raise DeviceError(f"it is of {name}, and there is no GPU here: {missing}")
+    device = probe(kind)
+    if device.name != name:
+        raise DeviceError(f"it is of {name}, and this machine has {device.name}")
     return current_gpu() if kind == "cuda" else kind

@@ -10,40 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import read_run
-from triton_ops.ship.table import Names, Row, Table, config_in, milliseconds_in, read_object, write_object
+from triton_ops.exceptions import CacheError
+from triton_ops.ship.table import Row, Table, config_in, milliseconds_in, read_object, write_object
 from triton_ops.space import Config
-from triton_ops.values import extents_of
-
-
-def table_of_run(path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
-    """The trials of a run as a table, in the order tried; the device's and the kernel's name are facts.
-
-    Args:
-        path: The run log.
-        names: What names a row, and the tunables.
-        facts: What the engine looks the table up by.
-
-    Raises:
-        RunLogError: The file is no run log of this version.
-        SettingsError: The problem lacks an extent of `names`.
-    """
-    run = read_run(path)
-    key = run.head.key
-    known = {**key.problem, **extents_of(key.problem)}
-    if missing := [name for name in names.rows if name not in known]:
-        raise SettingsError(f"the run's problem has no {', '.join(missing)}", hint=f"it has {', '.join(known)}")
-    at = tuple(known[name] for name in names.rows)
-    rows = tuple(
-        Row(at, names.outwards(config), median_ms=trial.median_ms if trial.ok else None,
-            failure="" if trial.ok else trial.status.value)
-        for config, trial in run.trials.items()
-        if trial.ok or trial.failed
-    )  # fmt: skip
-    kernel = key.kernel.rpartition(":")[2]
-    return Table({"device_name": key.device.get("name"), "kernel_name": kernel, **facts}, rows)
-
 
 _NAME = "results.json"
 _WORDS = {
@@ -93,9 +62,9 @@ def _row(result: Any, path: Path) -> Row:
     if not isinstance(result, dict) or not isinstance(result.get("configuration"), dict):
         raise CacheError(f"{path} has a result without a configuration", hint="name a file in the format T4")
     word = str(result.get("invalidity", "correct"))
-    measured = result.get("measurements")
+    measurements = result.get("measurements")
     values = [
-        each.get("value") for each in (measured if isinstance(measured, list) else [])
+        each.get("value") for each in (measurements if isinstance(measurements, list) else [])
         if isinstance(each, dict) and each.get("name") == _TIME and each.get("unit", "ms") in ("ms", "milliseconds")
     ]  # fmt: skip
     median = next((milliseconds_in(value, path) for value in values if isinstance(value, (int, float))), None)

@@ -50,22 +50,24 @@ class MeasuredProblem:
 
 
 def measured(record: Record, folder: Path) -> MeasuredProblem | None:
-    """What is known of a record's problem, from its kept run logs, else from the record; None if nothing was measured.
+    """The measurements of a record's problem, from its kept run logs, else from the record; None if there are none.
 
     Args:
         record: The record.
         folder: The cache folder that has the run logs.
     """
     ratios: dict[Config, float] = {}
-    failed: set[Config] = set()
+    failures: set[Config] = set()
     for run in Runs(folder, record.id).with_trials(record.run):
         for config, ratio in _ratios(run, record.default).items():
             ratios.setdefault(config, ratio)
-        failed |= {trial.config for trial in run.trials.values() if trial.failed}
+        failures |= {trial.config for trial in run.trials.values() if trial.failed}
     ratios = ratios or _of_record(record)
     if not ratios:
         return None
-    return MeasuredProblem(key=record.key, ratios=ratios, failed=frozenset(failed - ratios.keys()), noise=record.noise)
+    return MeasuredProblem(
+        key=record.key, ratios=ratios, failed=frozenset(failures - ratios.keys()), noise=record.noise
+    )
 
 
 def configs_of(problems: Iterable[MeasuredProblem]) -> list[Config]:
@@ -78,8 +80,8 @@ def _ratios(run: Run, default: Config | None) -> dict[Config, float]:
     beside = None if default is None else run.trials.get(default)
     if beside is None or not beside.ok:
         return {}
-    found = {trial.config: _ratio(trial, beside) for trial in run.trials.values() if trial.ok}
-    return {config: ratio for config, ratio in found.items() if math.isfinite(ratio) and ratio > 0}
+    ratios = {trial.config: _ratio(trial, beside) for trial in run.trials.values() if trial.ok}
+    return {config: ratio for config, ratio in ratios.items() if math.isfinite(ratio) and ratio > 0}
 
 
 def _ratio(trial: Trial, beside: Trial) -> float:
@@ -203,7 +205,7 @@ def choose_portfolio(
         TargetError: There is no record of the kernel that counts, or there are some of several devices and none is
             named.
 
-    Cost: all run logs of the kernel's problems are read; the choice takes up to a few seconds.
+    Cost: all run logs of the kernel's problems are read; the choice takes up to ten seconds.
     """
     if type(k) is not int or k < 1:
         raise SettingsError(f"k is {k!r}; it must be a whole number of 1 or more", hint="4 is the default")
@@ -212,8 +214,8 @@ def choose_portfolio(
     name = _name_of(kernel)
     folder = cache_folder(cache_dir)
     records = [r for r in store_in(folder) if r.key.kernel == name] if may_have_records(folder) else []
-    counted, left_out = _alike(_of_device(name, records, device, folder))
-    problems = [found for record in counted if (found := measured(record, Path(folder))) is not None]
+    alike, left_out = _alike_records(_of_device(name, records, device, folder))
+    problems = [measurement for record in alike if (measurement := measured(record, Path(folder))) is not None]
     if not problems:
         why = "; ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise TargetError(f"no record of {name} counts: {why or 'nothing was measured'}", hint="tune its problems on")
@@ -240,13 +242,15 @@ def portfolio_of(
     configs = configs_of(problems)
     regrets = [[problem.regret(config) for config in configs] for problem in problems]
     choice: Choice = (least_worst if objective == "worst" else least_mean)(regrets, weights, k)
-    chosen = tuple(configs[column] for column in choice.columns)
-    served = tuple(_served(problem, chosen, weight) for problem, weight in zip(problems, weights, strict=True))
+    portfolio = tuple(configs[column] for column in choice.columns)
+    problems_served = tuple(
+        _serve(problem, portfolio, weight) for problem, weight in zip(problems, weights, strict=True)
+    )
     return Portfolio(
         kernel=problems[0].key.kernel,
         device=str(problems[0].key.device.get("name", "")),
-        configs=chosen,
-        served=served,
+        configs=portfolio,
+        served=problems_served,
         worst=worst(regrets, choice.columns),
         mean=mean(regrets, weights, choice.columns),
         objective=objective,
@@ -255,27 +259,27 @@ def portfolio_of(
         noise=max(problem.noise for problem in problems),
         measured=sum(len(problem.ratios) for problem in problems),
         cells=len(configs) * len(problems),
-        unmeasured={config: missing for config in chosen if (missing := _untried(problems, config))},
+        unmeasured={config: missing for config in portfolio if (missing := _gaps(problems, config))},
         left_out=left_out,
     )
 
 
-def _served(problem: MeasuredProblem, chosen: Sequence[Config], weight: float) -> Served:
-    config = min(chosen, key=problem.regret, default=None)
+def _serve(problem: MeasuredProblem, portfolio: Sequence[Config], weight: float) -> Served:
+    config = min(portfolio, key=problem.regret, default=None)
     regret = math.inf if config is None else problem.regret(config)
-    known = config is not None and math.isfinite(regret)
+    is_served = config is not None and math.isfinite(regret)
     return Served(
         label=problem.key.label or problem.key.id,
         key=problem.key.id,
-        config=config if known else None,
+        config=config if is_served else None,
         regret=regret,
-        gain=1.0 / problem.ratios[config] if known and config is not None else None,
+        gain=1.0 / problem.ratios[config] if is_served and config is not None else None,
         best=problem.best,
         weight=weight,
     )
 
 
-def _untried(problems: Sequence[MeasuredProblem], config: Config) -> tuple[str, ...]:
+def _gaps(problems: Sequence[MeasuredProblem], config: Config) -> tuple[str, ...]:
     return tuple(
         problem.key.label or problem.key.id
         for problem in problems
@@ -304,28 +308,28 @@ def _of_device(name: str, records: Sequence[Record], device: str | None, folder:
         raise TargetError(
             f"there are records of {name} on several devices: {', '.join(devices)}", hint=f"name one: {devices[0]!r}"
         )
-    found = [record for record in records if device in (None, str(record.key.device.get("name", "")))]
-    if not found:
+    matches = [record for record in records if device in (None, str(record.key.device.get("name", "")))]
+    if not matches:
         others = f"; there are some on {', '.join(devices)}" if devices else ""
         of_device = f" on {device}" if device is not None and devices else ""
         raise TargetError(
             f"there are no records of {name}{of_device} in {folder}{others}", hint=f"triton-ops tune --all {name}"
         )
-    return sorted(found, key=lambda record: record.created, reverse=True)
+    return sorted(matches, key=lambda record: record.created, reverse=True)
 
 
-def _alike(records: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
+def _alike_records(records: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
     """The records with the kernel, versions, cache state of the newest one, and why others do not count."""
     newest = records[0].key
-    found: list[Record] = []
+    alike: list[Record] = []
     left_out: dict[str, int] = {}
     for record in records:
         why = _why_unlike(record, newest)
         if why is None:
-            found.append(record)
+            alike.append(record)
         else:
             left_out[why] = left_out.get(why, 0) + 1
-    return found, left_out
+    return alike, left_out
 
 
 def _why_unlike(record: Record, newest: Any) -> str | None:
@@ -343,16 +347,16 @@ def _why_unlike(record: Record, newest: Any) -> str | None:
     return None
 
 
-def _weights_of(problems: Sequence[MeasuredProblem], given: Mapping[str, float]) -> list[float]:
-    """What each problem counts.
+def _weights_of(problems: Sequence[MeasuredProblem], weights: Mapping[str, float]) -> list[float]:
+    """The weight of each problem.
 
     Raises:
         SettingsError: A weight is not positive, or no problem has its label.
     """
     labels = {problem.key.label for problem in problems}
-    for label, weight in given.items():
+    for label, weight in weights.items():
         if label not in labels:
             raise SettingsError(f"no problem is called {label!r}; there are {', '.join(sorted(labels))}")
         if not is_positive(weight):
             raise SettingsError(f"the weight of {label} is {weight!r}; it must be a positive number")
-    return [float(given.get(problem.key.label, 1.0)) for problem in problems]
+    return [float(weights.get(problem.key.label, 1.0)) for problem in problems]

@@ -17,7 +17,7 @@ from triton_ops.records import LockEntry, Lockfile, read_lockfile
 from triton_ops.ship.entries import Bound, bound, target_for
 from triton_ops.ship.targets import Targets
 from triton_ops.space import Config
-from triton_ops.values import Compiled, device_facts
+from triton_ops.values import Compiled, Key
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Program:
         kind: Equal for programs of one kernel whose arguments are of one kind.
         config: The config.
         ahead: The kernel with arguments of the kind.
-        found: An entry that selects it.
+        entry: An entry that selects it.
     """
 
     kind: str
     config: Config
     ahead: AheadOfTime = field(compare=False)
-    found: Bound = field(compare=False)
+    entry: Bound = field(compare=False)
 
     def load(self) -> None:
         """Load the program on the current device, so that its first launch in this process neither compiles nor loads.
@@ -43,22 +43,22 @@ class Program:
             CandidateError: It cannot be compiled, or the device cannot hold it.
             CacheError: The compiler cannot write its files.
         """
-        self.found.kernel.compile(self.config.with_members(self.ahead.members), self.ahead.arguments)
+        self.entry.kernel.compile(self.config.with_members(self.ahead.members), self.ahead.arguments)
 
 
-def programs_of(found: Bound, here: DeviceSpec | None) -> list[Program]:
+def programs_of(entry: Bound, here: DeviceSpec | None) -> list[Program]:
     """The programs of every launch that an entry answers; none where there is nothing to compile.
 
     Raises:
         KernelTypeError: The arguments cannot be made.
         DeviceError: The architecture of the entry's device is not known.
     """
-    if found.device.kind == "cpu" or found.ahead is None:
+    if entry.device.kind == "cpu" or entry.ahead is None:
         return []
-    target = target_for(found.device, here)
+    target = target_for(entry.device, here)
     return [
-        Program(repr((found.device.alias, *kind)), found.entry.config, ahead, found)
-        for ahead, kind in found.programs(target)
+        Program(repr((entry.device.alias, *kind)), entry.entry.config, ahead, entry)
+        for ahead, kind in entry.programs(target)
     ]
 
 
@@ -81,7 +81,7 @@ def compiled(programs: Iterable[Program], jobs: int | None, timeout_s: float) ->
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare` has done.
+    """The result of `prepare`.
 
     Attributes:
         compiled: Programs that are in Triton's disk cache now, each for one config and one kind of arguments.
@@ -147,28 +147,28 @@ def prepare(
 
     Cost: a second or two for each kernel whose binaries are not in the disk cache, and a millisecond for one that is.
     """
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     lock = lockfile if isinstance(lockfile, Lockfile) else read_lockfile(lockfile)
     here = probe(device) if alias is None else None
     if alias is not None and alias not in {one.alias for one in lock.devices}:
-        known = ", ".join(one.alias for one in lock.devices)
-        raise DeviceError(f"the lockfile has no device {alias!r}; it has {known or 'none'}", known, alias)
-    failed: list[tuple[LockEntry, str]] = []
+        aliases = ", ".join(one.alias for one in lock.devices)
+        raise DeviceError(f"the lockfile has no device {alias!r}; it has {aliases or 'none'}", aliases, alias)
+    failures: list[tuple[LockEntry, str]] = []
     mine = _of_device(lock, here, alias)
-    plan = _planned(mine, Targets(targets), here, failed)
-    done: list[Program] = []
+    plan = _plan(mine, Targets(targets), here, failures)
+    loadable: list[Program] = []
     for program, result in compiled((one for programs in plan for one in programs), jobs, timeout_s):
         if result.launchable:
-            done.append(program)
+            loadable.append(program)
         else:
-            failed.append((program.found.entry, f"{result.status}: {result.reason}"))
+            failures.append((program.entry.entry, f"{result.status}: {result.reason}"))
     with current_device(device or "cuda"):
-        loaded = sum(_loaded(program, failed) for program in done) if here is not None else 0
+        count = sum(_load(program, failures) for program in loadable) if here is not None else 0
     return Prepared(
-        len(done),
-        loaded,
-        time.perf_counter() - begun,
-        failed=tuple(failed),
+        len(loadable),
+        count,
+        time.perf_counter() - start_s,
+        failed=tuple(failures),
         nothing_to_compile=sum(not programs for programs in plan),
         elsewhere=len(lock.entries) - len(mine.entries),
     )
@@ -176,43 +176,43 @@ def prepare(
 
 def _of_device(lock: Lockfile, here: DeviceSpec | None, alias: str | None) -> Lockfile:
     """The entries of the device of an alias, or of the one that is here."""
-    facts = None if here is None else device_facts(here)
-    chosen = {
+    facts = None if here is None else Key.facts_of(here)
+    aliases = {
         one.alias for one in lock.devices if (one.alias == alias if facts is None else one.why_not(facts) is None)
     }
-    return Lockfile(lock.devices, tuple(entry for entry in lock.entries if entry.device in chosen))
+    return Lockfile(lock.devices, tuple(entry for entry in lock.entries if entry.device in aliases))
 
 
-def _planned(
-    lock: Lockfile, targets: Targets, here: DeviceSpec | None, failed: list[tuple[LockEntry, str]]
+def _plan(
+    lock: Lockfile, targets: Targets, here: DeviceSpec | None, failures: list[tuple[LockEntry, str]]
 ) -> list[list[Program]]:
     """The programs of each entry that can be what a launch gets; none where there is nothing to compile."""
     plan: list[list[Program]] = []
-    for entry, found in bound(lock, targets):
-        made = _programs(found, lock, here)
-        if isinstance(made, str):
-            failed.append((entry, made))
+    for entry, target in bound(lock, targets):
+        programs = _programs(target, lock, here)
+        if isinstance(programs, str):
+            failures.append((entry, programs))
         else:
-            plan.append(made)
+            plan.append(programs)
     return plan
 
 
-def _programs(found: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None) -> list[Program] | str:
+def _programs(target: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None) -> list[Program] | str:
     """The programs of an entry; the reason where it cannot be what a launch gets."""
-    if isinstance(found, TritonKernelError):
-        return str(found)
-    if (reason := found.why_invalid(lock)) is not None:
+    if isinstance(target, TritonKernelError):
+        return str(target)
+    if (reason := target.why_invalid(lock)) is not None:
         return reason
     try:
-        return programs_of(found, here)
+        return programs_of(target, here)
     except TritonKernelError as error:
         return str(error)
 
 
-def _loaded(program: Program, failed: list[tuple[LockEntry, str]]) -> bool:
+def _load(program: Program, failures: list[tuple[LockEntry, str]]) -> bool:
     try:
         program.load()
     except (CandidateError, TritonKernelError) as error:
-        failed.append((program.found.entry, str(error)))
+        failures.append((program.entry.entry, str(error)))
         return False
     return True

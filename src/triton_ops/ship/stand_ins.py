@@ -12,7 +12,7 @@ from typing import Any
 
 from triton_ops.backend import Arguments, StandIn
 from triton_ops.exceptions import KernelTypeError
-from triton_ops.values import ITEM_BYTES, Range, TensorSpec, from_plain, with_extents
+from triton_ops.values import ITEM_BYTES, Range, TensorSpec, contiguous_stride, from_plain
 
 _CLASS = ":class"
 _STEP = 16  # Triton specialises integers on being 1, or a multiple of this
@@ -29,9 +29,9 @@ def stand_ins(problem: Mapping[str, Any]) -> Arguments:
     """
     classes = {name.removesuffix(_CLASS): text for name, text in problem.items() if name.endswith(_CLASS)}
     plain = {name: value for name, value in problem.items() if not name.endswith(_CLASS) and value != {"any": True}}
-    made = {name: _made(value, classes.get(name)) for name, value in plain.items()}
-    made.update({name: _of_class(name, text) for name, text in classes.items() if name not in plain})
-    return Arguments(keyword=made)
+    arguments = {name: _argument(value, classes.get(name)) for name, value in plain.items()}
+    arguments.update({name: _of_class(name, text) for name, text in classes.items() if name not in plain})
+    return Arguments(keyword=arguments)
 
 
 def specialised(problem: Mapping[str, Any], ranges: Sequence[Range]) -> Iterator[dict[str, Any]]:
@@ -40,8 +40,23 @@ def specialised(problem: Mapping[str, Any], ranges: Sequence[Range]) -> Iterator
     Kernels are compiled anew for these kinds, so that together the problems stand for all in the ranges.
     """
     for values in product(*map(_kinds, ranges)):
-        changed = {name: value for each, value in zip(ranges, values, strict=True) for name in each.extents}
-        yield with_extents(problem, changed)
+        extents = {name: value for each, value in zip(ranges, values, strict=True) for name in each.extents}
+        yield with_extents(problem, extents)
+
+
+def with_extents(problem: Mapping[str, Any], values: Mapping[str, int]) -> dict[str, Any]:
+    """The problem with other values of some extents; the strides of a row-major tensor follow its shape."""
+    return {name: _replace_extents(name, argument, values) for name, argument in problem.items()}
+
+
+def _replace_extents(name: str, argument: Any, values: Mapping[str, int]) -> Any:
+    if not isinstance(argument, Mapping) or "shape" not in argument:
+        return values.get(name, argument)
+    shape = [values.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(argument["shape"])]
+    if shape == list(argument["shape"]):
+        return argument
+    row_major = argument["stride"][-1:] == [1]
+    return {**argument, "shape": shape, "stride": [*contiguous_stride(shape)] if row_major else argument["stride"]}
 
 
 def kind_of(arguments: Arguments, exact: bool) -> tuple[Any, ...]:
@@ -49,15 +64,15 @@ def kind_of(arguments: Arguments, exact: bool) -> tuple[Any, ...]:
     return tuple((name, _kind(value, exact)) for name, value in arguments.keyword.items())
 
 
-def _made(value: Any, kind: str | None) -> Any:
+def _argument(value: Any, kind: str | None) -> Any:
     if isinstance(value, str) and value.partition(" ")[0] in ITEM_BYTES and kind in ("aligned", "not aligned"):
         dtype, _, shape = value.partition(" ")
         extents = tuple(int(extent) for extent in shape.split("x")) if shape else (_STEP,)
         return StandIn.of(TensorSpec(extents, dtype, aligned=kind == "aligned"))
     if isinstance(value, str) and kind is None and value in _OTHERS:
         return _OTHERS[value]
-    made = from_plain(value)
-    return StandIn.of(made) if isinstance(made, TensorSpec) else made
+    argument = from_plain(value)
+    return StandIn.of(argument) if isinstance(argument, TensorSpec) else argument
 
 
 def _of_class(name: str, text: Any) -> Any:
@@ -72,11 +87,11 @@ def _of_class(name: str, text: Any) -> Any:
     return _OTHERS.get(text, text)
 
 
-def _kinds(given: Range) -> list[int]:
-    multiple = -(-given.low // _STEP) * _STEP or _STEP
-    found = {given.low if given.low == 1 else None, multiple if multiple <= given.high else None}
-    other = next((v for v in range(given.low, min(given.high, given.low + 2) + 1) if v > 1 and v % _STEP), None)
-    return sorted(value for value in {*found, other} if value is not None) or [given.low]
+def _kinds(span: Range) -> list[int]:
+    multiple = -(-span.low // _STEP) * _STEP or _STEP
+    values = {span.low if span.low == 1 else None, multiple if multiple <= span.high else None}
+    other = next((v for v in range(span.low, min(span.high, span.low + 2) + 1) if v > 1 and v % _STEP), None)
+    return sorted(value for value in {*values, other} if value is not None) or [span.low]
 
 
 def _kind(value: Any, exact: bool) -> Any:

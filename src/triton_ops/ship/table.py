@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from triton_ops.base import DamagedError, ensure_folder, parsed, read_named, write_named
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, Measured, with_ranges
+from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, Measured, read_run
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, extents_of
 
@@ -39,11 +39,6 @@ def triton_key(at: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(f"torch.{value}" if isinstance(value, str) and value in ITEM_BYTES else value for value in at)
 
 
-def launches_as(found: Mapping[str, Any] | None, config: Mapping[str, Any]) -> bool:
-    """Whether a config that was looked up launches as another one does: equal, save for options left to Triton."""
-    return found is not None and all(found.get(name, OPTIONS.get(name)) == value for name, value in config.items())
-
-
 _LARGEST_BYTES = 64 << 20
 _LONGEST_MS = 1e12  # 30 years
 _SHOWN = 60
@@ -66,6 +61,12 @@ class Row:
     median_ms: float | None = None
     failure: str = ""
 
+    def launches_as(self, entry: Mapping[str, Any] | None) -> bool:
+        """True if a config that was looked up launches as the row's does: equal, save for options left to Triton."""
+        if entry is None:
+            return False
+        return all(entry.get(name, OPTIONS.get(name)) == value for name, value in self.config.items())
+
 
 @dataclass(frozen=True)
 class Table:
@@ -81,17 +82,114 @@ class Table:
 
     def best(self) -> tuple[Row, ...]:
         """For each `at` the fastest config that did not fail; where no time is known the first one."""
-        found: dict[str, Row] = {}
+        rows: dict[str, Row] = {}
         for row in self.rows:
             name = json.dumps(row.at)
-            known = found.get(name)
-            if not row.failure and (known is None or _time(row) < _time(known)):
-                found[name] = row
-        return tuple(found.values())
+            fastest = rows.get(name)
+            if not row.failure and (fastest is None or _time(row) < _time(fastest)):
+                rows[name] = row
+        return tuple(rows.values())
+
+    @classmethod
+    def of_lockfile(
+        cls, lock: Lockfile, kernel: str, device: str | None, names: Names, facts: Mapping[str, Any]
+    ) -> Table:
+        """The entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
+
+        Args:
+            lock: The lockfile.
+            kernel: The kernel's name.
+            device: The device's alias; None where all entries of the kernel are of one.
+            names: What names a row, and the tunables.
+            facts: What the engine looks the table up by.
+
+        Raises:
+            SettingsError: There is no such entry, entries of several devices, an entry without an extent of `names`,
+                or two entries for one row.
+        """
+        entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
+        if not entries:
+            words = ", ".join(sorted({f"{entry.kernel} on {entry.device}" for entry in lock.entries})) or "nothing"
+            where = "" if device is None else f" on {device}"
+            raise SettingsError(f"the lockfile has no entry of {kernel}{where}", hint=f"it has entries of {words}")
+        aliases = {entry.device for entry in entries}
+        if len(aliases) > 1:
+            raise SettingsError(
+                f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}", hint="--device-alias NAME"
+            )
+        name = next(each.name for each in lock.devices if each.alias in aliases)
+        rows = tuple(_row(entry, names) for entry in entries)
+        if len({row.at for row in rows}) < len(rows):
+            raise SettingsError(
+                f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}",
+                hint="name more extents: --row M --row N",
+            )
+        return cls({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **facts}, rows)
+
+    @classmethod
+    def of_run(cls, path: Path, names: Names, facts: Mapping[str, Any]) -> Table:
+        """The trials of a run as a table, in the order tried; the device's and the kernel's name are facts.
+
+        Args:
+            path: The run log.
+            names: What names a row, and the tunables.
+            facts: What the engine looks the table up by.
+
+        Raises:
+            RunLogError: The file is no run log of this version.
+            SettingsError: The problem lacks an extent of `names`.
+        """
+        run = read_run(path)
+        key = run.head.key
+        values = {**key.problem, **extents_of(key.problem)}
+        if missing := [name for name in names.rows if name not in values]:
+            raise SettingsError(f"the run's problem has no {', '.join(missing)}", hint=f"it has {', '.join(values)}")
+        at = tuple(values[name] for name in names.rows)
+        rows = tuple(
+            Row(at, names.outwards(config), median_ms=trial.median_ms if trial.ok else None,
+                failure="" if trial.ok else trial.status.value)
+            for config, trial in run.trials.items()
+            if trial.ok or trial.failed
+        )  # fmt: skip
+        kernel = key.kernel.rpartition(":")[2]
+        return cls({"device_name": key.device.get("name"), "kernel_name": kernel, **facts}, rows)
+
+    def lockfile(
+        self, kernel: str, names: Names, arguments: Mapping[str, Any], source: str, plan: LockPlan | None = None
+    ) -> Lockfile:
+        """The fastest configs as a lockfile; they answer any source of the kernel.
+
+        Args:
+            kernel: The name that the kernel has here.
+            names: What names a row, and the tunables.
+            arguments: Further arguments of each problem, which the table has in its name only.
+            source: Where the table comes from, in words.
+            plan: How far each config holds.
+
+        Raises:
+            SettingsError: The number of extents is not that of the table's keys, or the table names no device.
+        """
+        device = _device(self)
+        entries = []
+        for row in self.best():
+            at = [value for value in row.at if not _is_dtype(value)]
+            if len(at) != len(names.rows):
+                raise SettingsError(
+                    f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
+                    hint="name one extent for each value: --row M",
+                )
+            entries.append(
+                _entry(row, kernel, device, {**dict(zip(names.rows, at, strict=True)), **arguments}, names, source)
+            )
+        return Lockfile((device,), tuple((plan or LockPlan()).with_ranges(entries)))
+
+    def with_facts(self, facts: Mapping[str, Any]) -> Table:
+        """The table with further facts, which replace those of the same name."""
+        return replace(self, facts={**self.facts, **facts})
 
 
 class Format(Protocol):
-    """How one engine keeps its tables."""
+    """The files of one engine's tables."""
 
     def write(self, table: Table, folder: Path) -> Path:
         """Write a table where the engine looks for it below `folder`, and return the file.
@@ -206,7 +304,7 @@ _KINDS = {"NVIDIA": "cuda", "AMD": "hip"}
 
 @dataclass(frozen=True)
 class Names:
-    """What the two sides call the same things.
+    """The names that two sides have for the same things.
 
     Attributes:
         rows: The extents of a problem that stand for a row, in order, such as `("M",)`.
@@ -226,71 +324,6 @@ class Names:
         return Config({back.get(name, name): value for name, value in config.items()})
 
 
-def table_of(lock: Lockfile, kernel: str, device: str | None, names: Names, facts: Mapping[str, Any]) -> Table:
-    """The entries of a kernel on a device as a table. The device's name is a fact, unless it is given.
-
-    Args:
-        lock: The lockfile.
-        kernel: The kernel's name.
-        device: The device's alias; None where all entries of the kernel are of one.
-        names: What names a row, and the tunables.
-        facts: What the engine looks the table up by.
-
-    Raises:
-        SettingsError: There is no such entry, entries of several devices, an entry without an extent of `names`, or two
-            entries for one row.
-    """
-    entries = [e for e in lock.entries if e.kernel == kernel and device in (None, e.device)]
-    if not entries:
-        known = ", ".join(sorted({f"{entry.kernel} on {entry.device}" for entry in lock.entries})) or "nothing"
-        where = "" if device is None else f" on {device}"
-        raise SettingsError(f"the lockfile has no entry of {kernel}{where}", hint=f"it has entries of {known}")
-    aliases = {entry.device for entry in entries}
-    if len(aliases) > 1:
-        raise SettingsError(
-            f"the entries of {kernel} are of the devices: {', '.join(sorted(aliases))}", hint="--device-alias NAME"
-        )
-    name = next(each.name for each in lock.devices if each.alias in aliases)
-    rows = tuple(_row(entry, names) for entry in entries)
-    if len({row.at for row in rows}) < len(rows):
-        raise SettingsError(
-            f"several entries of {kernel} are for one row of {', '.join(names.rows) or 'no extents'}",
-            hint="name more extents: --row M --row N",
-        )
-    return Table({"device_name": name, "kernel_name": kernel.rpartition(":")[2], **facts}, rows)
-
-
-def lockfile_of(
-    table: Table, kernel: str, names: Names, arguments: Mapping[str, Any], source: str, plan: LockPlan | None = None
-) -> Lockfile:
-    """The fastest configs of a table as a lockfile; they answer any source of the kernel.
-
-    Args:
-        table: The table.
-        kernel: The name that the kernel has here.
-        names: What names a row, and the tunables.
-        arguments: Further arguments of each problem, which the table has in its name only.
-        source: Where the table comes from, in words.
-        plan: How far each config holds.
-
-    Raises:
-        SettingsError: The number of extents is not that of the table's keys, or the table names no device.
-    """
-    device = _device(table)
-    entries = []
-    for row in table.best():
-        at = [value for value in row.at if not _is_dtype(value)]
-        if len(at) != len(names.rows):
-            raise SettingsError(
-                f"a row of the table is for {list(row.at)}, and {len(names.rows)} extents are named",
-                hint="name one extent for each value: --row M",
-            )
-        entries.append(
-            _entry(row, kernel, device, {**dict(zip(names.rows, at, strict=True)), **arguments}, names, source)
-        )
-    return Lockfile((device,), tuple(with_ranges(entries, plan or LockPlan())))
-
-
 def _row(entry: LockEntry, names: Names) -> Row:
     extents = {**extents_of(entry.problem), **{n: v for n, v in entry.problem.items() if isinstance(v, (str, bool))}}
     missing = [name for name in names.rows if name not in extents]
@@ -306,13 +339,13 @@ def _row(entry: LockEntry, names: Names) -> Row:
 def _entry(
     row: Row, kernel: str, device: LockedDevice, problem: Mapping[str, Any], names: Names, source: str
 ) -> LockEntry:
-    measured = None if row.median_ms is None else Measured(cache_state="warm", mode="imported", median_ms=row.median_ms)
+    times = None if row.median_ms is None else Measured(cache_state="warm", mode="imported", median_ms=row.median_ms)
     return LockEntry(
         kernel=kernel,
         device=device.alias,
         label=" ".join(f"{name}={value}" for name, value in problem.items()),
         config=names.inwards(row.config),
-        measured=measured,
+        measured=times,
         problem=dict(problem),
         origin=EntryOrigin(source=source),
     )
@@ -332,8 +365,3 @@ def _kind(name: str) -> str:
 
 def _is_dtype(value: Any) -> bool:
     return isinstance(value, str) and value.removeprefix("torch.") in ITEM_BYTES
-
-
-def with_facts(table: Table, facts: Mapping[str, Any]) -> Table:
-    """The table with further facts, which replace those of the same name."""
-    return replace(table, facts={**table.facts, **facts})

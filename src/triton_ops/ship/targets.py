@@ -28,19 +28,19 @@ class Targets:
     """Kernels by the names that they have in records; nothing is imported or called to find one.
 
     Args:
-        given: Operations, kernels, functions, decorated kernels, Triton's own too, and objects that have an operation;
-            they are found before all others, which are shipped kernels, and kernels that a module of this process holds
-            under the name: see `is_declared`.
+        targets: Operations, kernels, functions, decorated kernels, Triton's own too, and objects that have an
+            operation; they are found before all others, which are shipped kernels, and kernels that a module of this
+            process holds under the name: see `is_declared`.
     """
 
-    def __init__(self, given: Iterable[Any] = ()) -> None:
-        self._known: dict[str, tuple[Target, Any]] = {}
-        for each in given:
+    def __init__(self, targets: Iterable[Any] = ()) -> None:
+        self._targets: dict[str, tuple[Target, Any]] = {}
+        for each in targets:
             target = as_target(each)
-            if target.name in self._known:
+            if target.name in self._targets:
                 raise TargetError(f"two targets are called {target.name}", hint="give one of them")
-            self._known[target.name] = target, each
-        self._given = tuple(self._known)
+            self._targets[target.name] = target, each
+        self._own_names = tuple(self._targets)
 
     def decorated(self, name: str) -> Any:
         """The object of that name as it was given or stands in its module, such as a decorated kernel.
@@ -49,7 +49,7 @@ class Targets:
             NotLoadedError: There is none.
         """
         self.find(name)
-        return self._known[name][1]
+        return self._targets[name][1]
 
     def find(self, name: str) -> Target:
         """The operation or the kernel that records call `name`.
@@ -57,43 +57,45 @@ class Targets:
         Raises:
             NotLoadedError: There is none.
         """
-        if name not in self._known:
-            found = kernels.load(name) if name in kernels.names() else _declared(name)
-            if found is None or as_target(found).name != name:
+        if name not in self._targets:
+            target = kernels.load(name) if name in kernels.names() else _declaration(name)
+            if target is None or as_target(target).name != name:
                 raise NotLoadedError(
-                    f"{name} is not loaded; loaded are {', '.join(self._given) or 'shipped kernels alone'}",
+                    f"{name} is not loaded; loaded are {', '.join(self._own_names) or 'shipped kernels alone'}",
                     hint=_OF_A_PROGRAM if name.startswith("__main__:") else _NAME_IT,
                 )
-            self._known[name] = as_target(found), found
-        return self._known[name][0]
+            self._targets[name] = as_target(target), target
+        return self._targets[name][0]
 
 
-def is_declared(given: Any) -> bool:
-    """Whether an object was declared as a kernel: an operation, a chooser, a kernel of this package, or decorated.
+def is_declared(candidate: Any) -> bool:
+    """True if an object was declared as a kernel: an operation, a chooser, a kernel of this package, or decorated.
 
     A function is none: whoever names its module has not said that it may be called with what a file holds.
     """
-    if {"triton", "triton_ops"}.isdisjoint(str(kind.__module__).partition(".")[0] for kind in type(given).__mro__):
+    if {"triton", "triton_ops"}.isdisjoint(str(kind.__module__).partition(".")[0] for kind in type(candidate).__mro__):
         return False
     try:
-        return not isinstance(as_target(given), FunctionKernel)
+        return not isinstance(as_target(candidate), FunctionKernel)
     except TritonKernelError:  # such as a kernel of Triton's without a decorator
         return False
 
 
-def as_target(given: Any) -> Target:
+def as_target(source: Any) -> Target:
     """The operation or the kernel in what a caller gives.
 
     Raises:
         KernelTypeError: It is neither, and no callable either.
     """
-    if isinstance(given, Operation):
-        return given
-    if isinstance(given, HasOperation):
-        return given.operation
+    if isinstance(source, Operation):
+        return source
+    if isinstance(source, HasOperation):
+        return source.operation
     # Triton's own objects have `fn`, and have imported Triton, as what knows them does.
-    found: Operation | None = importlib.import_module(DECORATED).operation_of(given) if hasattr(given, "fn") else None
-    return as_kernel(given) if found is None else found
+    operation: Operation | None = (
+        importlib.import_module(DECORATED).operation_of(source) if hasattr(source, "fn") else None
+    )
+    return as_kernel(source) if operation is None else operation
 
 
 def kernel_in(target: Target) -> Kernel:
@@ -101,17 +103,17 @@ def kernel_in(target: Target) -> Kernel:
     return target.kernel if isinstance(target, Operation) else target
 
 
-def check_named(kernel: Kernel, given: Iterable[str]) -> None:
+def check_named(kernel: Kernel, stated: Iterable[str]) -> None:
     """Check that what a file gives a kernel names no file to its compiler.
 
     Args:
         kernel: The kernel.
-        given: The names of arguments and of values of a config without a space.
+        stated: The names of arguments and of values of a config without a space.
 
     Raises:
         KernelTypeError: It does, by an option that is no parameter of the kernel.
     """
-    names = {name.partition(":")[0] for name in given}  # of a decorated kernel's, `NAME:class` too
+    names = {name.partition(":")[0] for name in stated}  # of a decorated kernel's, `NAME:class` too
     if loading := _LOADING & names.difference(getattr(kernel, "parameter_names", ())):
         raise KernelTypeError(
             f"{', '.join(sorted(loading))} of a file is not used: a compiler of {kernel.name} would load what it names",
@@ -136,20 +138,20 @@ def specs_of(problem: Mapping[str, Any]) -> dict[str, Any]:
 def made_on(specs: Mapping[str, Any], device: str, seed: int = 0) -> dict[str, Any]:
     """Arguments on a device, with a tensor for each spec, uniform in [-1, 1]."""
     return {
-        name: given.create_tensor(device, seed + place) if isinstance(given, TensorSpec) else given
-        for place, (name, given) in enumerate(specs.items())
+        name: argument.create_tensor(device, seed + place) if isinstance(argument, TensorSpec) else argument
+        for place, (name, argument) in enumerate(specs.items())
     }
 
 
-def _declared(name: str) -> Any:
-    """What was declared as a kernel and stands under its name in a module of this process; None if nothing is.
+def _declaration(name: str) -> Any:
+    """The kernel that is declared under this name in a module of this process; None if nothing is.
 
     Neither a module nor a class is asked in a way that lets it answer with code of its own, such as a late import.
     """
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for depth, part in enumerate(path.split(".")):
-        if found is None or (depth and not issubclass(type(found), type)):
+        if value is None or (depth and not issubclass(type(value), type)):
             return None
-        found = getattr_static(found, part, None)
-    return found if is_declared(found) else None
+        value = getattr_static(value, part, None)
+    return value if is_declared(value) else None

@@ -28,56 +28,24 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import LockEntry, Lockfile, NotedCall
 from triton_ops.request import Effort, effort_of
-from triton_ops.search import neighbours
 from triton_ops.ship.entries import UNREACHABLE, Bound, bound
 from triton_ops.ship.preparing import Program, compiled, programs_of
 from triton_ops.ship.targets import DECORATED, Targets, made_on
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune, uninterrupted
-from triton_ops.values import TensorSpec, Trial, TuningResult, device_facts, extents_of, from_plain
+from triton_ops.values import Key, TensorSpec, Trial, TuningResult, extents_of, from_plain
 
 _FRACTIONS = ("float", "bfloat", "complex")
 
 
-def why_not_again(found: Bound) -> str | None:
-    """Why an entry's launch cannot be made again, wherever it is; None if it can."""
-    call = found.entry.call
-    if found.specs is not None or isinstance(call, NotedCall):
+def why_not_again(entry: Bound) -> str | None:
+    """The reason why an entry's launch cannot be made again, wherever it is; None if it can."""
+    call = entry.entry.call
+    if entry.specs is not None or isinstance(call, NotedCall):
         return None
     if call is None:
         return "only the classes of its arguments are known: no call was noted; remove its record, and call it again"
     return f"only the classes of its arguments are known: {call}"
-
-
-def measured_again(
-    found: Bound, targets: Targets, device: str, most_neighbours: int, options: Mapping[str, Any]
-) -> TuningResult:
-    """The result of a tune among an entry's config, the default and the nearest neighbours.
-
-    Args:
-        found: The entry; `why_not_again` has no reason for it.
-        targets: The kernels that the lockfile names.
-        device: Torch's name of the device.
-        most_neighbours: How many neighbours are measured at most.
-        options: Further options of `tune`.
-
-    Raises:
-        TuningFailedError: No config ran.
-        SpaceError: The config may not be taken for the call, or the call is none that the entry answers.
-        KernelTypeError, TargetError: The call does not fit the kernel, or it is no decorated one.
-        ShapeMismatchError: The arguments need more memory than there is.
-        KeyboardInterrupt: Ctrl-C has ended the tune, even if configs have run by then.
-    """
-    asked: dict[str, Any] = {"effort": _all_race(most_neighbours), "search": "exhaustive", "transfer": False, **options}
-    with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
-        if found.specs is None:
-            return uninterrupted(_called_again(found, targets, device, most_neighbours, Path(folder), asked))
-        cold = found.entry.measured is None or found.entry.measured.cache_state == "cold"
-        result = tune(
-            found.target, kwargs=made_on(found.specs, device), space=_rivals(found.entry, found.space, most_neighbours),
-            device=device, cold=cold, cache_dir=folder, **asked,
-        )  # fmt: skip
-        return uninterrupted(result)
 
 
 def _all_race(most_neighbours: int) -> Effort:
@@ -89,46 +57,30 @@ def _all_race(most_neighbours: int) -> Effort:
     return replace(effort_of("quick"), finalists=2 + most_neighbours)
 
 
-def _called_again(
-    found: Bound, targets: Targets, device: str, most_neighbours: int, folder: Path, asked: Mapping[str, Any]
-) -> TuningResult:
-    """The result for the noted call of a decorated kernel."""
-    entry, noted = found.entry, found.entry.call
-    assert isinstance(noted, NotedCall)  # `why_not_again` has looked
-    calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
-    call = calls.made_again(targets.decorated(entry.kernel), noted, device)
-    if (other := entry.why_not(call.asked)) is not None:
-        raise SpaceError(f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it")
-    if (refused := call.space.why_not(entry.config)) is not None:
-        raise SpaceError(f"its config ({entry.config}) cannot be taken for its call: {refused}", hint="tune it again")
-    result: TuningResult = calls.tuned_again(call, _rivals(entry, call.space, most_neighbours), folder, asked)
-    return result
-
-
 def _rivals(entry: LockEntry, space: ConfigSpace | None, most_neighbours: int) -> ConfigSpace:
     """The entry's config beside the default one, which comes first, and its neighbours."""
     default = entry.default if space is None else space.default_config
     beside: Iterable[Config] = [] if space is None else _beside(space, entry.config)
-    listed = [*([default] if default is not None else []), entry.config, *islice(beside, most_neighbours)]
-    return ConfigSpace.from_configs(list(dict.fromkeys(listed)), default=listed[0])
+    configs = [*([default] if default is not None else []), entry.config, *islice(beside, most_neighbours)]
+    return ConfigSpace.from_configs(list(dict.fromkeys(configs)), default=configs[0])
 
 
 def _beside(space: ConfigSpace, config: Config) -> Iterable[Config]:
     """The nearest configs first; in a list, whose configs often differ in several values, those with the fewest."""
     if space.listed is None:
-        return neighbours(space, config, steps_only=True)
+        return space.neighbours(config, steps_only=True)
     others = (other for other in space if other != config)
     return sorted(others, key=lambda other: sum(other[name] != value for name, value in config.items()))
 
 
-def unknown_values(found: Bound) -> list[str]:
+def unknown_values(case: Bound) -> list[str]:
     """The tensors of integers in a noted call, such as offsets and tables: the kernel may need other values than these.
 
     Their values are not kept, and those that are made up may lead it outside of other tensors.
     """
-    if not isinstance(found.entry.call, NotedCall):
+    if not isinstance(case.entry.call, NotedCall):
         return []
-    specs = {name: from_plain(value) for name, value in found.entry.call.arguments.items()}
+    specs = {name: from_plain(value) for name, value in case.entry.call.arguments.items()}
     return [
         name for name, spec in specs.items() if isinstance(spec, TensorSpec) and not spec.dtype.startswith(_FRACTIONS)
     ]
@@ -141,7 +93,7 @@ _NEIGHBOURS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What became of one entry.
+    """The outcome of one entry's checks.
 
     Attributes:
         entry: The entry.
@@ -166,7 +118,7 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether the entry should not be served."""
+        """True if the entry should not be served."""
         return self.outcome in FAILURES
 
 
@@ -200,95 +152,142 @@ def verify(
         timeout_s: Seconds for the compilation of one config.
         options: Further options of `tune`, such as `effort` and `seed`.
     """
-    entries = [(entry, _checked(entry, found, lock, here)) for entry, found in bound(lock, targets, kernel)]
-    programs = [program for _, (_, made) in entries for program in made]
-    refused = {
+    entries = [(entry, _check(entry, answer, lock, here)) for entry, answer in bound(lock, targets, kernel)]
+    programs = [program for _, (_, own_programs) in entries for program in own_programs]
+    refusals = {
         program: f"{result.status} for {program.ahead.target.arch}: {result.reason}"
         for program, result in compiled(programs, jobs, timeout_s)
         if not result.launchable
     }
-    for entry, (found, made) in entries:
-        reason = next((refused[program] for program in made if program in refused), None)
-        if isinstance(found, Verdict):
-            yield found
+    measuring = _Measuring(targets=targets, device=device, most_neighbours=most_neighbours, options=options)
+    for entry, (answer, own_programs) in entries:
+        reason = next((refusals[program] for program in own_programs if program in refusals), None)
+        if isinstance(answer, Verdict):
+            yield answer
         elif reason is not None:
             yield Verdict(entry=entry, outcome="invalid", reason=reason)
-        elif (elsewhere := _why_not_measured(found, here)) is not None:
+        elif (elsewhere := _why_not_measured(answer, here)) is not None:
             yield Verdict(entry=entry, outcome="not measured", reason=elsewhere)
         else:
-            yield _measured(found, targets, device, most_neighbours, options)
-            for place in _held_out(found, held_out):
-                there = _measured_there(place, targets, device, most_neighbours, options)
-                yield replace(there, entry=entry, at=place.extents_text(found))
+            yield measuring.verdict(answer)
+            for place in _held_out(answer, held_out):
+                yield replace(measuring.verdict_there(place), entry=entry, at=place.extents_text(answer))
 
 
-def _held_out(found: Bound, count: int) -> Iterator[Bound]:
+def _held_out(case: Bound, count: int) -> Iterator[Bound]:
     """The entry at `count` values of each of its ranges, evenly by their ratios, and never at its own."""
-    own = extents_of(found.entry.problem)
-    for each in found.entry.ranges:
+    own = extents_of(case.entry.problem)
+    for each in case.entry.ranges:
         low, ratio = max(each.low, 1), each.high / max(each.low, 1)
         values = {round(low * ratio ** (step / max(count - 1, 1))): None for step in range(count)}
         for value in values:
             if value != own[each.extents[0]]:
-                yield found.at(dict.fromkeys(each.extents, value))
+                yield case.at(dict.fromkeys(each.extents, value))
 
 
-def _checked(
-    entry: LockEntry, found: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
+def _check(
+    entry: LockEntry, answer: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
 ) -> tuple[Bound | Verdict, list[Program]]:
     """The verdict of an entry that cannot be right; else the entry with the programs that must compile."""
-    if isinstance(found, TritonKernelError):
-        missing: Outcome = "not loaded" if isinstance(found, NotLoadedError) else "unreachable"
-        return Verdict(entry=entry, outcome=missing, reason=str(found)), []
-    reason = found.why_invalid(lock)
+    if isinstance(answer, TritonKernelError):
+        missing: Outcome = "not loaded" if isinstance(answer, NotLoadedError) else "unreachable"
+        return Verdict(entry=entry, outcome=missing, reason=str(answer)), []
+    reason = answer.why_invalid(lock)
     if reason is not None:
         outcome: Outcome = "unreachable" if reason.startswith(UNREACHABLE) else "invalid"
         return Verdict(entry=entry, outcome=outcome, reason=reason), []
     try:
-        return found, programs_of(found, here if _of_device(found, here) else None)
+        return answer, programs_of(answer, here if _of_device(answer, here) else None)
     except TritonKernelError as error:
         return Verdict(entry=entry, outcome="invalid", reason=str(error)), []
 
 
-def _of_device(found: Bound, here: DeviceSpec | None) -> bool:
-    return here is not None and found.device.why_not(device_facts(here)) is None
+def _of_device(case: Bound, here: DeviceSpec | None) -> bool:
+    return here is not None and case.device.why_not(Key.facts_of(here)) is None
 
 
-def _why_not_measured(found: Bound, here: DeviceSpec | None) -> str | None:
-    if here is None or not _of_device(found, here):
+def _why_not_measured(case: Bound, here: DeviceSpec | None) -> str | None:
+    if here is None or not _of_device(case, here):
         return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
-    return why_not_again(found)
+    return why_not_again(case)
 
 
-def _measured_there(
-    place: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
-) -> Verdict:
-    """The verdict at a held-out size."""
-    if place.specs is None:
-        reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
-        return Verdict(entry=place.entry, outcome="not measured", reason=reason)
-    return _measured(place, targets, device, most_neighbours, options)
+@dataclass(frozen=True, kw_only=True)
+class _Measuring:
+    """Tunes among an entry's config, the default and the nearest neighbours.
+
+    Attributes:
+        targets: The kernels that the lockfile names.
+        device: Torch's name of the device; None takes one of the entry's kind.
+        most_neighbours: How many neighbours are measured at most.
+        options: Further options of `tune`.
+    """
+
+    targets: Targets
+    device: str | None
+    most_neighbours: int
+    options: Mapping[str, Any]
+
+    def verdict(self, case: Bound) -> Verdict:
+        """The verdict of an entry for which `why_not_again` has no reason."""
+        try:
+            result = self._result(case)
+        except TuningFailedError as error:
+            if made_up := unknown_values(case):
+                reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
+                return Verdict(entry=case.entry, outcome="not measured", reason=reason)
+            return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
+        except (SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
+            return Verdict(entry=case.entry, outcome="invalid", reason=str(error))
+        except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
+            return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
+        return _judge(case.entry, result)
+
+    def verdict_there(self, place: Bound) -> Verdict:
+        """The verdict at a held-out size."""
+        if place.specs is None:
+            reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
+            return Verdict(entry=place.entry, outcome="not measured", reason=reason)
+        return self.verdict(place)
+
+    def _result(self, case: Bound) -> TuningResult:
+        """The result of the tune; Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then."""
+        device = self.device or ("cpu" if case.device.kind == "cpu" else "cuda")
+        effort = _all_race(self.most_neighbours)
+        options: dict[str, Any] = {"effort": effort, "search": "exhaustive", "transfer": False, **self.options}
+        with tempfile.TemporaryDirectory(prefix="triton-ops-verify-") as folder:
+            if case.specs is None:
+                return uninterrupted(self._called(case, device, Path(folder), options))
+            cold = case.entry.measured is None or case.entry.measured.cache_state == "cold"
+            rivals = _rivals(case.entry, case.space, self.most_neighbours)
+            arguments = made_on(case.specs, device)
+            return uninterrupted(
+                tune(
+                    case.target, kwargs=arguments, space=rivals, device=device, cold=cold, cache_dir=folder, **options
+                )
+            )  # fmt: skip
+
+    def _called(self, case: Bound, device: str, folder: Path, options: Mapping[str, Any]) -> TuningResult:
+        """The result for the noted call of a decorated kernel."""
+        entry, noted_call = case.entry, case.entry.call
+        assert isinstance(noted_call, NotedCall)  # `why_not_again` has looked
+        calls = importlib.import_module(DECORATED)  # it imports Triton, as the kernel's own module has
+        call = calls.made_again(self.targets.decorated(entry.kernel), noted_call, device)
+        if (other := entry.why_not(call.asked)) is not None:
+            raise SpaceError(
+                f"the call that is noted is of another problem: {other}", hint="tune it again, and lock it"
+            )
+        if (reason := call.space.why_not(entry.config)) is not None:
+            raise SpaceError(
+                f"its config ({entry.config}) cannot be taken for its call: {reason}", hint="tune it again"
+            )
+        result: TuningResult = calls.tuned_again(
+            call, _rivals(entry, call.space, self.most_neighbours), folder, options
+        )
+        return result
 
 
-def _measured(
-    found: Bound, targets: Targets, device: str | None, most_neighbours: int, options: dict[str, Any]
-) -> Verdict:
-    place = device or ("cpu" if found.device.kind == "cpu" else "cuda")
-    try:
-        result = measured_again(found, targets, place, most_neighbours, options)
-    except TuningFailedError as error:
-        if made_up := unknown_values(found):
-            reason = f"no config runs with values that are made up for {', '.join(made_up)}: {error.message}"
-            return Verdict(entry=found.entry, outcome="not measured", reason=reason)
-        return Verdict(entry=found.entry, outcome="invalid", reason=str(error))
-    except (SpaceError, KernelTypeError, TargetError, UnsupportedDtypeError) as error:
-        return Verdict(entry=found.entry, outcome="invalid", reason=str(error))
-    except ShapeMismatchError as error:  # such as more memory than there is, at the upper end of a range
-        return Verdict(entry=found.entry, outcome="not measured", reason=str(error))
-    return _judged(found.entry, result)
-
-
-def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
+def _judge(entry: LockEntry, result: TuningResult) -> Verdict:
     trial = next((each for each in result.trials if each.config == entry.config), None)
     if trial is None:
         why = f"its config ({entry.config}) was not reached: the search ended by {result.stopped}"
@@ -308,5 +307,5 @@ def _judged(entry: LockEntry, result: TuningResult) -> Verdict:
 
 
 def _slower(own: Trial, rival: Trial) -> float:
-    """How much longer a config takes, by the last comparison; one that was left out of it by its relative screening."""
+    """The relative loss of a config by the last comparison; by its relative screening where that left it out."""
     return own.rank / rival.rank - 1 if own.final is None else own.median_ms / rival.median_ms - 1

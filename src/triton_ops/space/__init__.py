@@ -1,4 +1,4 @@
-"""What may be tried: tunables, configs, constraints and config spaces, in pure Python without torch or Triton."""
+"""Tunables, configs, constraints and config spaces, in pure Python without torch or Triton."""
 
 from triton_ops._faces import lazy_face
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from triton_ops.space.constraint import Constraint as Constraint
     from triton_ops.space.members import Members as Members
     from triton_ops.space.members import given_back as given_back
-    from triton_ops.space.members import member_named as member_named
     from triton_ops.space.members import members_among as members_among
     from triton_ops.space.members import members_named as members_named
     from triton_ops.space.members import source_of as source_of

@@ -34,11 +34,11 @@ class Config(Mapping[str, Value]):
     _plain: Config | None
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        given = {**(values or {}), **more}
-        for name in given:
+        entries = {**(values or {}), **more}
+        for name in entries:
             if not isinstance(name, str):
                 raise ConfigValueError(f"a tunable's name must be a string, not {name!r}")
-        object.__setattr__(self, "_values", {name: checked_value(name, value) for name, value in given.items()})
+        object.__setattr__(self, "_values", {name: checked_value(name, value) for name, value in entries.items()})
         object.__setattr__(self, "_text", None)
         object.__setattr__(self, "_plain", None)
 
@@ -73,14 +73,13 @@ class Config(Mapping[str, Value]):
         values = {name: given_back(value, members.get(name, {})) for name, value in self._values.items()}
         if all(value is self._values[name] for name, value in values.items()):
             return self
-        made = object.__new__(Config)
+        config = object.__new__(Config)
         for slot, value in (("_values", values), ("_text", self.text), ("_plain", self.plain)):
-            object.__setattr__(made, slot, value)
-        return made
+            object.__setattr__(config, slot, value)
+        return config
 
     def __getitem__(self, name: str) -> Value:
-        found: Value = self._values[name]
-        return found
+        return cast("Value", self._values[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

@@ -41,19 +41,19 @@ class Constraint:
         object.__setattr__(self, "names", _parameter_names(self.name, self.predicate))
 
     def kept_by(self, values: Mapping[str, Any]) -> bool:
-        """Whether `values`, which must have all of `names`, keep this rule.
+        """True if `values`, which must have all of `names`, keep this rule.
 
         Raises:
             ConstraintError: The predicate raised; the error has the constraint and the values.
         """
-        chosen = {name: values[name] for name in self.names}
+        arguments = {name: values[name] for name in self.names}
         if self.members:
-            chosen = {name: given_back(value, self.members.get(name, {})) for name, value in chosen.items()}
+            arguments = {name: given_back(value, self.members.get(name, {})) for name, value in arguments.items()}
         try:
-            return bool(self.predicate(**chosen))
+            return bool(self.predicate(**arguments))
         except Exception as error:
             raise ConstraintError(
-                f"constraint {self.name!r} raised {type(error).__name__}: {error} for {chosen}",
+                f"constraint {self.name!r} raised {type(error).__name__}: {error} for {arguments}",
                 hint="a predicate must answer true or false for every combination of its values",
             ) from error
 

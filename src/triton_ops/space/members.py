@@ -29,7 +29,7 @@ _NAMED = re.compile(r"(torch|triton\.language):(\w+)|[\w.]+:(\w+(?:\.\w+)+)")
 
 
 def is_member(value: Any) -> bool:
-    """Whether a value is a dtype, or a member of an `Enum` that is no number or string by its class."""
+    """True if a value is a dtype, or a member of an `Enum` that is no number or string by its class."""
     return _dtype_name(value) is not None or (isinstance(value, Enum) and not isinstance(value, (int, float, str)))
 
 
@@ -62,8 +62,8 @@ def _dtype_name(value: Any) -> str | None:
 
 
 def _dtype_named(module: str, text: str) -> Member | None:
-    found = vars(sys.modules[module]).values() if module in ("torch", _TRITON) and module in sys.modules else ()
-    return next((one for one in found if _dtype_name(one) == text), None)
+    values = vars(sys.modules[module]).values() if module in ("torch", _TRITON) and module in sys.modules else ()
+    return next((one for one in values if _dtype_name(one) == text), None)
 
 
 def member_named(text: Any) -> Member | None:
@@ -80,18 +80,18 @@ def member_named(text: Any) -> Member | None:
 
 def members_named(config: Mapping[str, Any]) -> dict[str, dict[str, Member]]:
     """The members that a config names in full, as records do: where its space is not asked, no others are known."""
-    named = {name: (value, member_named(value)) for name, value in config.items()}
-    return {name: {value: member} for name, (value, member) in named.items() if member is not None}
+    pairs = {name: (value, member_named(value)) for name, value in config.items()}
+    return {name: {value: member} for name, (value, member) in pairs.items() if member is not None}
 
 
 def source_of(value: Any) -> str:
     """A value of a config as Python's source: `tl.float32`, `torch.float16`, `Mode.FAST`, else its `repr`."""
     if isinstance(value, tuple):
         return f"({', '.join(map(source_of, value))}{',' * (len(value) == 1)})"
-    named = _NAMED.fullmatch(value) if isinstance(value, str) else None
-    if named is None:
+    match = _NAMED.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         return repr(value)
-    module, dtype, member = named.groups()
+    module, dtype, member = match.groups()
     if module == _TRITON:
         return "tl." + _FLOAT.sub(r"\1float", dtype)
     return f"torch.{dtype}" if module else str(member)
@@ -105,29 +105,29 @@ def members_among(values: Iterable[Any], tunable: str) -> dict[str, Member]:
 def given_back(value: Any, members: Mapping[str, Member]) -> Any:
     """A value of a config with the members in place of their names."""
     if isinstance(value, tuple):
-        found = tuple(given_back(item, members) for item in value)
-        return value if all(new is old for new, old in zip(found, value, strict=True)) else found
+        items = tuple(given_back(item, members) for item in value)
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     return members.get(value, value) if isinstance(value, str) else value
 
 
-def named_shortly(value: Any, members: Mapping[str, Member], known: Iterable[Any] = ()) -> Any:
+def named_shortly(value: Any, members: Mapping[str, Member], values: Iterable[Any] = ()) -> Any:
     """A text that names a member, in full or as `FAST`, `Mode.FAST` or `float16`, as the member; others as they are.
 
-    None is the text `none` where the `known` values hold that, and not None: a command line reads both alike. Of a
+    None is the text `none` where the tunable's `values` hold that, and not None: a command line reads both alike. Of a
     list, each item.
     """
     if isinstance(value, list):
-        return [named_shortly(item, members, known) for item in value]
-    if value is None and "none" in (texts := list(known)) and None not in texts:
+        return [named_shortly(item, members, values) for item in value]
+    if value is None and "none" in (texts := list(values)) and None not in texts:
         return "none"
     if not isinstance(value, str):
         return value
-    found = [
+    matches = [
         member
         for name, member in members.items()
         if value == name or f".{name.partition(':')[2]}".endswith(f".{value}")
     ]
-    return found[0] if len(found) == 1 else value
+    return matches[0] if len(matches) == 1 else value
 
 
 def values_of_members(members: Mapping[str, Member]) -> dict[str, str]:
@@ -146,10 +146,10 @@ def _members(values: Iterable[Any]) -> Iterator[Member]:
 def _why_not_found(kind: type[Enum], member: Enum) -> str | None:
     if "<locals>" in kind.__qualname__:
         return f"{kind.__qualname__} is made inside a function"
-    found: Any = sys.modules.get(kind.__module__)
+    value: Any = sys.modules.get(kind.__module__)
     for part in kind.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is not kind:
+        value = getattr(value, part, None)
+    if value is not kind:
         return f"{kind.__module__} has another {kind.__qualname__}, or none"
     return None if kind.__members__.get(str(member.name)) is member else "it is a combination of members"
 

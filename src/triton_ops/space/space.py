@@ -1,8 +1,8 @@
 """A config space: tunables, the constraints among them, and the default config.
 
 A space is either a product of tunables or an explicit list of configs, and all users of a space treat both alike.
-Enumeration is lazy and leaves out partial configs that cannot become valid (`space/walk.py`), and every question is
-asked of tunables that constraints join, not of the whole product (`space/groups.py`): a space of 10^12 configs costs
+Enumeration is lazy and leaves out partial configs that cannot become valid, and every question is
+asked of tunables that constraints join, not of the whole product: a space of 10^12 configs costs
 nothing until its configs are asked for, and that no config is valid is found out or said in seconds.
 """
 
@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from triton_ops.base import canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config
 from triton_ops.space.constraint import Constraint
 from triton_ops.space.members import Members, members_among, named_shortly, values_of_members
-from triton_ops.space.tunable import Tunable, as_tunable
+from triton_ops.space.tunable import Tunable, Value, as_tunable
 from triton_ops.space.walk import Asks, Completions, Found, Group, TooManyAsks, Walk, groups_of
 
 _TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
@@ -47,8 +47,7 @@ def flat_configs(configs: Sequence[Any]) -> Iterator[Config]:
 
 def values_of_config(config: Any) -> Mapping[str, Any]:
     """The values of a mapping or of a `triton.Config`, as they were given."""
-    found: Mapping[str, Any] = config if isinstance(config, Mapping) else config.kwargs
-    return found
+    return config if isinstance(config, Mapping) else cast("Mapping[str, Any]", config.kwargs)
 
 
 def _flat(config: Any, options: list[str]) -> Config:
@@ -64,9 +63,10 @@ def _flat(config: Any, options: list[str]) -> Config:
 
 
 def _brought(config: Any) -> Mapping[str, Any]:
-    """What a config brings to a launch, which a class of the caller's may give in its own way."""
-    found: Mapping[str, Any] = config.all_kwargs() if hasattr(config, "all_kwargs") else getattr(config, "kwargs", {})
-    return found
+    """The values that a config brings to a launch, which a class of the caller's may give in its own way."""
+    return cast(
+        "Mapping[str, Any]", config.all_kwargs() if hasattr(config, "all_kwargs") else getattr(config, "kwargs", {})
+    )
 
 
 def _option(config: Any, name: str) -> Any:
@@ -129,7 +129,7 @@ class ConfigSpace:
             )
         if not self.tunables:
             raise EmptySpaceError("the config space has no tunables", hint='name at least one: {"BLOCK": [64, 128]}')
-        tunables = {name: as_tunable(name, given) for name, given in self.tunables.items()}
+        tunables = {name: as_tunable(name, values) for name, values in self.tunables.items()}
         object.__setattr__(self, "tunables", tunables)
         members, rules = self.members, tuple(self.constraints)
         object.__setattr__(
@@ -157,25 +157,25 @@ class ConfigSpace:
             SpaceError: The configs have different names, or a `triton.Config` has a `pre_hook`, which a stored config
                 cannot have.
         """
-        given = list(configs)
-        listed = tuple(dict.fromkeys(flat_configs(given)))
-        if not listed:
+        entries = list(configs)
+        distinct = tuple(dict.fromkeys(flat_configs(entries)))
+        if not distinct:
             raise EmptySpaceError("the list of configs is empty", hint="give at least one config")
-        names = list(listed[0])
-        for config in listed:
+        names = list(distinct[0])
+        for config in distinct:
             if set(config) != set(names):
                 raise SpaceError(
                     f"config ({config}) has the names {sorted(config)}, the first one has {sorted(names)}",
                     hint="give every config the same names",
                 )
-        by_text = {name: {canonical_json(c[name]): c[name] for c in listed} for name in names}
+        by_text = {name: {canonical_json(c[name]): c[name] for c in distinct} for name in names}
         tunables = {
             name: Tunable(
-                tuple(values.values()), members=members_among([values_of_config(it).get(name) for it in given], name)
+                tuple(values.values()), members=members_among([values_of_config(it).get(name) for it in entries], name)
             )
             for name, values in by_text.items()
         }
-        return cls(tunables, tuple(constraints), None if default is None else Config(default), listed)
+        return cls(tunables, tuple(constraints), None if default is None else Config(default), distinct)
 
     def __iter__(self) -> Iterator[Config]:
         """Give all valid configs lazily, in product order (last tunable fastest) or list order.
@@ -184,7 +184,7 @@ class ConfigSpace:
         """
         if self.listed is not None:
             return (config for config in self.listed if not self.broken(config))
-        return self._enumerated()
+        return self._enumerate()
 
     def __contains__(self, config: object) -> bool:
         return isinstance(config, Mapping) and self.why_not(Config(config)) is None
@@ -210,9 +210,9 @@ class ConfigSpace:
         if None not in counts:
             return SpaceSize(total, math.prod(count for count in counts if count is not None))
         rng = random.Random(0)
-        kept = sum(not self.broken(self._draw(rng)) for _ in range(_ESTIMATE_SAMPLES))
+        valid = sum(not self.broken(self._draw(rng)) for _ in range(_ESTIMATE_SAMPLES))
         # Valid configs may be too rare for the sample; there is one.
-        return SpaceSize(total, max(1, round(total * kept / _ESTIMATE_SAMPLES)), exact=False)
+        return SpaceSize(total, max(1, round(total * valid / _ESTIMATE_SAMPLES)), exact=False)
 
     @cached_property
     def default_config(self) -> Config:
@@ -226,10 +226,10 @@ class ConfigSpace:
             EmptySpaceError: The constraints refuse every config, or none was found by a million asks of each group.
         """
         if self.listed is None and self._without_rows is None:
-            return self._joined(row for group in self._groups if (row := group.first.row) is not None)
-        if (found := next(iter(self), None)) is None:
+            return self._join(row for group in self._groups if (row := group.first.row) is not None)
+        if (config := next(iter(self), None)) is None:
             raise self._empty()
-        return found
+        return config
 
     @cached_property
     def fingerprint(self) -> str:
@@ -251,7 +251,7 @@ class ConfigSpace:
         return [constraint for constraint in self.constraints if not constraint.kept_by(config)]
 
     def why_not(self, config: Config) -> str | None:
-        """Why `config` is not in this space; None if it is. The default always is in the space."""
+        """The reason why `config` is not in this space; None if it is. The default always is in the space."""
         if set(config) != set(self.tunables):
             return f"names {sorted(config)} instead of {sorted(self.tunables)}"
         why = self._why_refused(config)
@@ -281,8 +281,23 @@ class ConfigSpace:
             valid = list(self)
             return rng.choice(valid) if valid else self.default_config
         rows = [group.draw(rng) for group in self._groups] if self._never is None else [None]
-        found = [row for row in rows if row is not None]
-        return self._joined(found) if len(found) == len(rows) else self.default_config
+        parts = [row for row in rows if row is not None]
+        return self._join(parts) if len(parts) == len(rows) else self.default_config
+
+    def neighbours(self, config: Config, *, steps_only: bool = False) -> Iterator[Config]:
+        """The valid configs that differ from `config` in one tunable, in the order of the tunables and their values.
+
+        Args:
+            config: The config, which need not be in the space itself.
+            steps_only: For ordered tunables, take only the next larger and the next smaller value.
+
+        Cost: one check of the constraints for each neighbour, and no memory.
+        """
+        for name, tunable in self.tunables.items():
+            own = config[name]
+            values = _next_to(tunable.values, own) if steps_only and tunable.ordered else tunable.values
+            others = (value for value in values if type(value) is not type(own) or value != own)
+            yield from (other for value in others if (other := Config({**config, name: value})) in self)
 
     def with_values(self, values: Mapping[str, Any]) -> ConfigSpace:
         """A space with other values of some tunables; the default stays a candidate.
@@ -305,8 +320,8 @@ class ConfigSpace:
 
     def with_names(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Values by tunable, single ones or lists, with the members of an `Enum` that texts such as `FAST` name."""
-        known = {name: (self.members.get(name, {}), self.tunables.get(name, ())) for name in values}
-        return {name: named_shortly(value, *known[name]) for name, value in values.items()}
+        options = {name: (self.members.get(name, {}), self.tunables.get(name, ())) for name in values}
+        return {name: named_shortly(value, *options[name]) for name, value in values.items()}
 
     @cached_property
     def _listed_set(self) -> frozenset[Config]:
@@ -323,7 +338,7 @@ class ConfigSpace:
 
     @cached_property
     def _never(self) -> Found | None:
-        """What a constraint over no tunable makes of every config, if it refuses them."""
+        """The outcome of constraints over no tunable, if they refuse every config."""
         refusing = [
             constraint for constraint in self.constraints if not constraint.names and not constraint.kept_by({})
         ]
@@ -331,15 +346,15 @@ class ConfigSpace:
 
     @property
     def _without_rows(self) -> Found | None:
-        """Why there are no valid configs, or why none was found; None if there are some. Sure answers come first."""
-        found = [found for group in self._groups if (found := group.first).row is None]
-        return self._never or min(found, key=lambda lacking: not lacking.sure, default=None)
+        """A search that found no valid config, a sure one if there is one; None if there are valid configs."""
+        searches = [search for group in self._groups if (search := group.first).row is None]
+        return self._never or min(searches, key=lambda lacking: not lacking.sure, default=None)
 
-    def _joined(self, rows: Iterable[Mapping[str, Any]]) -> Config:
+    def _join(self, rows: Iterable[Mapping[str, Any]]) -> Config:
         together = {name: value for row in rows for name, value in row.items()}
         return Config({name: together[name] for name in self.tunables})
 
-    def _enumerated(self) -> Iterator[Config]:
+    def _enumerate(self) -> Iterator[Config]:
         if (lacking := self._without_rows) is not None and lacking.sure:
             return
         names, asks = list(self.tunables), Asks(_PATIENCE_ASKS)
@@ -399,19 +414,26 @@ class ConfigSpace:
             )
 
 
-def as_space(given: Any) -> ConfigSpace:
+def _next_to(values: tuple[Value, ...], value: Value) -> tuple[Value, ...]:
+    if value not in values:
+        return values
+    at = values.index(value)
+    return values[max(at - 1, 0) : at] + values[at + 1 : at + 2]
+
+
+def as_space(source: Any) -> ConfigSpace:
     """A space from a user's space, mapping from names to values, or list of configs.
 
     Equal mappings of plain values give one and the same space, so that its default and its fingerprint are found once.
     """
-    if isinstance(given, ConfigSpace):
-        return given
-    if isinstance(given, Mapping):
-        return _space_of(given)
-    if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
-        return ConfigSpace.from_configs(given)
+    if isinstance(source, ConfigSpace):
+        return source
+    if isinstance(source, Mapping):
+        return _space_of(source)
+    if isinstance(source, Iterable) and not isinstance(source, (str, bytes)):
+        return ConfigSpace.from_configs(source)
     raise SpaceError(
-        f"a config space cannot be made from {given!r}",
+        f"a config space cannot be made from {source!r}",
         hint='give a mapping like {"BLOCK": [64, 128]}, a list of configs, or a ConfigSpace',
     )
 
@@ -421,24 +443,24 @@ _PLAIN = {bool, int, float, str, type(None)}  # types whose text says all
 _spaces: dict[str, ConfigSpace] = {}  # by the text of the mapping that a space was made from
 
 
-def _space_of(given: Mapping[str, Any]) -> ConfigSpace:
-    text = _plain_text(given)
-    found = None if text is None else _spaces.get(text)
-    if found is None:
-        found = ConfigSpace(given)
+def _space_of(mapping: Mapping[str, Any]) -> ConfigSpace:
+    text = _plain_text(mapping)
+    space = None if text is None else _spaces.get(text)
+    if space is None:
+        space = ConfigSpace(mapping)
         if text is not None:
             if len(_spaces) >= _MOST_SPACES:
                 _spaces.clear()
-            _spaces[text] = found
-    return found
+            _spaces[text] = space
+    return space
 
 
-def _plain_text(given: Mapping[str, Any]) -> str | None:
+def _plain_text(mapping: Mapping[str, Any]) -> str | None:
     """A mapping from names to lists of plain values as text; None for what else a space may be made of."""
-    if type(given) is not dict or any(type(name) is not str for name in given):
+    if type(mapping) is not dict or any(type(name) is not str for name in mapping):
         return None
-    if all(type(values) in (list, tuple) and _PLAIN.issuperset(map(type, values)) for values in given.values()):
-        return repr(given)
+    if all(type(values) in (list, tuple) and _PLAIN.issuperset(map(type, values)) for values in mapping.values()):
+        return repr(mapping)
     return None
 
 
@@ -468,19 +490,21 @@ def all_configs(space: ConfigSpace, most: int) -> list[Config] | None:
     places = {name: {repr(value): at for at, value in enumerate(it.values)} for name, it in space.tunables.items()}
 
     def place(values: Mapping[str, Any]) -> tuple[int, ...]:
-        return tuple(known[repr(values[name])] for name, known in places.items())  # the text tells True from 1
+        return tuple(places_of[repr(values[name])] for name, places_of in places.items())  # the text tells True from 1
 
-    joined = ({name: value for row in found for name, value in row.items()} for found in itertools.product(*rows))
+    joined = (
+        {name: value for row in combination for name, value in row.items()} for combination in itertools.product(*rows)
+    )
     return [Config({name: values[name] for name in places}) for values in sorted(joined, key=place)]
 
 
 def _rows_of_groups(groups: tuple[Group, ...], most: int) -> list[list[dict[str, Any]]] | None:
     """The rows of each group; None if one has more than `most`, or if they cannot be found in time."""
-    asks, found = Asks(_MOST_ASKS), []
+    asks, rows_of = Asks(_MOST_ASKS), []
     try:
         for group in groups:
             walk = Walk(group.names, group.joined, group.domains, asks=asks)
-            found.append(list(itertools.islice(walk.rows(), most + 1)))
+            rows_of.append(list(itertools.islice(walk.rows(), most + 1)))
     except TooManyAsks:
         return None
-    return None if all(found) and any(len(rows) > most for rows in found) else found
+    return None if all(rows_of) and any(len(rows) > most for rows in rows_of) else rows_of

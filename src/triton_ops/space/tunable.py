@@ -60,7 +60,7 @@ def _is_storable(kind: type, value: Any) -> bool:
 
 
 def _whole(text: str) -> bool:
-    """Whether a text has no half of a character, which UTF-8 cannot hold."""
+    """True if a text has no half of a character, which UTF-8 cannot hold."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -128,14 +128,14 @@ class Tunable:
                 f"tunable {name!r} has no values",
                 hint="give it at least one value, or leave it out",
             )
-        seen: set[str] = set()
+        texts: set[str] = set()
         plain = tuple(checked_value(name, value) for value in self.values)
         for value in plain:
             text = canonical_json(value)  # the text tells True from 1, which are equal to Python
-            if text in seen:
+            if text in texts:
                 raise ConfigValueError(f"tunable {name!r} lists {value!r} twice", hint="list every value once")
-            seen.add(text)
-        if all(value is given for value, given in zip(plain, self.values, strict=True)):
+            texts.add(text)
+        if all(value is original for value, original in zip(plain, self.values, strict=True)):
             return self
         return replace(self, values=plain, members={**self.members, **members_among(self.values, name)})
 
@@ -152,7 +152,7 @@ def Choice(values: Iterable[Value]) -> Tunable:  # noqa: N802 - reads as a type 
     Raises:
         ConfigValueError: There are more than a million values.
     """
-    return Tunable(_listed(values))
+    return Tunable(_as_tuple(values))
 
 
 def IntRange(low: int, high: int, step: int = 1) -> Tunable:  # noqa: N802
@@ -171,7 +171,7 @@ def IntRange(low: int, high: int, step: int = 1) -> Tunable:  # noqa: N802
     """
     if step < 1:
         raise ConfigValueError(f"IntRange step is {step}; it must be 1 or more")
-    return Tunable(_listed(range(low, high + 1, step)), ordered=True)
+    return Tunable(_as_tuple(range(low, high + 1, step)), ordered=True)
 
 
 def PowerOfTwo(low: int, high: int) -> Tunable:  # noqa: N802
@@ -201,36 +201,36 @@ def Flag() -> Tunable:  # noqa: N802
     return Tunable((False, True))
 
 
-def as_tunable(name: str, given: Any) -> Tunable:
+def as_tunable(name: str, source: Any) -> Tunable:
     """A tunable from a user's tunable or iterable of values.
 
     Values that are numbers in rising order count as ordered.
 
     Raises:
-        ConfigValueError: `given` is a single value, a string or a set, a value cannot be stored, or the name is no
+        ConfigValueError: `source` is a single value, a string or a set, a value cannot be stored, or the name is no
             string.
-        EmptySpaceError: `given` has no values.
+        EmptySpaceError: `source` has no values.
     """
     if not isinstance(name, str):
         raise ConfigValueError(f"a tunable's name must be a string, not {name!r}", hint='write {"BLOCK": [64, 128]}')
-    if isinstance(given, Tunable):
-        return given.check(name)
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+    if isinstance(source, Tunable):
+        return source.check(name)
+    if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
         raise ConfigValueError(
-            f"tunable {name!r} is {given!r}; it must be a list of values",
-            hint=f"write [{given!r}] for a single value",
+            f"tunable {name!r} is {source!r}; it must be a list of values",
+            hint=f"write [{source!r}] for a single value",
         )
-    if isinstance(given, (set, frozenset)):
+    if isinstance(source, (set, frozenset)):
         raise ConfigValueError(
             f"tunable {name!r} is a set, whose order differs from run to run", hint="write a list, in the order to try"
         )
-    tunable = Tunable(_listed(given)).check(name)
+    tunable = Tunable(_as_tuple(source)).check(name)
     numbers = [value for value in tunable if isinstance(value, (int, float)) and not isinstance(value, bool)]
     rising = len(numbers) == len(tunable) and all(a < b for a, b in pairwise(numbers))
     return replace(tunable, ordered=rising)
 
 
-def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
+def _as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
     """`values` as a tuple, or as many of them as `Tunable` refuses, since all of them might exhaust memory."""
     if isinstance(values, range):
         _check_number(values)

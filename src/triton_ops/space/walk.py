@@ -44,8 +44,8 @@ class Asks:
         self._limit = limit
         self._since = 0
 
-    def kept(self, constraint: Constraint, values: Mapping[str, Any]) -> bool:
-        """Whether `values` keep `constraint`.
+    def keeps(self, constraint: Constraint, values: Mapping[str, Any]) -> bool:
+        """True if `values` keep `constraint`.
 
         Raises:
             TooManyAsks: The limit is reached.
@@ -91,59 +91,59 @@ class Walk:
         self._promising = promising
         self._narrows_at = _narrowing(names, constraints)
 
-    def rows(self, chosen: Mapping[str, Value] | None = None) -> Iterator[dict[str, Value]]:
-        """All combinations that begin with `chosen`, the values of the first names, lazily.
+    def rows(self, prefix: Mapping[str, Value] | None = None) -> Iterator[dict[str, Value]]:
+        """All combinations that begin with `prefix`, the values of the first names, lazily.
 
         Raises:
             TooManyAsks: The limit of asks is reached.
             ConstraintError: A predicate raised.
         """
-        begun: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         domains = self._domains
-        for name, value in (chosen or {}).items():
-            begun[name] = value
-            left = self._narrowed(name, begun, domains)
-            if left is None:
+        for name, value in (prefix or {}).items():
+            values[name] = value
+            rest = self._narrow(name, values, domains)
+            if rest is None:
                 return
-            domains = left
-        yield from self._below(begun, len(begun), domains)
+            domains = rest
+        yield from self._below(values, len(values), domains)
 
-    def _below(self, chosen: dict[str, Value], at: int, domains: Domains) -> Iterator[dict[str, Value]]:
+    def _below(self, values: dict[str, Value], at: int, domains: Domains) -> Iterator[dict[str, Value]]:
         if at == len(self._names):
-            yield dict(chosen)
+            yield dict(values)
             return
         name = self._names[at]
         for value in self._in_order(domains[name]):
-            chosen[name] = value
-            left = self._narrowed(name, chosen, domains)
-            if left is not None and (self._promising is None or self._promising(name, chosen)):
-                yield from self._below(chosen, at + 1, left)
-        chosen.pop(name, None)
+            values[name] = value
+            rest = self._narrow(name, values, domains)
+            if rest is not None and (self._promising is None or self._promising(name, values)):
+                yield from self._below(values, at + 1, rest)
+        values.pop(name, None)
 
     def _in_order(self, values: Sequence[Value]) -> Sequence[Value]:
         return values if self._rng is None else self._rng.sample(values, len(values))
 
-    def _narrowed(self, name: str, chosen: Mapping[str, Value], domains: Domains) -> Domains | None:
+    def _narrow(self, name: str, values: Mapping[str, Value], domains: Domains) -> Domains | None:
         """The values that are left for later tunables once `name` has its value; None if one has none left."""
         rules = self._narrows_at[name]
         if not rules:
             return domains
-        left = dict(domains)
+        rest = dict(domains)
         for constraint, free in rules:
-            left[free] = [v for v in left[free] if self._asks.kept(constraint, {**chosen, free: v})]
-            if not left[free]:
+            rest[free] = [v for v in rest[free] if self._asks.keeps(constraint, {**values, free: v})]
+            if not rest[free]:
                 return None
-        return left
+        return rest
 
 
 def _narrowing(names: Sequence[str], constraints: Sequence[Constraint]) -> dict[str, list[tuple[Constraint, str]]]:
     """For each name, the constraints that have one tunable without a value once it is chosen, with that tunable."""
     place = {name: at for at, name in enumerate(names)}
-    found: dict[str, list[tuple[Constraint, str]]] = {name: [] for name in names}
+    rules: dict[str, list[tuple[Constraint, str]]] = {name: [] for name in names}
     for constraint in constraints:
         *_, before, last = sorted(set(constraint.names), key=place.__getitem__)
-        found[before].append((constraint, last))
-    return found
+        rules[before].append((constraint, last))
+    return rules
 
 
 def narrowed_alone(constraints: Sequence[Constraint], domains: Domains) -> dict[str, Sequence[Value]]:
@@ -152,12 +152,12 @@ def narrowed_alone(constraints: Sequence[Constraint], domains: Domains) -> dict[
     Raises:
         ConstraintError: A predicate raised.
     """
-    left = dict(domains)
+    rest = dict(domains)
     for constraint in constraints:
         if len(constraint.names) == 1:
             (name,) = constraint.names
-            left[name] = [value for value in left[name] if constraint.kept_by({name: value})]
-    return left
+            rest[name] = [value for value in rest[name] if constraint.kept_by({name: value})]
+    return rest
 
 
 def narrowed_by_projections(
@@ -173,23 +173,23 @@ def narrowed_by_projections(
     Raises:
         ConstraintError: A predicate raised.
     """
-    left = dict(domains)
+    rest = dict(domains)
     for constraint in constraints:
-        axes = [left[name] for name in constraint.names]
+        axes = [rest[name] for name in constraint.names]
         if math.prod(map(len, axes)) > PROJECTION_LIMIT:
             continue
-        kept = [row for row in itertools.product(*map(range, map(len, axes))) if _keeps(constraint, axes, row)]
+        rows = [row for row in itertools.product(*map(range, map(len, axes))) if _keeps(constraint, axes, row)]
         for place, name in enumerate(constraint.names):
-            used = {row[place] for row in kept}
-            left[name] = [value for at, value in enumerate(axes[place]) if at in used]
-        if not kept:
-            return left, constraint
-    return left, None
+            places = {row[place] for row in rows}
+            rest[name] = [value for at, value in enumerate(axes[place]) if at in places]
+        if not rows:
+            return rest, constraint
+    return rest, None
 
 
 def _keeps(constraint: Constraint, axes: Sequence[Sequence[Value]], row: tuple[int, ...]) -> bool:
-    chosen = (values[at] for values, at in zip(axes, row, strict=True))
-    return constraint.kept_by(dict(zip(constraint.names, chosen, strict=True)))
+    values_of_row = (values[at] for values, at in zip(axes, row, strict=True))
+    return constraint.kept_by(dict(zip(constraint.names, values_of_row, strict=True)))
 
 
 _FIRST_ASKS = 20_000  # asks of the first search for a row, which ends much sooner in nearly every space
@@ -204,7 +204,7 @@ COUNT_LIMIT = 50_000  # combinations of a group that are counted in any case, an
 
 @dataclass(frozen=True)
 class Found:
-    """What a search for a row of a group came to.
+    """The outcome of a search for a row of a group.
 
     Attributes:
         row: The row; None if there is none, or none was found.
@@ -224,17 +224,17 @@ class Group:
     Attributes:
         names: The tunables, in the order of the space.
         constraints: All constraints over them.
-        given: All values of each tunable.
+        values: All values of each tunable.
     """
 
     names: tuple[str, ...]
     constraints: tuple[Constraint, ...]
-    given: Domains
+    values: Domains
 
     @cached_property
     def domains(self) -> Domains:
         """The values that no constraint over one tunable refuses."""
-        return narrowed_alone(self.constraints, self.given)
+        return narrowed_alone(self.constraints, self.values)
 
     @property
     def joined(self) -> tuple[Constraint, ...]:
@@ -259,14 +259,14 @@ class Group:
 
         Cost: at most 1,220,000 asks of predicates beside those of single constraints, in about two seconds.
         """
-        found = self._search(_FIRST_ASKS, self.domains)
-        if found.sure:
-            return found
+        outcome = self._search(_FIRST_ASKS, self.domains)
+        if outcome.sure:
+            return outcome
         domains, refusing = narrowed_by_projections(self.joined, self.domains)
         if refusing is not None:
             return Found(None, refusing=(refusing,))
-        found = self._search(_LONGER_ASKS, domains)
-        return found if found.sure else self._search_by_chance(domains, random.Random(0))
+        outcome = self._search(_LONGER_ASKS, domains)
+        return outcome if outcome.sure else self._search_by_chance(domains, random.Random(0))
 
     def draw(self, rng: random.Random) -> Mapping[str, Value] | None:
         """A random row; None if there is none, or none was found.
@@ -281,43 +281,43 @@ class Group:
                 return row
         return self._search(_DRAW_ASKS, self.domains, rng=rng).row or self.first.row
 
-    def can_complete(self, chosen: Mapping[str, Value]) -> bool:
-        """Whether some row begins with `chosen`, the values of the group's first tunables.
+    def can_complete(self, prefix: Mapping[str, Value]) -> bool:
+        """True if some row begins with `prefix`, the values of the group's first tunables.
 
         True may be wrong where the answer takes long; False never is.
         """
-        found = self._search(_PREFIX_ASKS, self.domains, chosen)
-        return found.row is not None or not found.sure
+        outcome = self._search(_PREFIX_ASKS, self.domains, prefix)
+        return outcome.row is not None or not outcome.sure
 
     def _search_by_chance(self, domains: Domains, rng: random.Random) -> Found:
         """A row by walks that take random values, and after the first also the tunables in random order."""
         names = list(self.names)
         for _ in range(_RESTARTS):
-            found = self._search(_LONGER_ASKS, domains, rng=rng, names=names)
-            if found.sure:
-                return found
+            outcome = self._search(_LONGER_ASKS, domains, rng=rng, names=names)
+            if outcome.sure:
+                return outcome
             rng.shuffle(names)
-        return found
+        return outcome
 
     def _search(
         self,
         most_asks: int,
         domains: Domains,
-        chosen: Mapping[str, Value] | None = None,
+        prefix: Mapping[str, Value] | None = None,
         *,
         rng: random.Random | None = None,
         names: Sequence[str] = (),
     ) -> Found:
-        """The first row of a walk that begins with `chosen`."""
+        """The first row of a walk that begins with `prefix`."""
         walk = Walk(names or self.names, self.joined, domains, asks=Asks(most_asks), rng=rng)
         try:
-            return Found(next(walk.rows(chosen), None), refusing=self.constraints)
+            return Found(next(walk.rows(prefix), None), refusing=self.constraints)
         except TooManyAsks:
             return Found(None, sure=False, refusing=self.constraints)
 
 
 class Completions:
-    """Whether the values chosen so far, over all groups, can be completed in the group of the one chosen last.
+    """Answers whether the values chosen so far, over all groups, can be completed in the group of the last one.
 
     It is asked only after a tunable whose group goes on later than at the next tunable: a walk finds out the rest by
     itself. Answers are remembered.
@@ -325,25 +325,25 @@ class Completions:
 
     def __init__(self, names: Sequence[str], groups: Sequence[Group]) -> None:
         self._prefixes: dict[str, tuple[Group, tuple[str, ...]]] = {}
-        self._known: dict[tuple[str, str], bool] = {}
+        self._answers: dict[tuple[str, str], bool] = {}
         following = dict(pairwise(names))
         for group in groups:
             for at, name in enumerate(group.names[:-1], 1):
                 if following[name] != group.names[at]:
                     self._prefixes[name] = (group, group.names[:at])
 
-    def __call__(self, name: str, chosen: Mapping[str, Value]) -> bool:
-        """Whether the group of `name`, which was chosen last, has a row with the values chosen so far."""
+    def __call__(self, name: str, values: Mapping[str, Value]) -> bool:
+        """True if the group of `name`, which was chosen last, has a row with the values chosen so far."""
         if name not in self._prefixes:
             return True
         group, names = self._prefixes[name]
-        prefix = {known: chosen[known] for known in names}
+        prefix = {each: values[each] for each in names}
         key = (name, repr(list(prefix.values())))  # the text tells True from 1
-        if key not in self._known:
-            if len(self._known) >= _MOST_PREFIXES:
-                self._known.clear()
-            self._known[key] = group.can_complete(prefix)
-        return self._known[key]
+        if key not in self._answers:
+            if len(self._answers) >= _MOST_PREFIXES:
+                self._answers.clear()
+            self._answers[key] = group.can_complete(prefix)
+        return self._answers[key]
 
 
 def groups_of(tunables: Mapping[str, Tunable], constraints: Sequence[Constraint]) -> tuple[Group, ...]:
@@ -352,8 +352,8 @@ def groups_of(tunables: Mapping[str, Tunable], constraints: Sequence[Constraint]
     for constraint in constraints:
         together = set().union(*(joined[name] for name in constraint.names))
         joined.update(dict.fromkeys(together, together))
-    found = {id(together): together for together in joined.values()}
-    return tuple(_group(tunables, constraints, together) for together in found.values())
+    sets = {id(together): together for together in joined.values()}
+    return tuple(_group(tunables, constraints, together) for together in sets.values())
 
 
 def _group(tunables: Mapping[str, Tunable], constraints: Sequence[Constraint], together: set[str]) -> Group:

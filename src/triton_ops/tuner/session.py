@@ -28,7 +28,6 @@ from triton_ops.exceptions import CacheError
 from triton_ops.processes import cleaned_up_on_sigterm
 from triton_ops.records import (
     RECORDS,
-    RUNS_FOLDER,
     MemoryStore,
     NotedCall,
     Quarantine,
@@ -38,7 +37,6 @@ from triton_ops.records import (
     covers,
     key_of,
     may_have_records,
-    quarantine_of,
     recalled,
     store_in,
 )
@@ -444,7 +442,7 @@ def known_result(
     if force or not may_have_records(folder):
         return None
     record = recalled(
-        key, store_in(folder), space=space, enough=partial(covers, asked=plan), reference=request.reference
+        key, store_in(folder), space=space, enough=partial(covers, effort=plan), reference=request.reference
     )
     if record is None:
         return None
@@ -460,20 +458,20 @@ def _only_one(folder: Path | None, key: Key) -> Iterator[tuple[Runs, Quarantine]
     if folder is None:
         yield Runs(None, key.id), Quarantine(None)
         return
-    place = folder / RUNS_FOLDER
+    place = folder / Runs.FOLDER
     if not writable(folder):
         _log.warning("%s cannot be written: this tune will be neither stored nor resumable", folder)
-        yield Runs(None, key.id), quarantine_of(folder, key)
+        yield Runs(None, key.id), Quarantine.of(folder, key)
         return
     if not _make_folder(folder, place):
-        yield Runs(None, key.id), quarantine_of(folder, key)
+        yield Runs(None, key.id), Quarantine.of(folder, key)
         return
 
     def waiting() -> None:
         _log.warning("another process is tuning %s; waiting for it", f"{key.kernel} {key.label}".rstrip())
 
     with locked(place, f"{key.id}.lock", waiting=waiting) as lock:
-        yield Runs(folder, key.id, resumed=lock), quarantine_of(folder, key)
+        yield Runs(folder, key.id, resumed=lock), Quarantine.of(folder, key)
 
 
 def _make_folder(folder: Path, place: Path) -> bool:

@@ -29,6 +29,7 @@ from triton_ops.exceptions import DeviceError
 from triton_ops.processes import WorkerProcess
 from triton_ops.records import (
     Finalist,
+    Head,
     NotedCall,
     Quarantine,
     Record,
@@ -38,11 +39,8 @@ from triton_ops.records import (
     Store,
     TrialOrigin,
     Twins,
-    head_of,
-    new_run_id,
     recalled,
     transfers_to,
-    unknown_note,
     winners_nearby,
 )
 from triton_ops.request import Effort, RunningBudget, Task
@@ -70,10 +68,10 @@ def open_log(
         log.resume(effort=effort.name, searcher=effort.search_name, seed=seed)
         return log
     started = datetime.now(timezone.utc) - timedelta(seconds=time.monotonic() - start)
-    run_id = new_run_id(started)
+    run_id = Runs.new_id(started)
     log = RunLog(runs.path(run_id), start, root=runs.root)
     calibration = None if runs.root is None or task.work is None else load_calibration(runs.root, task.device.name)
-    log.begin(head_of(
+    log.begin(Head.of(
         run_id, key, task, effort, seed=seed, versions=versions(), started=started, calibration=calibration
     ))  # fmt: skip
     return log
@@ -456,7 +454,7 @@ class Tuning:
             return [f"the winner is not remembered, since {outcome.guard.others} while the finalists were compared"]
         key = self.key
         if key.unknown is not None:
-            return [unknown_note(key)]
+            return [key.unknown_note]
         if dict(self.task.kernel.identity) != dict(key.identity):
             return [
                 "the winner is not remembered, since something that the kernel refers to changed while it was tuned"

@@ -10,15 +10,11 @@ if TYPE_CHECKING:
     from triton_ops.values.buckets import Range as Range
     from triton_ops.values.buckets import Rule as Rule
     from triton_ops.values.buckets import extents_of as extents_of
-    from triton_ops.values.buckets import log_distance as log_distance
     from triton_ops.values.buckets import rest_of as rest_of
     from triton_ops.values.buckets import unkeyed as unkeyed
-    from triton_ops.values.buckets import why_outside as why_outside
-    from triton_ops.values.buckets import with_extents as with_extents
     from triton_ops.values.key import UNKNOWN as UNKNOWN
     from triton_ops.values.key import Argument as Argument
     from triton_ops.values.key import Key as Key
-    from triton_ops.values.key import device_facts as device_facts
     from triton_ops.values.problem import Problem as Problem
     from triton_ops.values.problem import Scalar as Scalar
     from triton_ops.values.problem import from_plain as from_plain

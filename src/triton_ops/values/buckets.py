@@ -11,7 +11,7 @@ it is a whole number, such as `M`. What stands under `NAME:class` is a kind of a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
@@ -71,8 +71,8 @@ class PowersOfTwo:
 
     def representative(self, value: int) -> int:
         """The end of the bucket."""
-        found = self.bucket(value)
-        return value if found is None else found[1]
+        span = self.bucket(value)
+        return value if span is None else span[1]
 
     def __str__(self) -> str:
         return "pow2" if self == PowersOfTwo() else f"pow2:{self.low}..{self.high}"
@@ -104,8 +104,8 @@ class UpTo:
 
     def representative(self, value: int) -> int:
         """The end of the bucket."""
-        found = self.bucket(value)
-        return value if found is None else found[1]
+        span = self.bucket(value)
+        return value if span is None else span[1]
 
     def __str__(self) -> str:
         return f"upto:{','.join(map(str, self.ends))}"
@@ -143,8 +143,8 @@ class Nearest:
 
     def representative(self, value: int) -> int:
         """The point in the bucket."""
-        found = self.bucket(value)
-        return value if found is None else next(point for point in self.points if found[0] <= point <= found[1])
+        span = self.bucket(value)
+        return value if span is None else next(point for point in self.points if span[0] <= point <= span[1])
 
     def __str__(self) -> str:
         return f"near:{','.join(map(str, self.points))}" + ("" if self.cap == _CAP else f"@{self.cap:g}")
@@ -196,13 +196,13 @@ def _check_rising(values: tuple[int, ...], kind: str) -> None:
 
 def extents_of(problem: Mapping[str, Any]) -> dict[str, int]:
     """Every extent of a problem by its name; booleans are none."""
-    found: dict[str, int] = {}
-    for name, given in problem.items():
-        if isinstance(given, Mapping):
-            found.update({f"{name}[{axis}]": extent for axis, extent in enumerate(given.get("shape", ()))})
-        elif isinstance(given, int) and not isinstance(given, bool) and ":" not in name:
-            found[name] = given
-    return found
+    extents: dict[str, int] = {}
+    for name, argument in problem.items():
+        if isinstance(argument, Mapping):
+            extents.update({f"{name}[{axis}]": extent for axis, extent in enumerate(argument.get("shape", ()))})
+        elif isinstance(argument, int) and not isinstance(argument, bool) and ":" not in name:
+            extents[name] = argument
+    return extents
 
 
 def rest_of(problem: Mapping[str, Any], free: Collection[str]) -> dict[str, Any]:
@@ -211,36 +211,21 @@ def rest_of(problem: Mapping[str, Any], free: Collection[str]) -> dict[str, Any]
     Each such extent becomes null. The strides of a tensor with such an axis follow from its extents, so only their
     kind remains: 0, 1, or null for any other.
     """
-    return {name: _rest(name, given, free) for name, given in problem.items()}
+    return {name: _rest(name, argument, free) for name, argument in problem.items()}
 
 
-def _rest(name: str, given: Any, free: Collection[str]) -> Any:
-    if not isinstance(given, Mapping):
-        return None if name in free else given
-    shape = given.get("shape", ())
-    kept = [None if f"{name}[{axis}]" in free else extent for axis, extent in enumerate(shape)]
-    if None not in kept:
-        return given
-    return {**given, "shape": kept, "stride": [step if step in (0, 1) else None for step in given.get("stride", ())]}
-
-
-def with_extents(problem: Mapping[str, Any], values: Mapping[str, int]) -> dict[str, Any]:
-    """The problem with other values of some extents; the strides of a row-major tensor follow its shape."""
-    return {name: _with(name, given, values) for name, given in problem.items()}
-
-
-def _with(name: str, given: Any, values: Mapping[str, int]) -> Any:
-    if not isinstance(given, Mapping) or "shape" not in given:
-        return values.get(name, given)
-    shape = [values.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(given["shape"])]
-    if shape == list(given["shape"]):
-        return given
-    stride: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        stride.insert(0, step)
-        step *= max(extent, 1)
-    return {**given, "shape": shape, "stride": stride if given["stride"][-1:] == [1] else given["stride"]}
+def _rest(name: str, argument: Any, free: Collection[str]) -> Any:
+    if not isinstance(argument, Mapping):
+        return None if name in free else argument
+    shape = argument.get("shape", ())
+    extents = [None if f"{name}[{axis}]" in free else extent for axis, extent in enumerate(shape)]
+    if None not in extents:
+        return argument
+    return {
+        **argument,
+        "shape": extents,
+        "stride": [step if step in (0, 1) else None for step in argument.get("stride", ())],
+    }
 
 
 @dataclass(frozen=True)
@@ -270,61 +255,6 @@ class Range:
         return f"{'='.join(self.extents)} from {self.low} to {self.high}"
 
 
-def why_outside(
-    found: Mapping[str, Any],
-    asked: Mapping[str, Any],
-    ranges: Sequence[Range] = (),
-    ignored: Collection[str] = (),
-) -> str | None:
-    """Why what holds for the problem `found` does not hold for `asked`, as one sentence; None if it does.
-
-    Args:
-        found: The problem for which something is known, as in a key.
-        asked: The problem as it is, never the one that a bucket would make of it.
-        ranges: The extents that may differ, each with its range; the extents of one range must be equal in `asked`.
-        ignored: Arguments that may differ in any way, or be missing.
-    """
-    mine, theirs = ({n: v for n, v in problem.items() if n not in ignored} for problem in (found, asked))
-    if mine.keys() != theirs.keys():
-        return f"its arguments are {', '.join(theirs) or 'none'}, not {', '.join(mine) or 'none'}"
-    extents = extents_of(theirs)
-    for each in ranges:
-        values = {extents.get(name) for name in each.extents}
-        if len(values) != 1 or None in values:
-            return f"{', '.join(each.extents)} are not one whole number, but {_texts(values)}"
-        if not each.low <= extents[each.extents[0]] <= each.high:
-            return f"{each.extents[0]} is {extents[each.extents[0]]}, and the range goes {each}"
-    free = {name for each in ranges for name in each.extents}
-    return _difference(rest_of(mine, free), rest_of(theirs, free))
-
-
-def log_distance(found: Mapping[str, Any], asked: Mapping[str, Any], ranges: Sequence[Range]) -> float:
-    """How far apart two problems are in the extents of `ranges`: the sum of |log2| of their ratios."""
-    mine, theirs = extents_of(found), extents_of(asked)
-    pairs = [(max(mine[each.extents[0]], 1), max(theirs[each.extents[0]], 1)) for each in ranges]
-    return sum(abs(math.log2(a / b)) for a, b in pairs)
-
-
-def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
-    for name, value in mine.items():
-        if not _same(value, theirs[name]):
-            return f"{name} is {theirs[name]}, not {value}"
-    return None
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal as JSON, where `true` is no 1; tuples count as lists."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return type(one) is type(other) and bool(one == other)
-
-
-def _texts(values: Collection[Any]) -> str:
-    return " and ".join(sorted("missing" if value is None else str(value) for value in values))
-
-
 ANY = {"any": True}  # stands in a key for an argument that makes no difference
 
 
@@ -346,7 +276,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Mapper:
-    """Which problems share one key: arguments that make no difference, and extents in buckets.
+    """The problems that share one key: arguments that make no difference, and extents in buckets.
 
     Attributes:
         buckets: The extents that are put into buckets, each with its rule.
@@ -363,7 +293,7 @@ class Mapper:
         Raises:
             SettingsError: An extent without a rule or with two, or what is given is no mapping from names to rules.
         """
-        made = []
+        rules = []
         if not isinstance(buckets, (Mapping, type(None))):
             raise SettingsError(f"the buckets are {buckets!r}, which names no extents", hint='write {"M": "pow2"}')
         for names, rule in (buckets or {}).items():
@@ -377,11 +307,11 @@ class Mapper:
                     f"the rule of the bucket {names!r} is {rule!r}, which lacks `first`, `bucket` or `representative`",
                     hint="write M=pow2",
                 )
-            made.append(Bucket(extents, rule_of(rule) if isinstance(rule, str) else rule))
-        named = [name for bucket in made for name in bucket.extents]
-        if twice := sorted({name for name in named if named.count(name) > 1}):
+            rules.append(Bucket(extents, rule_of(rule) if isinstance(rule, str) else rule))
+        all_names = [name for bucket in rules for name in bucket.extents]
+        if twice := sorted({name for name in all_names if all_names.count(name) > 1}):
             raise SettingsError(f"{', '.join(twice)} is in two buckets", hint="keep one of the two")
-        return cls(tuple(made), tuple(ignored))
+        return cls(tuple(rules), tuple(ignored))
 
     def check(self, parameters: Collection[str]) -> None:
         """Raise unless every name is one of a kernel's arguments, or an axis of one.
@@ -389,8 +319,8 @@ class Mapper:
         Raises:
             UnknownTunableError: A name is none.
         """
-        named = [name for bucket in self.buckets for name in bucket.extents]
-        strange = [name for name in (*named, *self.ignored) if name.partition("[")[0] not in parameters]
+        extents = [name for bucket in self.buckets for name in bucket.extents]
+        strange = [name for name in (*extents, *self.ignored) if name.partition("[")[0] not in parameters]
         if strange:
             raise UnknownTunableError(
                 f"{', '.join(strange)} is no argument of the kernel; it has {', '.join(parameters)}",
@@ -402,14 +332,14 @@ class Mapper:
 
         A bucket whose extents are missing, or not equal, makes no range: the problem then keeps its own values.
         """
-        extents, found = extents_of(problem), []
+        extents, ranges = extents_of(problem), []
         for bucket in self.buckets:
             values = {extents.get(name) for name in bucket.extents}
             value = values.pop() if len(values) == 1 else None
             span = None if value is None else bucket.rule.bucket(value)
             if span is not None:
-                found.append(Range(bucket.extents, *span))
-        return tuple(found)
+                ranges.append(Range(bucket.extents, *span))
+        return tuple(ranges)
 
     def keyed(self, problem: Mapping[str, Any]) -> dict[str, Any]:
         """The problem as it stands in a key: ranges in place of extents in buckets, and nothing of what is ignored.
@@ -417,7 +347,10 @@ class Mapper:
         Problems share a key exactly if all that is neither ignored nor in a bucket is equal, and the buckets are.
         """
         spans = {name: [each.low, each.high] for each in self.ranges(problem) for name in each.extents}
-        return {name: ANY if name in self.ignored else _keyed(name, given, spans) for name, given in problem.items()}
+        return {
+            name: ANY if name in self.ignored else _key_form(name, argument, spans)
+            for name, argument in problem.items()
+        }
 
     def __str__(self) -> str:
         ignored = [f"without {', '.join(self.ignored)}"] if self.ignored else []
@@ -425,30 +358,30 @@ class Mapper:
 
 
 def unkeyed(problem: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Range, ...], tuple[str, ...]]:
-    """What a key of a mapper says: a problem with the end of each range, the ranges, and the ignored arguments.
+    """The content of a mapper's key: a problem with the end of each range, the ranges, and the ignored arguments.
 
     A problem that no mapper has changed is itself, without ranges.
     """
     ranges: list[Range] = []
     plain: dict[str, Any] = {}
-    for name, given in problem.items():
-        if isinstance(given, Mapping) and "range" in given:
-            ranges.append(Range((name,), *given["range"]))
-            plain[name] = given["range"][1]
-        elif isinstance(given, Mapping) and "shape" in given:
-            spans = {axis: extent for axis, extent in enumerate(given["shape"]) if isinstance(extent, (list, tuple))}
+    for name, argument in problem.items():
+        if isinstance(argument, Mapping) and "range" in argument:
+            ranges.append(Range((name,), *argument["range"]))
+            plain[name] = argument["range"][1]
+        elif isinstance(argument, Mapping) and "shape" in argument:
+            spans = {axis: extent for axis, extent in enumerate(argument["shape"]) if isinstance(extent, (list, tuple))}
             ranges += [Range((f"{name}[{axis}]",), *span) for axis, span in spans.items()]
-            shape = [spans[axis][1] if axis in spans else extent for axis, extent in enumerate(given["shape"])]
-            plain[name] = {**given, "shape": shape}
+            shape = [spans[axis][1] if axis in spans else extent for axis, extent in enumerate(argument["shape"])]
+            plain[name] = {**argument, "shape": shape}
         else:
-            plain[name] = given
-    return plain, tuple(ranges), tuple(name for name, given in problem.items() if given == ANY)
+            plain[name] = argument
+    return plain, tuple(ranges), tuple(name for name, argument in problem.items() if argument == ANY)
 
 
-def _keyed(name: str, given: Any, spans: Mapping[str, list[int]]) -> Any:
-    if not isinstance(given, Mapping):
-        return {"range": spans[name]} if name in spans else given
-    shape = [spans.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(given.get("shape", ()))]
+def _key_form(name: str, argument: Any, spans: Mapping[str, list[int]]) -> Any:
+    if not isinstance(argument, Mapping):
+        return {"range": spans[name]} if name in spans else argument
+    shape = [spans.get(f"{name}[{axis}]", extent) for axis, extent in enumerate(argument.get("shape", ()))]
     if not any(isinstance(extent, list) for extent in shape):
-        return given
-    return {**given, "shape": shape, "stride": [step if step in (0, 1) else None for step in given["stride"]]}
+        return argument
+    return {**argument, "shape": shape, "stride": [step if step in (0, 1) else None for step in argument["stride"]]}

@@ -79,16 +79,22 @@ class Key:
         mapper: Mapper | None = None,
     ) -> Key:
         """The key of a problem on a device; with `mapper` that of every problem that shares its buckets."""
-        content = {name: plain(given) for name, given in problem.arguments}
+        content = {name: plain(argument) for name, argument in problem.arguments}
         return cls(
             kernel=problem.kernel,
             problem=content if mapper is None else mapper.keyed(content),
             identity=dict(identity),
-            device=device_facts(device),
+            device=cls.facts_of(device),
             cache_state="cold" if cold else "warm",
             held_to=dict(held_to or {}),
             label=problem.label,
         )
+
+    @staticmethod
+    def facts_of(device: DeviceSpec) -> dict[str, Any]:
+        """The facts of a device in a key: kind, name, architecture, units and driver; of a CPU the threads as well."""
+        facts = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
+        return {**facts, "threads": cpu_threads()} if device.kind == "cpu" else facts
 
     @cached_property
     def id(self) -> str:
@@ -102,17 +108,23 @@ class Key:
         A key with such a part is never looked up.
         """
         values = (*self.problem.values(), self.held_to.get("check"))
-        told = (given for given in values if isinstance(given, str) and given.startswith(f"{UNKNOWN}: "))
-        return self.identity.get(UNKNOWN) or next(told, None)
+        reasons = (value for value in values if isinstance(value, str) and value.startswith(f"{UNKNOWN}: "))
+        return self.identity.get(UNKNOWN) or next(reasons, None)
+
+    @property
+    def unknown_note(self) -> str:
+        """The reason why the winner of a key with an unknown part is not remembered."""
+        why = "since the kernel or its arguments cannot be told from others"
+        return f"the winner is not remembered, {why}: {self.unknown}"
 
     @property
     def interpreted(self) -> bool:
-        """Whether the kernel runs as Python, as under `TRITON_INTERPRET=1`."""
+        """True if the kernel runs as Python, as under `TRITON_INTERPRET=1`."""
         return "interpreted" in self.identity
 
     def differences(self, other: Key) -> list[str]:
         """Every field in which `other` differs, as `field: this | other`; empty if they are the same key."""
-        mine, theirs = _flattened(self._content()), _flattened(other._content())
+        mine, theirs = _flatten(self._content()), _flatten(other._content())
         return [
             f"{name}: {mine.get(name, '(absent)')} | {theirs.get(name, '(absent)')}"
             for name in sorted({*mine, *theirs})
@@ -131,17 +143,11 @@ class Key:
         return {**content, "held_to": dict(self.held_to)} if self.held_to else content
 
 
-def device_facts(device: DeviceSpec) -> dict[str, Any]:
-    """What a key holds of a device: kind, name, architecture, units and driver; of a CPU the threads as well."""
-    facts = {name: getattr(device, name) for name in ("kind", "name", "arch", "units", "driver")}
-    return {**facts, "threads": cpu_threads()} if device.kind == "cpu" else facts
-
-
-def _flattened(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, Mapping):
-            flat.update(_flattened(value, f"{prefix}{name}."))
+            flat.update(_flatten(value, f"{prefix}{name}."))
         else:
             flat[prefix + name] = list(value) if isinstance(value, tuple) else value
     return flat

@@ -34,30 +34,29 @@ class Problem:
     @property
     def specs(self) -> dict[str, TensorSpec]:
         """The tensor arguments."""
-        return {name: given for name, given in self.arguments if isinstance(given, TensorSpec)}
+        return {name: argument for name, argument in self.arguments if isinstance(argument, TensorSpec)}
 
     @property
     def fingerprint(self) -> str:
         """Hexadecimal digits that are equal for problems of equal content."""
-        return fingerprint([self.kernel, [[name, plain(given)] for name, given in self.arguments]])
+        return fingerprint([self.kernel, [[name, plain(argument)] for name, argument in self.arguments]])
 
     def __str__(self) -> str:
         return f"{self.kernel} {self.label}".rstrip()
 
 
-def plain(given: TensorSpec | Scalar) -> Any:
+def plain(argument: TensorSpec | Scalar) -> Any:
     """An argument of a problem as a value that JSON can hold."""
-    if isinstance(given, TensorSpec):
-        return {
-            "shape": list(given.shape), "dtype": given.dtype, "stride": list(given.strides), "aligned": given.aligned,
-        }  # fmt: skip
+    if isinstance(argument, TensorSpec):
+        spec = argument
+        return {"shape": list(spec.shape), "dtype": spec.dtype, "stride": list(spec.strides), "aligned": spec.aligned}
     for kind in (bool, int, float, str):  # bool is an int, and NumPy's double precision number is a float
-        if isinstance(given, kind):
-            given = kind(given)
+        if isinstance(argument, kind):
+            argument = kind(argument)
             break
-    if isinstance(given, float) and not math.isfinite(given):
-        return {"float": repr(given)}  # JSON has no infinity, but a mask value is often one
-    return given
+    if isinstance(argument, float) and not math.isfinite(argument):
+        return {"float": repr(argument)}  # JSON has no infinity, but a mask value is often one
+    return argument
 
 
 def from_plain(value: Any) -> TensorSpec | Scalar:

@@ -119,7 +119,7 @@ def check_memory(tensor: Any, name: str = "a tensor") -> None:
 
 
 def is_fake(value: Any) -> bool:
-    """Whether a value is one of the tensors without memory with which torch traces; told without importing torch."""
+    """True if a value is one of the tensors without memory with which torch traces; told without importing torch."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
     return fakes is not None and bool(fakes.is_fake(value))
 
@@ -211,13 +211,13 @@ class TensorSpec:
         return f"{'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}{layout}"
 
     def validate(self, tensor: Any) -> bool:
-        """Whether a torch tensor has this shape, dtype and stride.
+        """True if a torch tensor has this shape, dtype and stride.
 
         Raises:
             KernelTypeError, UnsupportedDtypeError: As `TensorSpec.of`.
         """
-        given = TensorSpec.of(tensor)
-        return (given.shape, given.dtype, given.stride) == (self.shape, self.dtype, self.stride)
+        spec = TensorSpec.of(tensor)
+        return (spec.shape, spec.dtype, spec.stride) == (self.shape, self.dtype, self.stride)
 
     def check(self, tensor: Any, name: str = "tensor", device: str | None = None) -> None:
         """Raise unless a torch tensor has this shape, dtype and stride, and is on `device` ("cuda" is any GPU).
@@ -227,11 +227,11 @@ class TensorSpec:
         """
         if device is not None and device not in (str(tensor.device), tensor.device.type):
             raise DeviceError(f"{name} is on {tensor.device}, not on {device}", device, str(tensor.device), name)
-        given = TensorSpec.of(tensor)
-        if given.dtype != self.dtype:
-            raise UnsupportedDtypeError(f"{name} is {given.dtype}, not {self.dtype}", given.dtype, [self.dtype], name)
-        if given.shape != self.shape or given.strides != self.strides:
-            raise ShapeMismatchError(f"{name} is {given}, not {self}", self.shape, given.shape, name)
+        spec = TensorSpec.of(tensor)
+        if spec.dtype != self.dtype:
+            raise UnsupportedDtypeError(f"{name} is {spec.dtype}, not {self.dtype}", spec.dtype, [self.dtype], name)
+        if spec.shape != self.shape or spec.strides != self.strides:
+            raise ShapeMismatchError(f"{name} is {spec}, not {self}", self.shape, spec.shape, name)
 
     def create_tensor(self, device: str = "cpu", seed: int = 0, fill_value: float | None = None) -> Any:
         """A new torch tensor of this spec.
@@ -249,7 +249,7 @@ class TensorSpec:
         torch = require("torch", "making tensors")
         try:
             self._check_room(device)
-            return self._created(torch, device, seed, fill_value)
+            return self._create(torch, device, seed, fill_value)
         except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
             if _NO_ROOM.search(f"{type(error).__name__}: {error}") is None:
                 raise
@@ -261,12 +261,14 @@ class TensorSpec:
     def _check_room(self, device: str) -> None:
         """Raise MemoryError if the host has less memory: it would give more than it has, and end processes later."""
         available = _proc.available_bytes() if device == "cpu" else None
-        drawn = 0 if self.fill in ("zeros", "empty") else max(4, ITEM_BYTES[self.dtype])  # of an element, meanwhile
-        needed = self._span * ITEM_BYTES[self.dtype] + self.numel * drawn
+        element_bytes = (
+            0 if self.fill in ("zeros", "empty") else max(4, ITEM_BYTES[self.dtype])
+        )  # of an element, meanwhile
+        needed = self._span * ITEM_BYTES[self.dtype] + self.numel * element_bytes
         if available is not None and needed > available:
             raise MemoryError(f"it takes {needed >> 20} MiB, and {available >> 20} MiB are free")
 
-    def _created(self, torch: Any, device: str, seed: int, fill_value: float | None) -> Any:
+    def _create(self, torch: Any, device: str, seed: int, fill_value: float | None) -> Any:
         """The tensor, with its values."""
         dtype = getattr(torch, self.dtype)
         room, tensor = self._empty(torch, dtype, device)
@@ -274,14 +276,8 @@ class TensorSpec:
         target = room if self._overlaps() else tensor
         if fill_value is not None:
             target.copy_(torch.full((), fill_value, dtype=torch.float64, device=device))
-        elif self.fill == "uniform":
-            target.copy_(_uniform(torch, target.shape, dtype, device, seed))
-        elif self.fill == "positive":
-            target.copy_(_uniform(torch, target.shape, dtype, device, seed) / 2 + 1)
-        elif self.fill == "outliers":
-            target.copy_(_with_outliers(torch, target.shape, dtype, device, seed))
-        elif self.fill == "whole":
-            target.copy_(_whole(torch, target.shape, dtype, device, seed))
+        elif self.fill in _DRAWN:
+            target.copy_(_DRAWN[self.fill](torch, target.shape, dtype, device, seed))
         elif self.fill == "ends":
             target.copy_(_ends(torch, target.shape, self.total, device, seed))
         elif self.fill == "zeros":
@@ -303,7 +299,7 @@ class TensorSpec:
         return 0 if self.numel == 0 else reach + 1
 
     def _overlaps(self) -> bool:
-        """Whether two elements may share memory; True may be wrong, False never is."""
+        """True if two elements may share memory; True may be wrong, False never is."""
         reach = 0
         for step, extent in sorted(zip(self.strides, self.shape, strict=True)):
             if extent > 1:
@@ -314,12 +310,12 @@ class TensorSpec:
 
 
 def _with_outliers(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
-    found = _uniform(torch, shape, dtype, device, seed)
+    values = _uniform(torch, shape, dtype, device, seed)
     if not dtype.is_floating_point:
-        return found
+        return values
     generator = torch.Generator(device=device).manual_seed(seed + 1)
     far = torch.rand(shape, generator=generator, device=device) < _OUTLIERS
-    return torch.where(far, _OUTLIER * found, found)
+    return torch.where(far, _OUTLIER * values, values)
 
 
 def _ends(torch: Any, shape: tuple[int, ...], total: int, device: str, seed: int) -> Any:
@@ -347,3 +343,10 @@ def _uniform(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: 
         return torch.randint(0, 128, shape, generator=generator, device=device)
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
     return torch.rand(shape, generator=generator, device=device, dtype=wide).mul_(2).sub_(1)
+
+
+def _positive(torch: Any, shape: tuple[int, ...], dtype: Any, device: str, seed: int) -> Any:
+    return _uniform(torch, shape, dtype, device, seed) / 2 + 1
+
+
+_DRAWN = {"uniform": _uniform, "positive": _positive, "outliers": _with_outliers, "whole": _whole}

@@ -1,6 +1,6 @@
 """`Tolerance` says how far a right result may be from the expected one, where the rule for verdicts does not suit.
 
-The rule itself is in `evaluation/criteria.py`. A tolerance is plain Python, so that operations, keys of records and
+A tolerance is plain Python, so that operations, keys of records and
 processes without torch can hold it.
 """
 
@@ -17,7 +17,7 @@ from triton_ops.exceptions import KernelTypeError, SettingsError
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """How far a right result may be from the expected one.
+    """The distance that a right result may have from the expected one.
 
     With `relative` or `absolute`, each element may differ by `absolute + relative * (|e| + RMS)`, where e is the
     expected element and RMS the root mean square of the expected result. Without them the rule holds, with its limits
@@ -47,13 +47,13 @@ class Tolerance:
             number = _finite(value)
             if number is None or number < 0 or (name == "times" and number == 0):
                 raise SettingsError(
-                    f"the tolerance's {name} is {_shown(value)}; it must be a finite number, {least}",
+                    f"the tolerance's {name} is {_excerpt(value)}; it must be a finite number, {least}",
                     hint="leave it out for the rule; 0.02 allows 2 %",
                 )
             object.__setattr__(self, name, abs(number))  # plain, whatever library it is from, for keys and run logs
         if self.bitwise is not None and not _is_bool(self.bitwise):
             raise SettingsError(
-                f"the tolerance's bitwise is {_shown(self.bitwise)}",
+                f"the tolerance's bitwise is {_excerpt(self.bitwise)}",
                 hint="it must be True, False or None, which is the rule",
             )
         object.__setattr__(self, "bitwise", None if self.bitwise is None else bool(self.bitwise))
@@ -65,23 +65,23 @@ class Tolerance:
 
     @property
     def by_element(self) -> bool:
-        """Whether elements are compared one by one, instead of by the rule."""
+        """True if elements are compared one by one, instead of by the rule."""
         return self.relative is not None or self.absolute > 0
 
     @property
     def content(self) -> dict[str, Any]:
-        """What differs from the default, as plain values; empty for the default."""
+        """The values that differ from the default, as plain values; empty for the default."""
         if self is RULE or self == RULE:
             return {}
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
         default = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in found.items() if value != default[name]}
+        return {name: value for name, value in content.items() if value != default[name]}
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value:g}" for name, value in self.content.items())
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     """A value that was given, for an error; a very long one is cut."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -108,42 +108,42 @@ RULE = Tolerance()
 """The rule for verdicts, unchanged."""
 
 
-def callable_check(given: Any) -> Callable[[Any, Any], Any] | None:
+def callable_check(check: Any) -> Callable[[Any, Any], Any] | None:
     """The caller's own comparison, or None.
 
     Raises:
         KernelTypeError: It is not callable.
     """
-    return _callable("check", given, "give check(result, expected), which returns True or False")
+    return _callable("check", check, "give check(result, expected), which returns True or False")
 
 
-def callable_reference(given: Any) -> Callable[..., Any] | None:
+def callable_reference(reference: Any) -> Callable[..., Any] | None:
     """The caller's own reference, or None.
 
     Raises:
         KernelTypeError: It is not callable.
     """
-    return _callable("reference", given, "give a function that returns the right result for the same arguments")
+    return _callable("reference", reference, "give a function that returns the right result for the same arguments")
 
 
-def _callable(what: str, given: Any, hint: str) -> Callable[..., Any] | None:
-    if given is None or callable(given):
-        return given  # type: ignore[no-any-return]
-    raise KernelTypeError(f"{what} is {_shown(given)}, which is not callable", hint=hint)
+def _callable(what: str, function: Any, hint: str) -> Callable[..., Any] | None:
+    if function is None or callable(function):
+        return function  # type: ignore[no-any-return]
+    raise KernelTypeError(f"{what} is {_excerpt(function)}, which is not callable", hint=hint)
 
 
-def as_tolerance(given: Any) -> Tolerance:
+def as_tolerance(tolerance: Any) -> Tolerance:
     """The tolerance that a caller gave: None is the rule, a number a relative error of elements.
 
     Raises:
         SettingsError: It is none of these, or out of range.
     """
-    if given is None:
+    if tolerance is None:
         return RULE
-    if isinstance(given, Tolerance):
-        return given
-    if _is_number(given):
-        return Tolerance(relative=given)
+    if isinstance(tolerance, Tolerance):
+        return tolerance
+    if _is_number(tolerance):
+        return Tolerance(relative=tolerance)
     raise SettingsError(
-        f"tolerance is {_shown(given)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
+        f"tolerance is {_excerpt(tolerance)}; it must be a number or a Tolerance", hint="for example tolerance=0.02"
     )

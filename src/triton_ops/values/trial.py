@@ -50,12 +50,12 @@ class Resources:
 
     @property
     def wasteful(self) -> bool:
-        """Whether the config spills so much that it is tried last, and loses ties."""
+        """True if the config spills so much that it is tried last, and loses ties."""
         return (self.spill_bytes or 0) > WASTEFUL_SPILL_BYTES
 
 
 class Status(str, Enum):
-    """How a trial ended."""
+    """The end of a trial."""
 
     OK = "ok"
     CONSTRAINT = "constraint"  # refused before any work
@@ -103,12 +103,12 @@ class Compiled:
 
     @property
     def launchable(self) -> bool:
-        """Whether the config can be launched, deferred or not."""
+        """True if the config can be launched, deferred or not."""
         return self.status in (Status.OK, Status.DEFERRED)
 
     @property
     def deferred(self) -> bool:
-        """Whether the config can be launched, but is tried only where nothing else works."""
+        """True if the config can be launched, but is tried only where nothing else works."""
         return self.status is Status.DEFERRED
 
 
@@ -205,12 +205,12 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether the config ran, was right, and was timed."""
+        """True if the config ran, was right, and was timed."""
         return self.status is Status.OK
 
     @property
     def failed(self) -> bool:
-        """Whether the config failed; a deferred one was not run, and has not failed."""
+        """True if the config failed; a deferred one was not run, and has not failed."""
         return self.status not in (Status.OK, Status.DEFERRED)
 
     @property
@@ -220,10 +220,10 @@ class Trial:
         Raises:
             ValueError: The trial is not ok.
         """
-        found = self.final or self.measurement
-        if found is None:
+        measurement = self.final or self.measurement
+        if measurement is None:
             raise ValueError(f"config ({self.config}) was not measured: {self.status}: {self.error}")
-        return found
+        return measurement
 
     @property
     def rank(self) -> float:
@@ -245,7 +245,7 @@ class Trial:
 
 
 def totals(trials: list[Trial] | tuple[Trial, ...]) -> dict[str, int]:
-    """How many trials ended in each status that occurred; the values add up to the number of trials."""
+    """The number of trials for each status that occurred; the values add up to the number of trials."""
     counts = Counter(trial.status for trial in trials)
     return {status.value: counts[status] for status in Status if counts[status]}
 
@@ -395,9 +395,9 @@ class TuningResult:
         return f"Trials: {sum(self.totals.values())}: {counts}{then}"
 
     def _failure_lines(self) -> list[str]:
-        failed = self.failures
+        failures = self.failures
         lines = [
-            f"Failed: ({trial.config}) {trial.status}: {escaped(trial.error)}" for trial in failed[:_FAILURES_SHOWN]
+            f"Failed: ({trial.config}) {trial.status}: {escaped(trial.error)}" for trial in failures[:_FAILURES_SHOWN]
         ]
-        more = len(failed) - _FAILURES_SHOWN
+        more = len(failures) - _FAILURES_SHOWN
         return [*lines, f"Failed: {more} more, in `failures`"] if more > 0 else lines

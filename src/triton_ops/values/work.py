@@ -1,10 +1,8 @@
 """The work of a problem, and the tiles into which a kernel cuts it, which the kernel's author declares in a few lines.
 
 The least operations and bytes are enough for throughput and for a lower bound. Tiles add which tunable is which side of
-a tile, so that the model can rank configs (`ranking/predict.py`); without tiles the model makes no forecast.
-
-The shipped families of tiles are in `ranking/gemm.py`, `ranking/attention.py` and `ranking/rows.py`; the user's own
-object is used in the same way.
+a tile, so that the model can rank configs; without tiles the model makes no forecast. The user's own object is used as
+a shipped family of tiles is.
 """
 
 from __future__ import annotations
@@ -80,7 +78,7 @@ class TilePlan:
 
 
 class Tiles(Protocol):
-    """How a kernel cuts its work into tiles."""
+    """The cut of a kernel's work into tiles."""
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """The plan of the tiles by `config` on `machine`.
@@ -114,7 +112,7 @@ def warps_and_stages(config: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def is_power_of_two(number: int) -> bool:
-    """Whether a whole number is a power of two, as Triton wants it of warps and of the sides of tiles."""
+    """True if a whole number is a power of two, as Triton wants it of warps and of the sides of tiles."""
     return number > 0 and 2.0 ** ceil(log2(number)) == number
 
 

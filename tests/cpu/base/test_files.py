@@ -51,7 +51,7 @@ while True:
 """
 APPEND = """
 import pathlib, sys
-from triton_ops.base import append_line
+from triton_ops.base.appending import append_line
 n = 0
 while True:
     n += 1
@@ -385,7 +385,7 @@ def test_what_was_written_survives_a_power_loss_with_its_name_and_its_folder(tmp
     assert on_disk == [("log", None)]
     assert list(whole_lines(folder / "log")) == [b"first", b"second", b"third", b"fourth"]
     on_disk.clear()
-    monkeypatch.setattr(syncing, "_skipped", False)  # and is again after this test
+    monkeypatch.setattr(syncing, "_no_syncs", False)  # and is again after this test
     skip_syncs()
     atomic_write(folder / "file", "copy")
     append_line(folder / "log", "copy")

@@ -458,7 +458,7 @@ import json, logging, os, sys, tempfile
 from pathlib import Path
 from triton_ops import tune
 from triton_ops.values import Key; from triton_ops.records import open_store
-from triton_ops.records import quarantine_of
+from triton_ops.records import Quarantine
 from triton_ops.tuner import Silent
 from triton_ops.request import make_task
 import triton_ops.records.directory as directory
@@ -474,7 +474,7 @@ logging.basicConfig(stream=sys.stderr, format="WARNED %(message)s")
 os.setgroups([]); os.setgid(1); os.setuid(1)
 task = make_task(planned, space={"n": [1, 2]})
 key = Key.of(task.problem, task.kernel.identity, task.device)
-print(json.dumps([key.id, quarantine_of(folder, key)._path.name]), flush=True)
+print(json.dumps([key.id, Quarantine.of(folder, key)._path.name]), flush=True)
 sys.stdin.readline()
 result = tune(planned, space={"n": [1, 2]}, cache_dir=folder, listener=Silent())
 again = tune(planned, space={"n": [1, 2]}, cache_dir=folder, listener=Silent())

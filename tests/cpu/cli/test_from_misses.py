@@ -10,7 +10,7 @@ from triton_ops.cli import load_target
 from triton_ops.cli.app import main
 from triton_ops.device import DeviceSpec
 from triton_ops.device import probing as chosen
-from triton_ops.records import read_misses
+from triton_ops.records import Misses
 from triton_ops.records.misses import Harvest
 from triton_ops.request import make_request
 from triton_ops.values import Key
@@ -62,7 +62,7 @@ def test_misses_are_tuned_in_the_order_of_their_cost_and_taken_off_the_list(tmp_
     assert "MOS 6502" in served[0]["reason"]
     assert "nowhere:kernel is not loaded; loaded are missed_work:add_up" in served[1]["reason"]
     assert [each["outcome"] for each in served] == ["not tuned", "not loaded", "tuned", "tuned"]
-    assert {miss.key.id for miss in read_misses(tmp_path / "cache")} == {elsewhere.id, unknown.id}
+    assert {miss.key.id for miss in Misses(tmp_path / "cache").read()} == {elsewhere.id, unknown.id}
 
     assert main(["show", "--json"]) == 0
     assert {record["id"] for record in json.loads(capsys.readouterr().out)} == {keys(8).id, keys(64).id}
@@ -72,7 +72,7 @@ def test_a_target_and_a_number_restrict_what_is_tuned(tmp_path, keys, capsys):
     note(tmp_path, (keys(8), 1, None), (keys(64), 3, None), (replace(keys(8), kernel="other:kernel"), 9, None))
     assert main(["tune", "missed_work:add_up", "--from-misses", "--most", "1"]) == 0
     assert "add_up" in capsys.readouterr().out
-    assert sorted(miss.count for miss in read_misses(tmp_path / "cache")) == [1, 9]
+    assert sorted(miss.count for miss in Misses(tmp_path / "cache").read()) == [1, 9]
 
 
 def test_where_nothing_can_be_tuned_the_exit_code_says_so(tmp_path, keys, capsys):
@@ -123,5 +123,5 @@ def test_a_miss_whose_tune_decided_nothing_stays_until_one_that_goes_on_has_deci
     listed = []
     for _ in range(2):
         assert main(["tune", "missed_work:add_up", "--from-misses", "--trials", "1"]) == 0
-        listed.append((len(read_misses(tmp_path / "cache")), "unproven" in capsys.readouterr().out))
+        listed.append((len(Misses(tmp_path / "cache").read()), "unproven" in capsys.readouterr().out))
     assert listed == [(1, True), (0, False)]

@@ -19,11 +19,11 @@ from triton_ops.records import (
     RECORDS,
     DirectoryStore,
     MemoryStore,
+    Misses,
     Quarantine,
     import_records,
     lockfile,
     read_lockfile,
-    read_misses,
     read_run,
 )
 from triton_ops.records import log_lines as lines
@@ -142,7 +142,7 @@ def test_tune_v_prints_no_escape_of_a_candidate_or_of_its_trace(cli, tmp_path, s
 LIMITS = {
     "f" * 32 + ".record.json": (4 << 20, lambda path: DirectoryStore(path.parent, RECORDS).get("f" * 32)),
     "calibration/a100.json": (64 << 10, lambda path: load_calibration(path.parents[1], "A100")),
-    "misses.jsonl": (32 << 20, lambda path: read_misses(path.parent)),
+    "misses.jsonl": (32 << 20, lambda path: Misses(path.parent).read()),
     "quarantine.jsonl": (1 << 30, Quarantine),
     "run.jsonl": (1 << 30, read_run),
     "recording.json.gz": (1 << 30, read_recording),

@@ -15,7 +15,7 @@ from benchmarks.robustness.kills import PROGRAM
 from tests.cpu.ship.test_serving import record_of
 from triton_ops.cli.target import load_object
 from triton_ops.device import probe
-from triton_ops.records import lock_of, write_lockfile
+from triton_ops.records import lock_of
 from triton_ops.values import Problem
 
 # Sends SIGINT to itself, once or twice, when a module of that name begins to be imported or a function is called.
@@ -163,7 +163,7 @@ def test_a_check_of_a_lockfile_ends_and_says_no_verdict(call, swallowed, tmp_pat
     work.write_text(MEASURED % (call, getattr(swallowed, "__name__", "()")))
     found = load_object(f"{work}:measured")
     records = [record_of(found, Problem("measured", (("n", n),)), probe("cpu"), {"step": 2}) for n in (4, 5, 6)]
-    write_lockfile(lock_of(records)[0], tmp_path / "lock.json")
+    lock_of(records)[0].write(tmp_path / "lock.json")
     words = ["verify", str(tmp_path / "lock.json"), "--target", f"{work}:measured", "--json"]
     code, err = ran(AT_IMPORT.format(name="", times=0, words=words), tmp_path)
     assert (code, err.splitlines()[-1:]) == (130, ["interrupted"])

@@ -16,7 +16,6 @@ from triton_ops.records import (
     open_store,
     read_lockfile,
     updated,
-    write_lockfile,
 )
 from triton_ops.space import Config
 from triton_ops.values import Key
@@ -139,7 +138,7 @@ def test_a_lockfile_is_written_checked_and_updated(store, capsys):
 def test_two_lockfiles_are_compared(store, capsys, tmp_path):
     store.put(record())
     assert main(["lock"]) == 0
-    write_lockfile(lock_of([record(block=2)])[0], tmp_path / "other.json")
+    lock_of([record(block=2)])[0].write(tmp_path / "other.json")
     assert main(["lock", "--check", "--against", "other.json"]) == 5
     assert "config: BLOCK=64 | BLOCK=2" in capsys.readouterr().out
 

@@ -23,7 +23,7 @@ from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.many import RunOptions
 from triton_ops.processes import environment
-from triton_ops.records import LockPlan, Record, Timing, lock_of, read_lockfile, read_misses, store_in, write_lockfile
+from triton_ops.records import LockPlan, Misses, Record, Timing, lock_of, read_lockfile, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.request import effort_of
 from triton_ops.ship import Targets, as_target, prepare, tune_misses
@@ -133,7 +133,7 @@ def planted(here, monkeypatch):
         store_in(str(here / "cache")).put(record)
         harvest.note(record.key)
     harvest.flush()
-    write_lockfile(lock_of(records, LockPlan())[0], "lock.json")
+    lock_of(records, LockPlan())[0].write("lock.json")
     return records
 
 
@@ -238,8 +238,8 @@ def test_kernels_are_loaded_from_a_file_a_module_or_one_by_one(capsys, monkeypat
     monkeypatch.syspath_prepend(here)
     importlib.import_module("own")
 
-    write_lockfile(lock_of([record_of("own:fine", {"n": 64}, {"step": 1})], LockPlan())[0], "fine.json")
-    write_lockfile(lock_of([record_of("own:plain", {"n": 64}, {"step": 1})], LockPlan())[0], "plain.json")
+    lock_of([record_of("own:fine", {"n": 64}, {"step": 1})], LockPlan())[0].write("fine.json")
+    lock_of([record_of("own:plain", {"n": 64}, {"step": 1})], LockPlan())[0].write("plain.json")
     words = ["--static", "--json"]
     for path, named, outcome in (
         ("fine.json", "own.py", "not measured"),
@@ -288,7 +288,7 @@ def test_a_file_gives_a_compiler_no_files(where, option, capsys):
         (config if "config" in where else default).update(added)
     key = Key.of(Problem(target.name, tuple(problem.items())), kernel_in(target).identity, spec_named("H100"))
     record = Record(key=key, winner=Config(config), default=Config(default), timing=Timing(1.0, 1.0, 1.0, 3))
-    write_lockfile(lock_of([record], LockPlan())[0], "lock.json")
+    lock_of([record], LockPlan())[0].write("lock.json")
     assert main(["verify", "lock.json", "--static", "--json", "--kernels", "double.py"]) == 5
     (verdict,) = json.loads(capsys.readouterr().out)
     assert (verdict["outcome"], f"{option} of a file is not used" in verdict["reason"]) == ("invalid", True)
@@ -309,7 +309,7 @@ def test_a_miss_gives_a_compiler_no_files(option):
     harvest.note(key)
     harvest.flush()
     (served,), _ = tune_misses(
-        read_misses(Path("cache")), Targets(), RunOptions(plan=effort_of("quick"), cache_dir="cache")
+        Misses(Path("cache")).read(), Targets(), RunOptions(plan=effort_of("quick"), cache_dir="cache")
     )
     assert f"{option} of a file is not used" in served.reason
 

@@ -33,7 +33,7 @@ from triton_ops.exceptions import (  # noqa: E402
     UntunedError,
 )
 from triton_ops.lab.launches import launches_that_do_nothing  # noqa: E402
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, cache_folder, store_in, write_lockfile  # noqa: E402  # noqa: E402
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]
@@ -382,7 +382,7 @@ def test_a_lockfile_pins_a_part_of_a_bucket(launched, tmp_path):
     device = LockedDevice(alias="here", kind=key.device["kind"], name=key.device["name"])
     entry = LockEntry(kernel=key.kernel, device="here", config=Config(BLOCK=256, num_warps=8, num_stages=3),
                       problem={**key.problem, "n": 1024}, identity=key.identity)  # fmt: skip
-    write_lockfile(Lockfile((device,), (entry,)), tmp_path / "lock.json")
+    Lockfile((device,), (entry,)).write(tmp_path / "lock.json")
     triton_ops.use_lockfile(tmp_path / "lock.json")
     found = {n: kernel[grid](*vectors(), n).metadata.num_warps for n in (1008, 1024, 992)}
     assert found == {1008: 4, 1024: 8, 992: 4}
@@ -394,7 +394,7 @@ def test_a_lockfile_comes_before_records(launched, tmp_path):
     device = LockedDevice(alias="here", kind=key.device["kind"], name=key.device["name"])
     entry = LockEntry(kernel=key.kernel, device="here", config=Config(BLOCK=256, num_warps=8, num_stages=3),
                       problem=key.problem, identity=key.identity)  # fmt: skip
-    write_lockfile(Lockfile((device,), (entry,)), tmp_path / "lock.json")
+    Lockfile((device,), (entry,)).write(tmp_path / "lock.json")
     triton_ops.use_lockfile(tmp_path / "lock.json")
     assert kernel.why(*arguments).found.rung == "lockfile"
     assert kernel[grid](*arguments).metadata.num_warps == 8

@@ -23,8 +23,8 @@ from triton_ops.dispatch.own_loop import measures_itself  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SpaceError  # noqa: E402
 from triton_ops.lab import launches_that_do_nothing  # noqa: E402
 from triton_ops.records import (  # noqa: E402
+    Misses,
     cache_folder,
-    read_misses,
     store_in,
 )
 from triton_ops.records.misses import flush_misses  # noqa: E402
@@ -157,10 +157,10 @@ def test_asking_why_notes_no_miss_and_warns_of_nothing(caplog):
     assert (decision.found.rung, "on_miss is default" in decision.found.why) == ("default", True)
     flush_misses()
     folder = Path(cache_folder(None))
-    assert ([miss.key.label for miss in read_misses(folder)], caplog.text) == ([], "")
+    assert ([miss.key.label for miss in Misses(folder).read()], caplog.text) == ([], "")
     kernel[grid](*arguments(48))
     flush_misses()
-    assert [miss.key.label for miss in read_misses(folder)] == ["n=48 float32"]
+    assert [miss.key.label for miss in Misses(folder).read()] == ["n=48 float32"]
 
 
 def test_asking_why_says_what_a_launch_would_do(monkeypatch):

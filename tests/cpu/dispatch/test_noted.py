@@ -19,7 +19,7 @@ from triton_ops.cli.target import load_object
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
 from triton_ops.many import RunOptions
-from triton_ops.records import LockPlan, NotedCall, dumps, lock_of, read_misses, store_in
+from triton_ops.records import LockPlan, Misses, NotedCall, lock_of, store_in
 from triton_ops.records.lockfile import loads
 from triton_ops.records.misses import Harvest, flush_misses
 from triton_ops.request import chosen_effort, effort_of
@@ -71,11 +71,11 @@ def tuned_from_its_miss(name, folder):
     for _ in range(3):
         harvest.note(call.key, None, call.noted)
     harvest.flush()
-    (miss,) = read_misses(Path(folder))
+    (miss,) = Misses(Path(folder)).read()
     ((served,), _) = tune_misses([miss], Targets([kernel]), RunOptions(plan=effort_of("quick"), cache_dir=folder))
     record = store_in(folder).get(call.key.id)
     return {
-        "count": miss.count, "reason": served.reason, "stored": served.stored, "left": len(read_misses(Path(folder))),
+        "count": miss.count, "reason": served.reason, "stored": served.stored, "left": len(Misses(Path(folder)).read()),
         "tried": sum(served.result.totals.values()), "known": record is not None,
         "arguments": dict(miss.call.arguments),
         "grids": miss.call.grids, "configs": [each["BLOCK"] for each in miss.call.configs],
@@ -111,7 +111,7 @@ def with_another_list(folder):
     kernel.configs = [*before, triton.Config({"BLOCK": 512}, num_warps=4)]
     try:
         options = RunOptions(plan=effort_of(), cache_dir=folder)
-        ((served,), _) = tune_misses(read_misses(Path(folder)), Targets([kernel]), options)
+        ((served,), _) = tune_misses(Misses(Path(folder)).read(), Targets([kernel]), options)
     finally:
         kernel.configs = before
     return served.stored, [(dict(trial.config)["BLOCK"], trial.error) for trial in served.result.failures]
@@ -129,7 +129,7 @@ def locked(name, folder, n=100, **changes):
     kernel, given, grid = called(name, n)
     call = launches_of(kernel).call_of(grid, (), {**given, **changes})
     call.tuned(call.key, cache_dir=folder, plan=chosen_effort("quick", None, 4, None))
-    return loads(dumps(lock_of([store_in(folder).get(call.key.id)], LockPlan(unproven=True))[0]))
+    return loads(lock_of([store_in(folder).get(call.key.id)], LockPlan(unproven=True))[0].text)
 
 
 def verdicts(lock, **options):
@@ -239,7 +239,7 @@ def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, mon
         for _ in range(3):
             kernel[grid](**given)
     flush_misses()
-    (miss,) = read_misses(tmp_path)
+    (miss,) = Misses(tmp_path).read()
     assert (miss.count, miss.call.arguments["n"], miss.call.grids) == (1, 100, [[2], [1]])
     kernel.cache.clear()
 

@@ -10,7 +10,7 @@ import triton_ops
 from triton_ops import Operation, TensorSpec, settings, tune
 from triton_ops.dispatch import operations, sources
 from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UntunedError
-from triton_ops.records import cache_folder, read_misses
+from triton_ops.records import Misses, cache_folder
 from triton_ops.records.misses import flush_misses
 
 RAN = []
@@ -36,7 +36,7 @@ def test_without_a_winner_the_default_runs_and_the_problem_is_noted(operation, t
     (row,) = [row for row in triton_ops.launches() if row.kernel == "worked" and row.rung == "default"]
     assert "on_miss is default" in row.why
     flush_misses()
-    assert [miss.key.kernel for miss in read_misses(Path(cache_folder(None)))] == ["worked"]
+    assert [miss.key.kernel for miss in Misses(Path(cache_folder(None))).read()] == ["worked"]
 
 
 def test_no_launch_is_lost_when_the_policy_changes(operation):

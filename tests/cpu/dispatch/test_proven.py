@@ -16,11 +16,11 @@ from triton_ops.cli.app import main
 from triton_ops.cli.console import CHECK_FAILED
 from triton_ops.dispatch import decided, ledger, would_run
 from triton_ops.exceptions import TargetError
-from triton_ops.records import RUNS_FOLDER as FOLDER
 from triton_ops.records import (
     Lockfile,
     LockPlan,
     Record,
+    Runs,
     Timing,
     Tried,
     advise,
@@ -28,7 +28,6 @@ from triton_ops.records import (
     open_store,
     read_lockfile,
     read_run,
-    write_lockfile,
 )
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.ship import choose_portfolio
@@ -128,7 +127,7 @@ def test_the_same_call_goes_on_until_a_comparison_has_been_made_and_then_recalls
     second = tuned()
     assert (second.unproven, second.from_cache, len(second.trials)) == ("", False, 2)
     assert kept(tmp_path).tunes == 2
-    log = read_run(tmp_path / FOLDER / kept(tmp_path).id / f"{second.run}.jsonl")
+    log = read_run(tmp_path / Runs.FOLDER / kept(tmp_path).id / f"{second.run}.jsonl")
     origins = [event.origin for event in log.events if isinstance(event, Tried)]
     assert origins == [Origin.TAKEN_OVER, Origin.SEARCHER]
     assert tuned().from_cache
@@ -165,7 +164,7 @@ def test_force_begins_anew(tuned, tmp_path):
 
 def test_a_run_whose_log_is_gone_is_begun_anew_and_counted(tuned, tmp_path):
     run = tuned().run
-    (tmp_path / FOLDER / kept(tmp_path).id / f"{run}.jsonl").unlink()
+    (tmp_path / Runs.FOLDER / kept(tmp_path).id / f"{run}.jsonl").unlink()
     assert len(tuned().trials) == 1
     assert kept(tmp_path).tunes == 2
 
@@ -235,7 +234,7 @@ def test_one_that_an_earlier_version_pinned_stays_and_is_marked(tuned, tmp_path,
     (entry,) = lock_of([kept(tmp_path)], LockPlan(unproven=True))[0].entries
     old = replace(entry, origin=replace(entry.origin, source="record"), measured=replace(entry.measured, gain=1.0))
     devices = lock_of([kept(tmp_path)], LockPlan(unproven=True))[0].devices
-    write_lockfile(Lockfile(devices, (old,)), tmp_path / "triton-ops.lock.json")
+    Lockfile(devices, (old,)).write(tmp_path / "triton-ops.lock.json")
     for _ in range(2):
         tuned(shape=(16,))
     assert main(["lock"]) == 0

@@ -8,7 +8,7 @@ import triton_ops
 from triton_ops import operation
 from triton_ops.dispatch import ledger, sources
 from triton_ops.exceptions import LockfileError, SettingsError, UntunedError
-from triton_ops.records import Lockfile, LockPlan, layered, lock_of, open_store, share_records, write_lockfile
+from triton_ops.records import Lockfile, LockPlan, layered, lock_of, open_store, share_records
 from triton_ops.tuner import session
 
 
@@ -20,7 +20,7 @@ def add_up(n, step):
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
-    monkeypatch.setattr(layered, "_shared", {})
+    monkeypatch.setattr(layered, "_shared_by_packages", {})
     ledger.forget_decisions()
     yield
     sources._sources.ladders.clear()
@@ -45,7 +45,7 @@ def no_tune(monkeypatch):
 
 
 def test_launches_are_replayed_from_the_lockfile_and_nothing_tunes(lock, no_tune, tmp_path):
-    write_lockfile(lock, tmp_path / "lock.json")
+    lock.write(tmp_path / "lock.json")
     pinned = {entry.problem["n"]: entry.config["step"] for entry in lock.entries}
     with triton_ops.replaying(tmp_path / "lock.json"), triton_ops.on_miss("tune"):
         for _ in range(20):
@@ -68,7 +68,7 @@ def test_what_is_not_pinned_is_an_error_by_policy_and_only_inside(lock):
 
 
 def test_the_environment_replays_a_lockfile(lock, no_tune, tmp_path, monkeypatch, caplog):
-    write_lockfile(lock, tmp_path / "lock.json")
+    lock.write(tmp_path / "lock.json")
     monkeypatch.setenv("TRITON_OPS_REPLAY", str(tmp_path / "lock.json"))
     with triton_ops.on_miss("tune"):
         assert add_up(n=8) == lock.entries[0].config["step"]

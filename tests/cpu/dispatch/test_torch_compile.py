@@ -17,8 +17,8 @@ from tests.tuned_kernels import add_traced, grid, scale  # noqa: E402
 from triton_ops.dispatch import sources  # noqa: E402
 from triton_ops.lab import launches_that_do_nothing  # noqa: E402
 from triton_ops.records import (  # noqa: E402
+    Misses,
     cache_folder,
-    read_misses,
     store_in,
 )
 from triton_ops.records.misses import flush_misses  # noqa: E402
@@ -159,7 +159,7 @@ def test_a_miss_is_noted_for_a_later_tune(traces):
     kernel = tuned(on_miss="queue")
     call(compiled(kernel, traces, fullgraph=True), 1024)
     flush_misses()
-    (miss,) = read_misses(Path(cache_folder(None)))
+    (miss,) = Misses(Path(cache_folder(None))).read()
     x = torch.zeros(1024)
     assert miss.key == kernel.why(x, x, torch.zeros(1024), 1024, grid=grid).key
 

@@ -31,7 +31,6 @@ from triton_ops.records import (
     open_store,
     read_lockfile,
     shared_lockfiles,
-    write_lockfile,
 )
 from triton_ops.request import make_request, request
 from triton_ops.space import Config
@@ -49,7 +48,7 @@ SHAPE = (4096, 4096)
 def own(monkeypatch, tmp_path):
     """A machine with an H200 that knows no winner, and packages that bring none."""
     shared = sys.modules["triton_ops.records.packaged_lockfiles"]
-    monkeypatch.setattr(shared, "_shared", {})
+    monkeypatch.setattr(shared, "_lockfiles", {})
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "records"))
     on(monkeypatch, H200)
     yield
@@ -82,7 +81,7 @@ def record(shape=SHAPE, name="softmax", **changes):
 
 
 def share(path, *records):
-    write_lockfile(lock_of(records, LockPlan(unproven=True))[0], path)  # some are of kernels that run as Python
+    lock_of(records, LockPlan(unproven=True))[0].write(path)  # some are of kernels that run as Python
     share_lockfile(path)
 
 
@@ -195,7 +194,7 @@ def called_with_package_winner(path):
 
     patch = pytest.MonkeyPatch()
     on(patch, H200)
-    patch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_shared", {})
+    patch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_lockfiles", {})
     x = drawn(6, 100)
     key = key_of(make_request(operation, shape=(6, 100), dtype="float32"))
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]
@@ -251,7 +250,7 @@ def test_entries_of_an_earlier_source_are_found_and_removed(tmp_path, capsys):
     _, gated = of_named_problem()
     winners = tmp_path / "winners"
     winners.mkdir()
-    write_lockfile(lock_of([old])[0], winners / "nvidia-h200.lock.json")
+    lock_of([old])[0].write(winners / "nvidia-h200.lock.json")
     assert package_data.main(["--check", "--winners", str(winners)]) == 1
     assert "nvidia-h200.lock.json: softmax" in capsys.readouterr().out
     assert "the kernel has changed since" in package_data.why_not(old)
@@ -331,7 +330,7 @@ def test_a_built_wheel_holds_the_winners_and_a_look_up_finds_them(tmp_path):
     shutil.rmtree(winners, ignore_errors=True)
     winners.mkdir()
     made = record()
-    write_lockfile(lock_of([made])[0], winners / "nvidia-h200.lock.json")
+    lock_of([made])[0].write(winners / "nvidia-h200.lock.json")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=project, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -25,7 +25,7 @@ from triton_ops.many.executor import ExecutorLostError
 from triton_ops.many.ray_actors import HostFacts
 from triton_ops.many.ray_engine import engine_named
 from triton_ops.many.session import jobs_of
-from triton_ops.records import Tried, read_misses, read_run, store_in
+from triton_ops.records import Misses, Tried, read_run, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.request import effort_of, make_request
 from triton_ops.ship import Targets, tune_misses
@@ -210,13 +210,13 @@ def test_misses_are_tuned_by_actors_and_taken_off_the_list(engine, work, tmp_pat
     harvest.note(replace(keys[0], kernel="nowhere:kernel"), None)
     harvest.flush()
     options = RunOptions(plan=effort_of(), cache_dir=folder)
-    served, run = tune_misses(read_misses(folder), Targets([work.slow]), options, cluster=engine)
+    served, run = tune_misses(Misses(folder).read(), Targets([work.slow]), options, cluster=engine)
     assert run.totals == {"tuned": 2}, [each.error for each in run.outcomes]
     assert {each.device.partition(":")[0] for each in run.outcomes} == {socket.gethostname()}
     assert {each.miss.key.id: (each.stored, each.reason) for each in served if each.result} == {
         key.id: (True, "") for key in keys
     }
-    assert [miss.key.kernel for miss in read_misses(folder)] == ["nowhere:kernel"]
+    assert [miss.key.kernel for miss in Misses(folder).read()] == ["nowhere:kernel"]
     assert {record.id for record in store_in(str(folder))} == {key.id for key in keys}
 
 

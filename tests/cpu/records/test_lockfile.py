@@ -12,21 +12,11 @@ from tests.strategies import configs
 from triton_ops.base import sealed
 from triton_ops.exceptions import LockfileError
 from triton_ops.records import EntryOrigin as Origin
-from triton_ops.records import (
-    LockedDevice,
-    LockEntry,
-    Lockfile,
-    Measured,
-    accept_edits,
-    changes,
-    dumps,
-    merged,
-    read_lockfile,
-    write_lockfile,
-)
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, Measured, changes, read_lockfile
+from triton_ops.records.lock_entry import why_outside
 from triton_ops.records.lockfile import loads, without_conflicts
 from triton_ops.space import Config
-from triton_ops.values import Key, Range, extents_of, why_outside
+from triton_ops.values import Key, Range, extents_of
 
 H200 = LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200", arch="sm_90", units=132)
 HERE = {"kind": "cuda", "name": "NVIDIA H200", "arch": "sm_90", "units": 132, "driver": "570.1"}
@@ -61,8 +51,8 @@ ranged = entry(32, ranges=(Range(("M", "x[0]", "y[0]"), 17, 64),))
 
 def test_what_is_written_is_read():
     written = lock(entry(32), entry(16), replace(ranged, kernel="mul"))
-    assert loads(dumps(written)) == written
-    assert dumps(loads(dumps(written))) == dumps(written)
+    assert loads(written.text) == written
+    assert loads(written.text).text == written.text
 
 
 def test_the_order_of_a_kernels_arguments_is_no_change():
@@ -73,19 +63,19 @@ def test_the_order_of_a_kernels_arguments_is_no_change():
         "x": {"shape": [8, 64], "dtype": "float16", "stride": [64, 1], "aligned": True},
     }
     of_records = lock(*(entry(rows, problem={**problem_of, "rows": rows}) for rows in (8, 256, 64)))
-    assert changes(loads(dumps(of_records)), of_records) == ()
+    assert changes(loads(of_records.text), of_records) == ()
     with pytest.raises(LockfileError, match="for one problem"):
-        lock(*loads(dumps(of_records)).entries, of_records.entries[0])
+        lock(*loads(of_records.text).entries, of_records.entries[0])
 
 
 def test_the_order_of_a_configs_values_is_no_change():
     """A record has the order of its space, a file that of the names."""
     of_record = lock(entry(8, config=Config(num_warps=4, BLOCK=64), default=Config(num_warps=8, BLOCK=64)))
-    assert changes(loads(dumps(of_record)), of_record) == ()
+    assert changes(loads(of_record.text), of_record) == ()
 
 
 def test_a_name_that_stands_twice_is_refused_since_people_read_the_other_one():
-    text = dumps(lock(entry(32)))
+    text = lock(entry(32)).text
     assert '"config": {' in text
     with pytest.raises(LockfileError, match="'config' twice"):
         loads(text.replace('"config": {', '"config": {"BLOCK": 64}, "config": {', 1))
@@ -95,13 +85,13 @@ def test_a_name_that_stands_twice_is_refused_since_people_read_the_other_one():
 @example([(1, Config(MERGED="<<<<<<< ours\n=======\n>>>>>>> theirs"))])
 def test_any_config_survives_and_the_order_of_entries_makes_no_difference(pairs):
     entries = [entry(m, config=config) for m, config in pairs]
-    assert loads(dumps(lock(*entries))) == lock(*entries)
-    assert dumps(lock(*entries)) == dumps(lock(*reversed(entries)))
+    assert loads(lock(*entries).text) == lock(*entries)
+    assert lock(*entries).text == lock(*reversed(entries)).text
     assert lock(*entries).digest == lock(*reversed(entries)).digest
 
 
 def test_a_changed_winner_changes_the_lines_of_one_entry():
-    before, after = (dumps(lock(entry(16), entry(32, config=c), entry(64))) for c in (Config(B=1), Config(B=2)))
+    before, after = (lock(entry(16), entry(32, config=c), entry(64)).text for c in (Config(B=1), Config(B=2)))
     changed = [a for a, b in zip(before.splitlines(), after.splitlines(), strict=True) if a != b]
     assert len(changed) == 3  # the config, the entry's checksum and the file's
 
@@ -169,7 +159,7 @@ def test_a_device_is_known_by_name_architecture_and_units_or_by_an_alias(device,
 
 def edited(tmp_path, change, content=None):
     path = tmp_path / "lock.json"
-    path.write_text(change(dumps(lock(entry(16), ranged) if content is None else content)))
+    path.write_text(change((lock(entry(16), ranged) if content is None else content).text))
     return path
 
 
@@ -196,21 +186,21 @@ def test_a_file_that_was_changed_is_refused_with_its_name_and_the_next_step(tmp_
 
 
 def test_an_entry_that_was_taken_out_is_noticed(tmp_path):
-    whole = dumps(lock(entry(16), ranged)).splitlines(keepends=True)
+    whole = lock(entry(16), ranged).text.splitlines(keepends=True)
     start = next(at for at, line in enumerate(whole) if '"kernel"' in line)
     path = tmp_path / "lock.json"
     path.write_text("".join(whole[:start] + whole[start + 10 :]))
     with pytest.raises(LockfileError, match="each entry is whole"):
         read_lockfile(path)
-    accepted, by_hand = accept_edits(path)
+    accepted, by_hand = Lockfile.accept_edits(path)
     assert (len(accepted.entries), by_hand) == (1, ())
 
 
 def test_accepted_edits_say_that_they_are_edits(tmp_path):
     path = edited(tmp_path, lambda text: text.replace('"BLOCK": 16', '"BLOCK": 64'))
-    accepted, by_hand = accept_edits(path)
+    accepted, by_hand = Lockfile.accept_edits(path)
     assert [each.config for each in by_hand] == [Config(BLOCK=64)]
-    write_lockfile(accepted, path)
+    accepted.write(path)
     assert read_lockfile(path).entries[0].origin.source == "edited by hand, and accepted"
 
 
@@ -227,17 +217,17 @@ def test_accepted_edits_say_that_they_are_edits(tmp_path):
 )
 def test_edits_that_make_no_sense_are_not_accepted(tmp_path, old, new, said):
     with pytest.raises(LockfileError, match=said):
-        accept_edits(edited(tmp_path, lambda text: text.replace(old, new)))
+        Lockfile.accept_edits(edited(tmp_path, lambda text: text.replace(old, new)))
 
 
 @pytest.mark.parametrize("name", ["label", "default", "measured", "ranges", "ignored", "identity", "origin"])
 def test_an_entry_that_leaves_a_field_out_is_written_with_it(tmp_path, name):
     path = tmp_path / "lock.json"
-    content = json.loads(dumps(lock(entry(16))))
+    content = json.loads(lock(entry(16)).text)
     del content["entries"][0][name]
     path.write_text(json.dumps(content))
-    accepted, _ = accept_edits(path)
-    write_lockfile(accepted, path)
+    accepted, _ = Lockfile.accept_edits(path)
+    accepted.write(path)
     assert name in json.loads(path.read_text())["entries"][0]
     assert read_lockfile(path) == accepted
 
@@ -252,7 +242,7 @@ def test_fields_that_a_text_leaves_out_are_written_with_their_defaults():
         measured=Measured(cache_state="cold", mode="graph-cold", median_ms=0.5),
     )  # fmt: skip
     whole = lock(bare, devices=(LockedDevice(alias="h200", kind="cuda", name="NVIDIA H200"),))
-    content = json.loads(dumps(whole))
+    content = json.loads(whole.text)
     [entry], [device] = content["entries"], content["devices"]
     entry["measured"] = only(entry["measured"], "cache_state", "mode", "median_ms")
     entries = [sealed(only(entry, "kernel", "device", "config", "measured", "problem"))]
@@ -261,7 +251,7 @@ def test_fields_that_a_text_leaves_out_are_written_with_their_defaults():
         json.dumps(sealed({**only(content, "kind", "schema_version"), "devices": devices, "entries": entries}))
     )
     assert read == whole
-    assert dumps(read) == dumps(whole)
+    assert read.text == whole.text
     assert changes(read, whole) == ()
 
 
@@ -275,12 +265,12 @@ def test_one_alias_for_two_devices_is_refused():
     with pytest.raises(LockfileError, match="one alias"):
         lock(devices=(H200, other))
     with pytest.raises(LockfileError, match="NVIDIA H200 in one lockfile and NVIDIA H100"):
-        merged([lock(), lock(devices=(other,))])
+        Lockfile.merged([lock(), lock(devices=(other,))])
 
 
 def test_of_merged_lockfiles_the_earlier_decides():
     first, second = lock(entry(16)), lock(entry(16, config=Config(BLOCK=3)), entry(32))
-    assert [each.config["BLOCK"] for each in merged([first, second]).entries] == [16, 32]
+    assert [each.config["BLOCK"] for each in Lockfile.merged([first, second]).entries] == [16, 32]
 
 
 def git(folder, *arguments):
@@ -293,7 +283,7 @@ def test_two_branches_that_add_entries_conflict_only_in_the_checksum_of_the_whol
     kept = [entry(m) for m in (16, 128, 1024)]
 
     def commit(*entries):
-        write_lockfile(lock(*entries), path)
+        lock(*entries).write(path)
         git(tmp_path, "add", "lock.json")
         git(tmp_path, "commit", "-m", "x")
 
@@ -306,7 +296,7 @@ def test_two_branches_that_add_entries_conflict_only_in_the_checksum_of_the_whol
     git(tmp_path, "merge", "other")
     with pytest.raises(LockfileError, match="conflicts"):
         read_lockfile(path)
-    accepted, by_hand = accept_edits(path)
+    accepted, by_hand = Lockfile.accept_edits(path)
     assert accepted == lock(*kept, entry(64), entry(512))
     assert by_hand == ()
 
@@ -317,7 +307,7 @@ def test_two_branches_that_add_entries_conflict_only_in_the_checksum_of_the_whol
 def test_a_million_marks_of_conflicts_are_read_once(tmp_path, text):
     (tmp_path / "lock.json").write_text(text)
     with pytest.raises(LockfileError, match="conflicts in it"):
-        accept_edits(tmp_path / "lock.json")
+        Lockfile.accept_edits(tmp_path / "lock.json")
 
 
 def test_conflicts_in_the_checksum_are_settled_and_what_is_around_them_stays():
@@ -335,7 +325,7 @@ def test_a_conflict_between_entries_is_left_to_a_person(tmp_path):
         tmp_path, lambda t: t.replace("{", "<<<<<<< a\n{", 1).replace("16}", "16}\n=======\n\n>>>>>>> b\n", 1)
     )
     with pytest.raises(LockfileError, match="conflict between entries"):
-        accept_edits(path)
+        Lockfile.accept_edits(path)
 
 
 numbers = st.integers(1, 10**6)
@@ -361,4 +351,4 @@ def test_a_lockfile_that_is_not_there_or_cannot_be_written_is_told(tmp_path):
     with pytest.raises(LockfileError, match="cannot be read: No such file"):
         read_lockfile(tmp_path / "none.json")
     with pytest.raises(LockfileError, match="cannot be written"):
-        write_lockfile(lock(), tmp_path)
+        lock().write(tmp_path)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.records import Miss, forget_misses, misses, note_miss, read_misses
-from triton_ops.records.misses import FILE, Harvest, ranked, shorten
+from triton_ops.records import Miss, Misses, misses
+from triton_ops.records.misses import FILE, Harvest
 from triton_ops.values import Key
 
 
@@ -21,7 +21,7 @@ def noted(folder, *given):
     for m, expected_ms in given:
         harvest.note(key(m), expected_ms)
     harvest.flush()
-    return read_misses(folder)
+    return Misses(folder).read()
 
 
 def test_a_problem_is_kept_once_with_its_count_over_several_processes(tmp_path):
@@ -36,15 +36,15 @@ def test_misses_are_ranked_by_count_times_time():
     given = [
         Miss(key=key(m), count=count, expected_ms=ms) for m, count, ms in ((1, 10, 1.0), (2, 1, 50.0), (3, 4, None))
     ]
-    assert [miss.key.problem["M"] for miss in ranked(given)] == [3, 2, 1]  # 4 times the median of 1 and 50 is 102
+    assert [miss.key.problem["M"] for miss in Misses.ranked(given)] == [3, 2, 1]  # 4 times the median, 25.5, is 102
 
 
 def test_a_file_that_grew_keeps_the_dearest_problems_once(tmp_path, monkeypatch):
     monkeypatch.setattr(misses, "MOST_PROBLEMS", 3)
     for _ in range(2):
         noted(tmp_path, *((m, float(m)) for m in range(1, 9)))
-    shorten(tmp_path)
-    assert [miss.key.problem["M"] for miss in read_misses(tmp_path)] == [8, 7, 6]
+    Misses(tmp_path).shorten()
+    assert [miss.key.problem["M"] for miss in Misses(tmp_path).read()] == [8, 7, 6]
     assert len((tmp_path / FILE).read_text().splitlines()) == 3
 
 
@@ -53,20 +53,20 @@ def test_a_file_over_its_size_is_shortened_by_the_writer(tmp_path, monkeypatch):
     for _ in range(20):
         noted(tmp_path, (1, 1.0), (2, 1.0))
     assert (tmp_path / FILE).stat().st_size < 3000
-    assert {miss.count for miss in read_misses(tmp_path)} == {20}
+    assert {miss.count for miss in Misses(tmp_path).read()} == {20}
 
 
 def test_what_was_served_is_forgotten(tmp_path):
     noted(tmp_path, (1, 1.0), (2, 1.0))
-    assert forget_misses(tmp_path, [key(1).id, key(9).id]) == 1
-    assert [miss.key for miss in read_misses(tmp_path)] == [key(2)]
+    assert Misses(tmp_path).forget([key(1).id, key(9).id]) == 1
+    assert [miss.key for miss in Misses(tmp_path).read()] == [key(2)]
 
 
 def test_damaged_lines_are_left_out_with_one_warning(tmp_path, caplog):
     noted(tmp_path, (1, 1.0), (2, 1.0))
     path = tmp_path / FILE
     path.write_text(path.read_text().replace('"M": 2', '"M": 3') + "{\n" + '{"key": 3}\n' + "torn")
-    assert [miss.key for miss in read_misses(tmp_path)] == [key(1)]
+    assert [miss.key for miss in Misses(tmp_path).read()] == [key(1)]
     assert caplog.text.count("lines are ignored") == 1
 
 
@@ -93,13 +93,13 @@ def test_after_a_write_that_fails_later_misses_are_written(tmp_path, caplog):
     folder.unlink()
     harvest.note(key(1, "kept"))
     harvest.flush()
-    assert [miss.key.kernel for miss in read_misses(folder)] == ["kept"]
+    assert [miss.key.kernel for miss in Misses(folder).read()] == ["kept"]
 
 
 def test_notes_of_many_threads_all_count(tmp_path):
     def serve():
         for _ in range(100):
-            note_miss(key(1), 1.0, tmp_path)
+            Misses(tmp_path).note(key(1), 1.0)
 
     threads = [threading.Thread(target=serve) for _ in range(8)]
     for thread in threads:
@@ -107,7 +107,7 @@ def test_notes_of_many_threads_all_count(tmp_path):
     for thread in threads:
         thread.join()
     misses.flush_misses()
-    assert read_misses(tmp_path)[0].count == 800
+    assert Misses(tmp_path).read()[0].count == 800
 
 
 def test_the_thread_writes_without_being_asked(tmp_path, monkeypatch):
@@ -116,20 +116,20 @@ def test_the_thread_writes_without_being_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(Harvest, "flush", lambda harvest: (write(harvest), written.set()))
     Harvest(tmp_path).note(key(1))
     assert written.wait(60)
-    assert len(read_misses(tmp_path)) == 1
+    assert len(Misses(tmp_path).read()) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_writes_only_its_own(tmp_path):
-    note_miss(key(1), folder=tmp_path)
+    Misses(tmp_path).note(key(1))
     child = os.fork()
     if child == 0:
-        note_miss(key(2), folder=tmp_path)
+        Misses(tmp_path).note(key(2))
         misses.flush_misses()
         os._exit(0)
     os.waitpid(child, 0)
     misses.flush_misses()
-    assert sorted((miss.key.problem["M"], miss.count) for miss in read_misses(tmp_path)) == [(1, 1), (2, 1)]
+    assert sorted((miss.key.problem["M"], miss.count) for miss in Misses(tmp_path).read()) == [(1, 1), (2, 1)]
 
 
 def test_lines_that_cannot_be_read_are_told_once_with_what_to_do(tmp_path, cli):
@@ -138,12 +138,12 @@ def test_lines_that_cannot_be_read_are_told_once_with_what_to_do(tmp_path, cli):
         file.write("notes of mine\n")
     done = cli("misses", "--clear", "--cache-dir", str(tmp_path))
     assert " ".join(done.err.split()).count("delete those lines, or the file, if nobody needs them") == 1
-    assert read_misses(tmp_path) == []
+    assert Misses(tmp_path).read() == []
 
 
 def test_a_file_of_somebody_else_is_not_emptied(tmp_path):
     (tmp_path / FILE).write_text("notes of mine\n")
-    assert misses.clear_misses(tmp_path) == []
+    assert Misses(tmp_path).clear() == []
     assert (tmp_path / FILE).read_text() == "notes of mine\n"
 
 
@@ -155,5 +155,5 @@ def test_a_key_that_no_json_can_hold_costs_its_own_note_only(tmp_path, caplog):
     harvest.note(replace(key(1), problem={"n": OwnNumber(1.5)}))
     harvest.note(key(2))
     harvest.flush()
-    assert [miss.key.id for miss in read_misses(tmp_path)] == [key(2).id]
+    assert [miss.key.id for miss in Misses(tmp_path).read()] == [key(2).id]
     assert "cannot be noted" in caplog.text

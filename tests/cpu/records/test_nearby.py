@@ -8,14 +8,13 @@ from triton_ops import share_lockfile, tune
 from triton_ops.backend import operation
 from triton_ops.records import (
     LockPlan,
+    Quarantine,
     Tried,
     lock_of,
     open_store,
-    quarantine_of,
     read_run,
     shared_lockfiles,
     winners_nearby,
-    write_lockfile,
 )
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
@@ -95,7 +94,7 @@ def test_a_bucket_is_where_its_largest_problem_is(record, tmp_path):
 
 def test_a_lockfile_that_a_package_brings_has_neighbours_until_it_is_put_aside(record, tmp_path):
     path = tmp_path / "brought.lock.json"
-    write_lockfile(lock_of([record(1025, 6)], LockPlan())[0], path)
+    lock_of([record(1025, 6)], LockPlan())[0].write(path)
     share_lockfile(path)
     assert blocks(1024, [record(1030, 7)]) == [6, 7]
     with without_shared_lockfiles():
@@ -125,6 +124,6 @@ def test_a_tune_tries_them_after_the_default_unless_other_problems_are_to_be_lef
 def test_a_config_that_ended_its_process_before_takes_no_trial(record, tmp_path):
     for M, block in ((1100, 33), (1200, 34)):
         open_store(tmp_path).put(record(M, block))
-    quarantine_of(tmp_path, task_and_key(1024)[1]).add(Trial(Config(BLOCK=33), Status.CRASH, error="it ended"))
+    Quarantine.of(tmp_path, task_and_key(1024)[1]).add(Trial(Config(BLOCK=33), Status.CRASH, error="it ended"))
     tune(scales, shape=(1024,), trials=2, cache_dir=tmp_path)
     assert tried(tmp_path) == [(Origin.DEFAULT, 1), (Origin.NEARBY, 34)]

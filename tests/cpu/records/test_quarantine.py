@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.records import Quarantine, quarantine_of
+from triton_ops.records import Quarantine
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Status, Trial
 
@@ -51,7 +51,7 @@ def test_only_configs_that_end_a_process_are_held(tmp_path, status):
 
 def test_another_driver_source_or_problem_is_another_file(tmp_path):
     def name(**changes):
-        quarantine_of(tmp_path, some_key(**changes)).add(CRASH)
+        Quarantine.of(tmp_path, some_key(**changes)).add(CRASH)
         return len(list((tmp_path / "quarantine").iterdir()))
 
     assert name() == 1
@@ -59,7 +59,7 @@ def test_another_driver_source_or_problem_is_another_file(tmp_path):
     assert name(identity={"source": "mended"}) == 2
     assert name(device={"kind": "cuda", "driver": "newer"}) == 3
     assert name(problem={"n": 5}) == 4
-    assert quarantine_of(None, some_key()).held(CRASH.config) is None
+    assert Quarantine.of(None, some_key()).held(CRASH.config) is None
 
 
 @given(st.lists(st.one_of(st.text(), st.binary().map(str), st.just('{"config": {"n": 2}, "status": "ok"}'))))
@@ -84,5 +84,5 @@ def test_a_line_without_a_valid_config_does_no_harm(tmp_path, config):
 def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path, caplog):
     (tmp_path / "quarantine").write_text("a file where the folder should be")
     with caplog.at_level(logging.WARNING, "triton_ops"):
-        quarantine_of(tmp_path, some_key()).add(CRASH)
+        Quarantine.of(tmp_path, some_key()).add(CRASH)
     assert "will be run again" in caplog.text

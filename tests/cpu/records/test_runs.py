@@ -13,7 +13,7 @@ import pytest
 from tests.runs import KEY_ID, a_trial, begun
 from triton_ops import FunctionKernel, tune
 from triton_ops.base import CHECKSUM, sealed
-from triton_ops.records import Resumed, Runs, Tried, new_run_id, open_store, read_run
+from triton_ops.records import Resumed, Runs, Tried, open_store, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import SpaceFacts
 from triton_ops.records.runs import KEPT_ENDED
@@ -130,10 +130,10 @@ class TestPruning:
 
 def test_ids_sort_by_time_and_differ():
     now = datetime(2026, 11, 22, 1, 2, 3, 4, tzinfo=timezone.utc)
-    assert new_run_id(now).startswith("20261122T010203000004-")
-    assert new_run_id(now) != new_run_id(now)
-    assert new_run_id(now) < new_run_id(now + timedelta(microseconds=1))
-    assert new_run_id(now.astimezone(timezone(timedelta(hours=14)))) < new_run_id(now + timedelta(seconds=1))
+    assert Runs.new_id(now).startswith("20261122T010203000004-")
+    assert Runs.new_id(now) != Runs.new_id(now)
+    assert Runs.new_id(now) < Runs.new_id(now + timedelta(microseconds=1))
+    assert Runs.new_id(now.astimezone(timezone(timedelta(hours=14)))) < Runs.new_id(now + timedelta(seconds=1))
 
 
 def test_run_logs_of_the_first_form_cause_one_warning_and_are_kept(tmp_path, caplog):

@@ -17,17 +17,7 @@ from tests.cpu.records.test_lockfile import H200, entry, lock
 from triton_ops import operation
 from triton_ops.dispatch import ledger, sources
 from triton_ops.exceptions import LockfileError, UntunedError
-from triton_ops.records import (
-    Lockfile,
-    dumps,
-    editing,
-    lock_of,
-    merged,
-    read_lockfile,
-    share_lockfile,
-    shared_lockfiles,
-    write_lockfile,
-)
+from triton_ops.records import Lockfile, lock_of, read_lockfile, share_lockfile, shared_lockfiles
 from triton_ops.records.lockfile import state_of
 
 MOST_S = 30
@@ -41,7 +31,7 @@ def add_steps(n, step):
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
-    monkeypatch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_shared", {})
+    monkeypatch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_lockfiles", {})
     ledger.forget_decisions()
     yield
     sources._sources.ladders.clear()
@@ -54,7 +44,7 @@ def pinned(steady_clock):
     triton_ops.tune(add_steps, device="cpu")
     (made, _) = lock_of([triton_ops.recall(add_steps, device="cpu")])
     (one,) = made.entries
-    return dumps(Lockfile(made.devices, (replace(one, config=triton_ops.Config(step=3)),)))
+    return Lockfile(made.devices, (replace(one, config=triton_ops.Config(step=3)),)).text
 
 
 def becomes(wanted, ask):
@@ -156,11 +146,11 @@ def test_after_a_replay_within_it_a_torn_lockfile_is_still_followed(pinned, tmp_
 
 def test_a_lockfile_of_a_package_that_was_torn_is_read_when_it_is_whole(tmp_path, caplog):
     path = tmp_path / "lock.json"
-    torn(path, dumps(lock(entry())))
+    torn(path, lock(entry()).text)
     share_lockfile(path)
     assert [shared_lockfiles(), shared_lockfiles()] == [(), ()]
     assert caplog.text.count("a package's lockfile is not used") == 1
-    write_lockfile(lock(entry()), path)
+    lock(entry()).write(path)
     (found,) = shared_lockfiles()
     assert found == lock(entry())
     path.unlink()
@@ -195,7 +185,7 @@ while True:
 def test_a_lockfile_that_is_rewritten_again_and_again_is_read_whole(program, tmp_path):
     whole, path = tmp_path / "whole.json", tmp_path / "lock.json"
     for each in (whole, path):
-        write_lockfile(lock(entry(32), entry(64)), each)
+        lock(entry(32), entry(64)).write(each)
     with subprocess.Popen([sys.executable, "-S", "-c", program, path, whole]) as writer:
         try:
             begun = state_of(path)
@@ -220,7 +210,7 @@ def test_a_missing_file_is_empty_only_where_that_is_asked_for(tmp_path):
 def test_a_pipe_is_read_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that it may be written, and keeps the text
-    (tmp_path / "pipe").write_text(dumps(lock(entry())))
+    (tmp_path / "pipe").write_text(lock(entry()).text)
     assert read_lockfile(tmp_path / "pipe") == lock(entry())
     os.close(reader)
 
@@ -245,16 +235,16 @@ def test_threads_and_processes_that_edit_one_lockfile_lose_no_entry(tmp_path):
 
 def added(path, who, turn):
     """Add an entry to the lockfile, whose folder others may write meanwhile."""
-    with editing(path):
+    with Lockfile.editing(path):
         before = read_lockfile(path, or_empty=True)
-        write_lockfile(merged([before, lock(entry(1000 * who + turn + 1))]), path)
+        Lockfile.merged([before, lock(entry(1000 * who + turn + 1))]).write(path)
 
 
 def test_a_link_to_a_lockfile_and_the_file_have_one_lock(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "link.json").symlink_to(tmp_path / "there" / "lock.json")
     order = []
-    with editing(tmp_path / "link.json"):
+    with Lockfile.editing(tmp_path / "link.json"):
         other = threading.Thread(target=lambda: edited(tmp_path / "there" / "lock.json", order))
         other.start()
         other.join(0.2)
@@ -264,7 +254,7 @@ def test_a_link_to_a_lockfile_and_the_file_have_one_lock(tmp_path):
 
 
 def edited(path, order):
-    with editing(path):
+    with Lockfile.editing(path):
         order.append("second")
 
 
@@ -275,8 +265,8 @@ def test_where_the_folder_cannot_be_locked_editing_goes_on_with_a_warning(tmp_pa
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(locks, "_try", refuses)
-    with caplog.at_level(logging.WARNING), editing(tmp_path / "lock.json"):
-        write_lockfile(lock(entry()), tmp_path / "lock.json")
+    with caplog.at_level(logging.WARNING), Lockfile.editing(tmp_path / "lock.json"):
+        lock(entry()).write(tmp_path / "lock.json")
     assert "going on without the lock" in caplog.text
     assert read_lockfile(tmp_path / "lock.json") == lock(entry(), devices=(H200,))
 

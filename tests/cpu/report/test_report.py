@@ -17,7 +17,7 @@ from tests.runs import ID, begun, head
 from triton_ops.base import sealed
 from triton_ops.cost_model import GemmTiles
 from triton_ops.device import spec_named
-from triton_ops.records import Finalist, RunLog, head_of, read_run
+from triton_ops.records import Finalist, Head, RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.lockfile import loads
 from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts
@@ -204,10 +204,10 @@ def test_the_log_of_a_tune_holds_the_work_beside_the_limits_of_the_device():
         device_name="cuda", arguments=None, work=Work(2e12, 1e9, tiles),
     )  # fmt: skip
     facts = {"seed": 0, "versions": {}, "started": datetime.now(timezone.utc)}
-    found = head_of(ID, record().key, task, chosen_effort("quick"), **facts)
+    found = Head.of(ID, record().key, task, chosen_effort("quick"), **facts)
     assert (found.roof.units.name, found.roof.flops, found.roof.memory.name) == ("float16", 2e12, "memory")
     assert found.roof.roofline().limit.name == "float16"
-    bare = head_of(ID, record().key, replace(task, work=None), chosen_effort("quick"), **facts)
+    bare = Head.of(ID, record().key, replace(task, work=None), chosen_effort("quick"), **facts)
     assert bare.roof is None
 
 

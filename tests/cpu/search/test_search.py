@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import examples, spaces
-from triton_ops.search import SMALL, make_searcher, neighbours
+from triton_ops.search import SMALL, make_searcher
 from triton_ops.search.columns import Encoder
 from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.gains import Chance, Priors
@@ -165,7 +165,7 @@ class TestSurrogate:
         rng = np.random.default_rng(2)
         rows, values, variances = rng.random((12, 3)), rng.standard_normal(12), np.full(12, 0.01)
         surrogate = Surrogate(correlation)
-        at = surrogate._expected + 0.5 * rng.standard_normal(len(surrogate._expected))
+        at = surrogate._expectation + 0.5 * rng.standard_normal(len(surrogate._expectation))
 
         def value(theta):
             return surrogate._unlikeliness(theta, rows, values, variances)[0]
@@ -214,8 +214,8 @@ class TestByTunables:
         rng = np.random.default_rng(0)
         rows, others = rng.integers(0, 3, (50, 4)) / 2, rng.random((5, 4))
         correlation = ByTunables([0, 1, 2, 2], [0, 0, 1, 1])
-        found = correlation.of(correlation.expected, rows, others)
-        alone = [correlation.of(correlation.expected, row[None], others)[0] for row in rows]
+        found = correlation.of(correlation.expectation, rows, others)
+        alone = [correlation.of(correlation.expectation, row[None], others)[0] for row in rows]
         assert found == pytest.approx(np.array(alone))
 
 
@@ -223,7 +223,7 @@ class TestChance:
     def test_every_config_counts_as_certain_until_one_has_failed(self):
         chance = Chance(ByDistance([0]))
         chance.learn(np.array([[0.0], [1.0]]), [True, True])
-        assert not chance.known
+        assert not chance.is_known
         assert chance.of(np.array([[0.5]])).tolist() == [1.0]
 
     def test_failures_of_large_values_make_others_unlikely_and_small_ones_likely(self):
@@ -269,14 +269,14 @@ class TestOpenConfigs:
     @examples(10)
     def test_neighbours_differ_in_one_tunable_and_are_valid(self, space):
         config = space.default_config
-        found = list(neighbours(space, config))
+        found = list(space.neighbours(config))
         assert all(other in space for other in found)
         assert all(sum(Config(x=other[n]) != Config(x=config[n]) for n in config) == 1 for other in found)
         assert len(set(found)) == len(found)
 
     def test_steps_go_to_the_next_value(self):
         space = ConfigSpace({"A": [1, 2, 4, 8], "W": Choice(["x", "y", "z"])})
-        found = list(neighbours(space, Config(A=2, W="x"), steps_only=True))
+        found = list(space.neighbours(Config(A=2, W="x"), steps_only=True))
         assert {(c["A"], c["W"]) for c in found} == {(1, "x"), (4, "x"), (2, "y"), (2, "z")}
 
     def test_the_chosen_row_is_far_from_the_known_rows(self):

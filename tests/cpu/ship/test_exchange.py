@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, Measured, read_lockfile, write_lockfile
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, Measured, read_lockfile
 from triton_ops.ship import FORMATS, Table, format_named
 from triton_ops.ship.table import Row, flat, nested
 from triton_ops.space import Config
@@ -187,7 +187,7 @@ def locked(path, *sizes):
         )
         for m in sizes
     ]  # fmt: skip
-    write_lockfile(Lockfile((device,), tuple(entries)), path)
+    Lockfile((device,), tuple(entries)).write(path)
 
 
 RENAMED = [

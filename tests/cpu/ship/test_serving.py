@@ -14,12 +14,12 @@ from triton_ops.cli.app import main
 from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import DeviceError, KernelTypeError, NotLoadedError, TargetError
 from triton_ops.kernels import load
-from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of, write_lockfile
+from triton_ops.records import LockEntry, Lockfile, LockPlan, Record, Timing, lock_of
 from triton_ops.ship import Targets, prepare, verify
 from triton_ops.ship.stand_ins import kind_of, specialised, stand_ins
-from triton_ops.ship.verification import _judged
+from triton_ops.ship.verification import _judge
 from triton_ops.space import Config
-from triton_ops.values import Key, Problem, Range, device_facts
+from triton_ops.values import Key, Problem, Range
 
 H200 = spec_named("NVIDIA H200")
 QUICK = {"trials": 8}
@@ -83,7 +83,7 @@ def test_ctrl_c_ends_a_check_that_has_measured_some_entries():
 def test_an_entry_that_no_search_has_reached_is_not_called_invalid():
     found = only(lock_for(waiting(1)), wait, here=probe("cpu"), most_neighbours=0)
     missing = replace(found.result, trials=[each for each in found.result.trials if each.config["ms"] != 1])
-    assert _judged(found.entry, missing).outcome == "not measured"
+    assert _judge(found.entry, missing).outcome == "not measured"
 
 
 @pytest.mark.parametrize("rows", [1 << 40, 1 << 62, (1 << 62) + 1])
@@ -226,7 +226,7 @@ def test_a_decorated_kernel_is_compiled_from_the_classes_of_its_arguments():
         key = kernel.why(*(torch.zeros(1024) for _ in range(3)), 1024).key
     assert key.problem["x_ptr:class"] == "aligned"
     found = Record(
-        key=replace(key, device=device_facts(H200)), winner=Config(BLOCK=256, num_warps=4, num_stages=3),
+        key=replace(key, device=Key.facts_of(H200)), winner=Config(BLOCK=256, num_warps=4, num_stages=3),
         timing=Timing(1.0, 1.0, 1.0, 3),
     )  # fmt: skip
     done = prepare(lock_for(found), targets=[kernel], alias="nvidia-h200", jobs=1)
@@ -255,8 +255,8 @@ def test_decorated_kernels_of_a_module_are_verified_by_name(tmp_path, capsys):
                 tuned = triton_ops.autotune(tuned.configs, ["n"])(tuned.fn)
             key = tuned.why(**dict(zip(names, args, strict=True))).key
         winner = Config(BLOCK=64, num_warps=4, **({} if name == "scale" else {"num_stages": 3}))
-        records.append(Record(key=replace(key, device=device_facts(H200)), winner=winner, timing=Timing(1, 1, 1, 3)))
-    write_lockfile(lock_for(*records), tmp_path / "lock.json")
+        records.append(Record(key=replace(key, device=Key.facts_of(H200)), winner=winner, timing=Timing(1, 1, 1, 3)))
+    lock_for(*records).write(tmp_path / "lock.json")
     assert main(["verify", str(tmp_path / "lock.json"), "--static", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [each["entry"]["kernel"] for each in told] == [f"tests.decorated_kernels:{name}" for name in calls]
@@ -284,7 +284,7 @@ def test_programs_are_loaded_on_the_gpu_that_is_named(monkeypatch):
     with launches_that_do_nothing() as launched:
         key = kernel.why(torch.zeros(1024), 1024).key
         found = Record(
-            key=replace(key, device=device_facts(H200)), winner=Config(BLOCK=32, num_warps=4, num_stages=3),
+            key=replace(key, device=Key.facts_of(H200)), winner=Config(BLOCK=32, num_warps=4, num_stages=3),
             timing=Timing(1.0, 1.0, 1.0, 3),
         )  # fmt: skip
         for name in ("cuda:1", "cuda:2"):
@@ -390,6 +390,6 @@ def test_what_cannot_be_verified_is_told(tmp_path, capsys, monkeypatch, words, c
     device = replace(lock.devices[0], name="MOS 6502")
     monkeypatch.setitem(sys.modules, "tests.cpu.ship.test_serving", sys.modules[__name__])
     shipped: LockEntry = replace(entry, kernel=wait.name)
-    write_lockfile(Lockfile((device,), (shipped,)), "lock.json")
+    Lockfile((device,), (shipped,)).write("lock.json")
     assert main(words) == code
     assert said in capsys.readouterr().err

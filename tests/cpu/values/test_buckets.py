@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triton_ops.exceptions import SettingsError, UnknownTunableError
-from triton_ops.values import Key, Mapper, Nearest, unkeyed, why_outside
+from triton_ops.records.lock_entry import why_outside
+from triton_ops.values import Key, Mapper, Nearest, unkeyed
 from triton_ops.values.buckets import PowersOfTwo, UpTo, rule_of
 
 values = st.integers(1, 1 << 20)
