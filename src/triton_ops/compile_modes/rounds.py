@@ -132,7 +132,7 @@ def raced(eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds
     guard = guard_for(timer.device_name)
     policy = RacePolicy(seconds=seconds)
     arms = [entrant.arm for entrant in entrants]
-    race(arms, timer, policy, rng, beside=[twin], kept=eager.arm, keep_round=guard.round_ok)
+    race(arms, timer, policy, rng, beside=[twin], default=eager.arm, keep_round=guard.round_ok)
     for entrant in entrants:
         entrant.lost = "" if entrant.arm.error is None else str(entrant.arm.error)
     timed = [entrant for entrant in entrants if not entrant.lost and entrant.arm.visits]

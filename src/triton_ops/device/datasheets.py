@@ -219,12 +219,12 @@ def datasheet_of(name: str) -> Datasheet | None:
     A row matches whole words only: `H200` is found in `NVIDIA H200`, not in `NVIDIA GH200`. A slice of a device (MIG)
     and an NVL variant have other peaks, so only a row that names them matches.
     """
-    found = [
+    models = [
         model
         for model in DATASHEETS
         if _has_word(name, model) and all(_has_word(model, other) for other in _OTHER if _has_word(name, other))
     ]
-    return DATASHEETS[max(found, key=len)] if found else None
+    return DATASHEETS[max(models, key=len)] if models else None
 
 
 def _has_word(text: str, word: str) -> bool:
@@ -252,9 +252,9 @@ def spec_called(text: str) -> DeviceSpec | None:
     The spec has the driver's name of the device, under which records and calibrations are kept. A model with several
     variants stands for the largest one of the fastest kind.
     """
-    wanted = " ".join(text.lower().split())
+    words = " ".join(text.lower().split())
     for model, row in DATASHEETS.items():
-        if wanted in (model.lower(), row.name.lower(), *(alias.lower() for alias in row.aliases)):
+        if words in (model.lower(), row.name.lower(), *(alias.lower() for alias in row.aliases)):
             return _spec(row, row.name)
     return spec_named(text)
 

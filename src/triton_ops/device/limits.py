@@ -131,10 +131,10 @@ def limits_of(spec: DeviceSpec) -> UnitLimits | None:
 
     A number of registers that the device reports replaces the architecture's.
     """
-    found = LIMITS.get(spec.arch)
-    if found is None or spec.registers_per_unit in (None, found.registers):
-        return found
-    return replace(found, registers=spec.registers_per_unit)
+    limits = LIMITS.get(spec.arch)
+    if limits is None or spec.registers_per_unit in (None, limits.registers):
+        return limits
+    return replace(limits, registers=spec.registers_per_unit)
 
 
 @dataclass(frozen=True)

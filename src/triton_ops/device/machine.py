@@ -67,14 +67,14 @@ def calibration_path(folder: Path, device: str) -> Path:
     return folder / "calibration" / f"{name}.json"
 
 
-def save_calibration(folder: Path, found: Calibration) -> Path:
-    """Write `found` beside the records; returns the file.
+def save_calibration(folder: Path, calibration: Calibration) -> Path:
+    """Write `calibration` beside the records; returns the file.
 
     Raises:
         CacheError: The folder cannot be made or written.
     """
-    path = calibration_path(folder, found.device)
-    content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(found)})
+    path = calibration_path(folder, calibration.device)
+    content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(calibration)})
     try:
         ensure_folder(folder_within(ensure_folder(folder), path.parent))
         sweep(path.parent)
@@ -110,10 +110,10 @@ def _believed(content: Mapping[str, Any], device: str) -> Calibration:
     """
     if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
         raise ValueError("it is of another kind or version")
-    found = msgspec.convert(content, Calibration)
-    if found.device != device:
-        raise ValueError(f"it is of another device, {found.device}")
-    return found
+    calibration = msgspec.convert(content, Calibration)
+    if calibration.device != device:
+        raise ValueError(f"it is of another device, {calibration.device}")
+    return calibration
 
 
 _PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside these shares of the expected rate was disturbed, and is not used
@@ -291,20 +291,20 @@ def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Mach
     return expected if calibration is None else _calibrated(expected, calibration)
 
 
-def _calibrated(expected: Machine, found: Calibration) -> Machine:
+def _calibrated(expected: Machine, calibration: Calibration) -> Machine:
     return replace(
         expected,
-        dram_gbps=min(_plausible(found.dram_gbps, expected.dram_gbps), expected.peak_dram_gbps),
-        l2_gbps=_plausible(found.l2_gbps, expected.l2_gbps),
-        launch_us=_plausible(found.launch_us, expected.launch_us),
+        dram_gbps=min(_plausible(calibration.dram_gbps, expected.dram_gbps), expected.peak_dram_gbps),
+        l2_gbps=_plausible(calibration.l2_gbps, expected.l2_gbps),
+        launch_us=_plausible(calibration.launch_us, expected.launch_us),
         sustained_tflops={
             dtype: rate
-            for dtype, rate in found.mma_tflops.items()
+            for dtype, rate in calibration.mma_tflops.items()
             if rate == _plausible(rate, expected.mma_tflops(dtype))
         },
     )
 
 
-def _plausible(found: float | None, expected: float) -> float:
+def _plausible(rate: float | None, expected: float) -> float:
     low, high = _PLAUSIBLE
-    return found if found is not None and low * expected <= found <= high * expected else expected
+    return rate if rate is not None and low * expected <= rate <= high * expected else expected

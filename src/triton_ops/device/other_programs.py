@@ -91,9 +91,9 @@ class Others:
                 self._early[sample.pid] = sample
         if self._unknown:
             return ()
-        found = [use for pid, use in self._early.items() if not self._is_ours(pid)]
+        uses = [use for pid, use in self._early.items() if not self._is_ours(pid)]
         self._early.clear()
-        return tuple(sorted(found, key=lambda use: -use.share))
+        return tuple(sorted(uses, key=lambda use: -use.share))
 
 
 def use_in_words(uses: tuple[ProcessUse, ...]) -> str:

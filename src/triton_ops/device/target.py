@@ -77,15 +77,15 @@ def named_target(name: str) -> Target:
     Raises:
         DeviceError: There is no such target; the error lists the known ones.
     """
-    found = TARGETS.get(name.strip().lower())
-    if found is None:
+    target = TARGETS.get(name.strip().lower())
+    if target is None:
         raise DeviceError(
             f"target {name!r} is not known; known are {', '.join(TARGETS)}",
             ", ".join(TARGETS),
             name,
             hint="use one of these",
         )
-    return found
+    return target
 
 
 def target_of(device: DeviceSpec) -> Target:

@@ -43,10 +43,10 @@ def turn_key(device: DeviceSpec, device_name: str) -> str:
     """
     if device.kind == "cpu":
         return ""
-    found: Any = require("torch", "asking the GPU").cuda.get_device_properties(device_name)
-    if uuid := str(getattr(found, "uuid", "")):
+    properties: Any = require("torch", "asking the GPU").cuda.get_device_properties(device_name)
+    if uuid := str(getattr(properties, "uuid", "")):
         return f"GPU-{uuid.removeprefix('GPU-')}"
-    place = [getattr(found, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")]
+    place = [getattr(properties, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")]
     return "-".join(str(part) for part in ["GPU", *place])
 
 
@@ -76,21 +76,21 @@ class Turns:
         Raises:
             DeviceError: Another process measures, and `wait` is false.
         """
-        held: set[str] = _mine.__dict__.setdefault("keys", set())
-        folder = None if not key or key in held | _given_up else _folder()
+        keys: set[str] = _mine.__dict__.setdefault("keys", set())
+        folder = None if not key or key in keys | _given_up else _folder()
         if folder is None:
             yield
             return
-        begun = time.monotonic()
+        start = time.monotonic()
         with locked(folder, f"{key}.lock", poll_s=_POLL_S, waiting=self._waits) as is_locked:
             if not is_locked:
                 _given_up.add(key)
-            self._took(time.monotonic() - begun)
-            held.add(key)
+            self._took(time.monotonic() - start)
+            keys.add(key)
             try:
                 yield
             finally:
-                held.discard(key)
+                keys.discard(key)
 
     def _waits(self) -> None:
         if not self.wait and not self._had_one:

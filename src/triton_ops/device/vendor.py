@@ -146,16 +146,16 @@ def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[Devic
     )
 
 
-def _described(found: Any, kind: str, driver: str | None) -> DeviceSpec:
-    arch = f"sm_{found.major}{found.minor}" if kind == "cuda" else found.gcnArchName.partition(":")[0]
+def _described(properties: Any, kind: str, driver: str | None) -> DeviceSpec:
+    arch = f"sm_{properties.major}{properties.minor}" if kind == "cuda" else properties.gcnArchName.partition(":")[0]
     return DeviceSpec(
         kind=kind,
-        name=found.name,
+        name=properties.name,
         arch=arch,
-        units=found.multi_processor_count,
-        memory_bytes=found.total_memory,
-        l2_bytes=getattr(found, "L2_cache_size", None),
-        shared_bytes_per_block=getattr(found, "shared_memory_per_block_optin", None),
-        registers_per_unit=getattr(found, "regs_per_multiprocessor", None),
+        units=properties.multi_processor_count,
+        memory_bytes=properties.total_memory,
+        l2_bytes=getattr(properties, "L2_cache_size", None),
+        shared_bytes_per_block=getattr(properties, "shared_memory_per_block_optin", None),
+        registers_per_unit=getattr(properties, "regs_per_multiprocessor", None),
         driver=driver,
     )

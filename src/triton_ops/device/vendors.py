@@ -86,8 +86,8 @@ class Nvidia:
 @lru_cache(maxsize=1)
 def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
     """The GPUs that torch would find, in torch's order; empty where torch might find others."""
-    wanted = _oldest_driver_for_torch()
-    if wanted is None:
+    oldest = _oldest_driver_for_torch()
+    if oldest is None:
         return ()
     try:
         libcuda = ctypes.CDLL(_LIBCUDA)
@@ -95,7 +95,7 @@ def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
         version, count = ctypes.c_int(), ctypes.c_int()
         _check(libcuda.cuDriverGetVersion(ctypes.byref(version)))
         _check(libcuda.cuDeviceGetCount(ctypes.byref(count)))
-        indices = range(count.value if version.value >= wanted else 0)
+        indices = range(count.value if version.value >= oldest else 0)
         return tuple(_described(libcuda, index, driver_version()) for index in indices)
     except OSError:
         return ()
@@ -107,10 +107,10 @@ def _oldest_driver_for_torch() -> int | None:
     if spec is None or spec.origin is None:
         return None
     try:
-        found = _CUDA_BUILD.search(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
+        match = _CUDA_BUILD.search(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
     except OSError:
         return None
-    return None if found is None else int(found[1]) * _MAJOR_VERSION
+    return None if match is None else int(match[1]) * _MAJOR_VERSION
 
 
 def _described(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
@@ -303,7 +303,7 @@ VENDORS: dict[str, Vendor] = {
 
 def gpus_without_torch() -> tuple[DeviceSpec, ...]:
     """The GPUs that torch would find, by the first vendor whose driver can tell; empty if none can."""
-    return next((found for vendor in VENDORS.values() if (found := vendor.describe())), ())
+    return next((specs for vendor in VENDORS.values() if (specs := vendor.describe())), ())
 
 
 def gpus_of(torch: Any) -> tuple[DeviceSpec, ...]:

@@ -132,7 +132,7 @@ class _LastComparison:
             policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
             race(
                 list(racing.values()), timer, policy, self.rng, beside=self.beside,
-                kept=racing.get(self.final.default), keep_round=self.keep_round, clock=self.clock,
+                default=racing.get(self.final.default), keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         for config, arm in racing.items():
             if arm.dropped_at is not None:

@@ -112,7 +112,7 @@ class Field:
         return decide(
             [self.arms[trial.config].values_ms for trial in self.trials],
             [preference(trial, self.default, self.incumbents) for trial in self.trials],
-            kept=[places[config] for config in self.incumbents if config in places],
+            incumbents=[places[config] for config in self.incumbents if config in places],
             default=places.get(self.default),
             dropped=[place for config, place in places.items() if self.arms[config].dropped_at is not None],
         )
@@ -209,7 +209,7 @@ def with_further_processes(
     decision = decide(
         rows,
         [preference(first[config], default, incumbents) for config in tied],
-        kept=[places[it] for it in incumbents if it in places and beats(_row(first[it]), own_ms)],
+        incumbents=[places[it] for it in incumbents if it in places and beats(_row(first[it]), own_ms)],
         default=places.get(default),
     )
     winner, ties = first[tied[decision.winner]], tuple(tied[i] for i in decision.ties)

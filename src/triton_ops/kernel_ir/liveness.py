@@ -65,8 +65,8 @@ class _Liveness:
         for operation in (operation for block in reversed(blocks) for operation in reversed(block.operations)):
             alive -= set(operation.results)
             if operation.name in _GATHERING:
-                held = {self._source.get(name, name) for name in alive | set(operation.operands)}
-                self.most = max(self.most, sum(self._words.get(name, 0.0) for name in held))
+                values = {self._source.get(name, name) for name in alive | set(operation.operands)}
+                self.most = max(self.most, sum(self._words.get(name, 0.0) for name in values))
             elif operation.name == "scf.for":
                 alive |= self._around(operation, alive)
             else:
@@ -78,21 +78,21 @@ class _Liveness:
 
     def _around(self, loop: Operation, later: set[str]) -> set[str]:
         """What is alive before the body of a loop: what its turns take from outside is so in all of them."""
-        made: set[str] = set()
-        used: set[str] = set()
-        _names(loop.regions[0], made, used)
-        made.update((*loop.operands[0:1], *loop.operands[4::2]))
-        return self._backward(loop.regions[0], later | (used - made)) - made
+        results: set[str] = set()
+        operands: set[str] = set()
+        _names(loop.regions[0], results, operands)
+        results.update((*loop.operands[0:1], *loop.operands[4::2]))
+        return self._backward(loop.regions[0], later | (operands - results)) - results
 
 
-def _names(blocks: Iterable[Block], made: set[str], used: set[str]) -> None:
+def _names(blocks: Iterable[Block], results: set[str], operands: set[str]) -> None:
     for operation in (operation for block in blocks for operation in block.operations):
-        made.update(operation.results)
-        used.update(operation.operands)
+        results.update(operation.results)
+        operands.update(operation.operands)
         if operation.name == "scf.for":  # its head names what it carries
-            made.update((*operation.operands[0:1], *operation.operands[4::2]))
+            results.update((*operation.operands[0:1], *operation.operands[4::2]))
         for region in operation.regions:
-            _names(region, made, used)
+            _names(region, results, operands)
 
 
 def _sizes(operation: Operation) -> list[float]:

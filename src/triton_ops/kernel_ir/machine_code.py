@@ -46,13 +46,13 @@ def serialised_products(cubin: bytes, ptx: str) -> bool | None:
     Raises:
         ValueError: `cubin` is no 64-bit little-endian ELF file.
     """
-    asked = len(_PRODUCT.findall(ptx))
-    if not asked:
+    products_asked = len(_PRODUCT.findall(ptx))
+    if not products_asked:
         return None
     asked_fences = len(_FENCE.findall(ptx))
     fences, products = _warp_groups_counted(cubin)
     # Both are counted, because ptxas may leave out code that is never reached, and may repeat a loop's body.
-    return fences > asked_fences and fences * asked > asked_fences * products
+    return fences > asked_fences and fences * products_asked > asked_fences * products
 
 
 def _warp_groups_counted(cubin: bytes) -> tuple[int, int]:
@@ -110,17 +110,17 @@ def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
 
     Copies by the tensor memory accelerator move whole tiles and are left out.
     """
-    found: dict[tuple[str, str, int], list[int]] = {}
+    widths: dict[tuple[str, str, int], list[int]] = {}
     places = Places(ptx)
     for line in ptx.splitlines():
         if places.follow(line):
             continue
         for kind, pattern in (("load", _PTX_LOAD), ("store", _PTX_STORE)):
-            if (moved := pattern.search(line)) is not None:
-                found.setdefault((kind, *places.here), []).append(int(moved[2]) // 8 * int(moved[1] or 1))
+            if (match := pattern.search(line)) is not None:
+                widths.setdefault((kind, *places.here), []).append(int(match[2]) // 8 * int(match[1] or 1))
         if (copied := _PTX_COPY.search(line)) is not None:
-            found.setdefault(("load", *places.here), []).append(int(copied[1], 0))
-    return found
+            widths.setdefault(("load", *places.here), []).append(int(copied[1], 0))
+    return widths
 
 
 def amdgcn_features(assembly: str) -> Features:
@@ -170,16 +170,16 @@ class LocalTraffic:
 def sass_traffic(text: str) -> LocalTraffic:
     """The local traffic in machine code as `nvdisasm -c` prints it."""
     lines = text.splitlines()
-    found = [(at, match) for at, line in enumerate(lines) if (match := _SASS.search(line))]
-    moved = [(at, match[1] == "LDL", _width(match[2])) for at, match in found]
-    return _counted(moved, _loops(lines))
+    matches = [(at, match) for at, line in enumerate(lines) if (match := _SASS.search(line))]
+    moves = [(at, match[1] == "LDL", _width(match[2])) for at, match in matches]
+    return _counted(moves, _loops(lines))
 
 
 def amdgcn_traffic(text: str) -> LocalTraffic:
     """The local traffic in amdgcn assembly text."""
     lines = text.splitlines()
-    found = [(at, match) for at, line in enumerate(lines) if (match := _AMD.search(line))]
-    return _counted([(at, match[2] == "Reload", int(match[1])) for at, match in found], _loops(lines))
+    matches = [(at, match) for at, line in enumerate(lines) if (match := _AMD.search(line))]
+    return _counted([(at, match[2] == "Reload", int(match[1])) for at, match in matches], _loops(lines))
 
 
 def _width(suffixes: str) -> int:
@@ -198,8 +198,8 @@ def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
     return loops
 
 
-def _counted(moved: Iterable[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
-    moved = list(moved)
-    loads, stores = ([width for _, is_load, width in moved if is_load is kind] for kind in (True, False))
-    inside = sum(any(first < at < last for first, last in loops) for at, _, _ in moved)
+def _counted(moves: Iterable[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
+    moves = list(moves)
+    loads, stores = ([width for _, is_load, width in moves if is_load is kind] for kind in (True, False))
+    inside = sum(any(first < at < last for first, last in loops) for at, _, _ in moves)
     return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

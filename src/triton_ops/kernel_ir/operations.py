@@ -82,11 +82,11 @@ def descriptor_reduce(scope: Scope, operation: Operation) -> list[Value]:
 def _take(scope: Scope, operation: Operation, kind: str, pointer: Value, mask: Value | None) -> None:
     scope.see(operation.number, pointer)
     nothing = np.zeros(scope.count)
-    met = AccessTrace(
+    access = AccessTrace(
         kind, pointer, pointer.type.item_bytes, pointer.type.element, scope.loops, False, nothing, nothing.copy(),
         tile=1, distinct=1.0, lines=1.0, sectors=1.0, run_bytes=pointer.type.item_bytes,
     )  # fmt: skip
-    scope.trace.accessed(operation.number, scope.weight, met, mask)
+    scope.trace.accessed(operation.number, scope.weight, access, mask)
 
 
 def _take_block(scope: Scope, operation: Operation, kind: str, block: Type) -> None:
@@ -97,12 +97,12 @@ def _take_block(scope: Scope, operation: Operation, kind: str, block: Type) -> N
     scope.see(operation.number, pointer)
     tile = int(np.prod([1, *block.shape]))
     run = (block.shape[-1] if block.shape else 1) * block.item_bytes
-    met = AccessTrace(
+    access = AccessTrace(
         kind, pointer, block.item_bytes, block.element, scope.loops, True, np.zeros(scope.count),
         np.zeros(scope.count), tile=tile, distinct=1.0, lines=tile * block.item_bytes / min(128, run),
         sectors=tile * block.item_bytes / min(32, run), run_bytes=run,
     )  # fmt: skip
-    scope.trace.accessed(operation.number, scope.weight, met, None, _inside(scope, described, at, block))
+    scope.trace.accessed(operation.number, scope.weight, access, None, _inside(scope, described, at, block))
 
 
 def _corner(scope: Scope, described: Value, at: list[Value]) -> Value:
@@ -121,19 +121,23 @@ def _corner(scope: Scope, described: Value, at: list[Value]) -> Value:
 
 def _inside(scope: Scope, described: Value, at: list[Value], block: Type) -> Weights:
     """Elements of a block that lie inside the tensor, by program."""
-    found = np.ones(scope.count)
+    elements = np.ones(scope.count)
     for axis, length in enumerate(block.shape):
         extent = described.extents[axis].base if axis < len(described.extents) else None
         begin = at[axis].base if axis < len(at) and not at[axis].varying and not at[axis].made_up else None
-        left = length if extent is None or begin is None else np.clip(extent - begin, 0, length)
-        found = found * left
-    return found
+        length_inside = length if extent is None or begin is None else np.clip(extent - begin, 0, length)
+        elements = elements * length_inside
+    return elements
 
 
 def _data(scope: Scope, operation: Operation, pointer: Value) -> Value:
     """What a load gives: data where it is known, numbers in its place where it is whole numbers, else unknown."""
-    held = pointer.type
-    kind = Type(held.shape, held.element) if not held.element.startswith("!") else Type(held.shape, "i8", pointer=True)
+    source = pointer.type
+    kind = (
+        Type(source.shape, source.element)
+        if not source.element.startswith("!")
+        else Type(source.shape, "i8", pointer=True)
+    )
     if not kind.whole or pointer.base is None:
         return unknown(kind, made_up=kind.whole, source=operation.number)
     content = None if pointer.root is None else scope.programs.contents.get(pointer.root)
@@ -152,9 +156,9 @@ def _looked_up(kind: Type, pointer: Value, content: Vector) -> Value:
     (at,) = pointer.varying
     axis = pointer.axes[at]
     assert axis is not None
-    found = content[np.clip(pointer.base[:, None] + axis, 0, last)]
-    axes = tuple(found if k == at else None for k in range(len(kind.shape)))
-    return Value(kind, np.zeros(len(found), dtype=np.int64), axes)
+    elements = content[np.clip(pointer.base[:, None] + axis, 0, last)]
+    axes = tuple(elements if k == at else None for k in range(len(kind.shape)))
+    return Value(kind, np.zeros(len(elements), dtype=np.int64), axes)
 
 
 ACCESSES = {
@@ -212,8 +216,8 @@ def _count(scope: Scope, operation: Operation, kind: Type, special: bool) -> Non
 
 def _constant(scope: Scope, operation: Operation) -> list[Value]:
     kind = result_type(operation)
-    found = _DENSE.search(operation.text)
-    number = found and (found[1] if found[1] is not None else found[2])
+    match = _DENSE.search(operation.text)
+    number = match and (match[1] if match[1] is not None else match[2])
     if not kind.whole or not number or not (number in ("true", "false") or number.lstrip("-").isdecimal()):
         return [unknown(kind)]
     value = int(number == "true") if number in ("true", "false") else int(number)
@@ -253,8 +257,8 @@ def _expand(scope: Scope, operation: Operation) -> list[Value]:
 
 def _transposed(scope: Scope, operation: Operation) -> list[Value]:
     value = scope.value(operation.operands[0])
-    found = re.search(r"array<i32: ([\d, ]+)>", operation.text)
-    order = [int(at) for at in found[1].split(",")] if found else list(reversed(range(len(value.axes))))
+    match = re.search(r"array<i32: ([\d, ]+)>", operation.text)
+    order = [int(at) for at in match[1].split(",")] if match else list(reversed(range(len(value.axes))))
     return [replace(value, type=result_type(operation), axes=tuple(value.axes[at] for at in order))]
 
 
@@ -331,8 +335,8 @@ def _multiply(scope: Scope, operation: Operation) -> list[Value]:
 
 def _divided(a: Any, b: Any) -> Any:
     safe = np.where(b == 0, 1, b)
-    found = np.abs(a) // np.abs(safe) * (np.sign(a) * np.sign(safe))
-    return np.where(b == 0, 0, found)
+    quotient = np.abs(a) // np.abs(safe) * (np.sign(a) * np.sign(safe))
+    return np.where(b == 0, 0, quotient)
 
 
 def _remainder(a: Any, b: Any) -> Any:
@@ -398,8 +402,8 @@ def _dot(scope: Scope, operation: Operation) -> list[Value]:
     inner = left.type.shape[-1] * (2 if operation.name == "tt.dot_scaled" and "lhs = e2m1" in operation.text else 1)
     batch = kind.shape[0] if len(kind.shape) == 3 else 1
     shape = (batch, kind.shape[-2], kind.shape[-1], inner)
-    met = DotTrace(shape, left.type.element, scope.loops, (left.source, right.source), np.zeros(scope.count))
-    scope.trace.multiplied(operation.number, scope.weight, met)
+    product = DotTrace(shape, left.type.element, scope.loops, (left.source, right.source), np.zeros(scope.count))
+    scope.trace.multiplied(operation.number, scope.weight, product)
     return [unknown(kind)]
 
 
@@ -410,10 +414,10 @@ def _reduced(scope: Scope, operation: Operation) -> list[Value]:
     scope.trace.reductions += scope.weight
     axis = attribute(operation, "axis")
     if operation.name == "tt.reduce" and axis is not None:
-        met = ReductionTrace(operation.types[0].shape, axis, np.zeros(scope.count))
-        scope.trace.reduced.setdefault(operation.number, met).executions += scope.weight
-    given = scope.all(operation.operands)
-    made_up = any(value.made_up for value in given)
+        reduction = ReductionTrace(operation.types[0].shape, axis, np.zeros(scope.count))
+        scope.trace.reduced.setdefault(operation.number, reduction).executions += scope.weight
+    operands = scope.all(operation.operands)
+    made_up = any(value.made_up for value in operands)
     return [unknown(kind, made_up=made_up) for kind in operation.result_types[: len(operation.results)]]
 
 

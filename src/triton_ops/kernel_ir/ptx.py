@@ -44,10 +44,10 @@ class Places:
 
     def follow(self, line: str) -> bool:
         """Take a line in; whether it names a place."""
-        found = _PLACE.match(line)
-        if found is None:
+        match = _PLACE.match(line)
+        if match is None:
             return False
-        frames = [(self._names.get(found[1], ""), int(found[2]))]
+        frames = [(self._names.get(match[1], ""), int(match[2]))]
         frames += [(name, int(number)) for name, number in _FRAME.findall(line.partition("@[")[2])]
         self.here = next((frame for frame in frames if frame[0] not in self._tritons), frames[-1])
         return True
@@ -88,8 +88,8 @@ Maybe: TypeAlias = "Held | None"
 
 def constant(number: int, threads: int) -> Held:
     """One number in all threads."""
-    held = (number + _HALF) % (2 * _HALF) - _HALF  # 64 bits, of which the highest may be no sign
-    return Held(np.full(threads, held, dtype=np.int64))
+    signed = (number + _HALF) % (2 * _HALF) - _HALF  # 64 bits, of which the highest may be no sign
+    return Held(np.full(threads, signed, dtype=np.int64))
 
 
 def something(threads: int, even: int = 1) -> Held:
@@ -140,10 +140,10 @@ def bitwise(name: str, one: Held, other: Held) -> Maybe:
     if one.exact and other.exact:
         return Held(work(one.lanes, other.lanes))
     even = min(one.even, other.even)
-    if all(((held.lanes >= 0) & (held.lanes < even)).all() for held in (one, other)):
+    if all(((operand.lanes >= 0) & (operand.lanes < even)).all() for operand in (one, other)):
         # the unknown bits lie above all that threads differ in
-        kept = _EXACT if name == "and" and (one.exact or other.exact) else even
-        return Held(work(one.lanes, other.lanes), kept)
+        summand = _EXACT if name == "and" and (one.exact or other.exact) else even
+        return Held(work(one.lanes, other.lanes), summand)
     if one.uniform and other.uniform:
         return something(len(one.lanes))
     if name == "and":
@@ -159,11 +159,11 @@ def _masked(one: Held, mask: Held) -> Maybe:
     return Held(one.lanes & bits, _EXACT if bits < one.even else one.even)
 
 
-def wrapped(held: Maybe, bits: int, signed: bool) -> Maybe:
+def wrapped(value: Maybe, bits: int, signed: bool) -> Maybe:
     """A value as a number of so many bits."""
-    if held is None or not held.exact or bits > 32:
-        return held
-    lanes = held.lanes & ((1 << bits) - 1)
+    if value is None or not value.exact or bits > 32:
+        return value
+    lanes = value.lanes & ((1 << bits) - 1)
     return Held(np.where(lanes >= 1 << (bits - 1), lanes - (1 << bits), lanes) if signed else lanes)
 
 
@@ -277,11 +277,11 @@ def read_ptx(ptx: str) -> tuple[list[Instruction], Registers]:
     Raises:
         ValueError: The text does not say how many threads a block has.
     """
-    found = _THREADS.search(ptx)
-    if found is None:
+    match = _THREADS.search(ptx)
+    if match is None:
         raise ValueError("the PTX does not say how many threads a block has")
     instructions = list(_instructions(ptx))
-    registers = Registers(int(found[1]))
+    registers = Registers(int(match[1]))
     settled = _settled(instructions, registers)
     return instructions, registers if settled else Registers(registers.threads)
 
@@ -346,69 +346,69 @@ def _targets(one: Instruction) -> list[str]:
 
 def _result(one: Instruction, registers: Registers) -> Maybe:
     kind, *suffixes = one.name.split(".")
-    given = [registers.address(text) if text.startswith("[") else registers.told(text) for text in one.operands[1:]]
+    operands = [registers.address(text) if text.startswith("[") else registers.told(text) for text in one.operands[1:]]
     if kind == "ld" and suffixes[0] == "param":
         return something(registers.threads)
-    told = [held for held in given if held is not None]
-    if len(told) < len(given):
+    known_operands = [operand for operand in operands if operand is not None]
+    if len(known_operands) < len(operands):
         return UNTOLD
     work = _WORK.get(kind)
     whole = _SIZE.match(suffixes[-1]) if suffixes else None
     if work is not None and suffixes[-1:] == ["pred"]:
-        return wrapped(work(told, suffixes), 1, signed=False)
+        return wrapped(work(known_operands, suffixes), 1, signed=False)
     if work is not None and whole is not None:
         bits = 64 if "wide" in suffixes or kind == "setp" else int(whole[2])
-        return wrapped(work(told, suffixes), bits, whole[1] == "s")
-    return _both_uniform(told) if told and kind not in _OWN else UNTOLD
+        return wrapped(work(known_operands, suffixes), bits, whole[1] == "s")
+    return _both_uniform(known_operands) if known_operands and kind not in _OWN else UNTOLD
 
 
-def _signed(held: Held, suffixes: list[str]) -> Held:
+def _signed(operand: Held, suffixes: list[str]) -> Held:
     """An operand as a number of the instruction's type."""
     size = _SIZE.match(suffixes[-1])
-    found = held if size is None else wrapped(held, int(size[2]), size[1] == "s")
-    return found or held
+    value = operand if size is None else wrapped(operand, int(size[2]), size[1] == "s")
+    return value or operand
 
 
-def _shifted_left(given: list[Held], _: list[str]) -> Maybe:
-    one, by = given
+def _shifted_left(operands: list[Held], _: list[str]) -> Maybe:
+    one, by = operands
     if not by.exact or not by.uniform or not 0 <= by.lanes[0] < 63:
         exact = one.exact and by.exact and bool(((by.lanes >= 0) & (by.lanes < 32)).all())
-        return Held(one.lanes << by.lanes) if exact else _both_uniform(given)
+        return Held(one.lanes << by.lanes) if exact else _both_uniform(operands)
     return multiplied(one, constant(1 << int(by.lanes[0]), len(one.lanes)))
 
 
-def _shifted_right(given: list[Held], suffixes: list[str]) -> Maybe:
-    one, by = _signed(given[0], suffixes), given[1]
+def _shifted_right(operands: list[Held], suffixes: list[str]) -> Maybe:
+    one, by = _signed(operands[0], suffixes), operands[1]
     if one.exact and by.exact and ((by.lanes >= 0) & (by.lanes < 63)).all():
         return Held(one.lanes >> by.lanes)
-    return _both_uniform(given)
+    return _both_uniform(operands)
 
 
-def _field(given: list[Held], suffixes: list[str]) -> Maybe:
+def _field(operands: list[Held], suffixes: list[str]) -> Maybe:
     """`bfe`: some bits of a number, the highest of which is the sign in the signed form."""
-    one, *place = given
-    if not all(held.exact and held.uniform for held in place):
-        return _both_uniform(given)
-    first, count = (int(held.lanes[0]) for held in place)
+    one, *place = operands
+    if not all(operand.exact and operand.uniform for operand in place):
+        return _both_uniform(operands)
+    first, count = (int(operand.lanes[0]) for operand in place)
     mask = ((1 << count) - 1) << first
-    kept = bitwise("and", one, constant(mask, len(one.lanes)))
-    if kept is None or not kept.exact:
-        return _both_uniform(given)
+    bits = bitwise("and", one, constant(mask, len(one.lanes)))
+    if bits is None or not bits.exact:
+        return _both_uniform(operands)
     return (
-        wrapped(Held(kept.lanes >> first), count, signed=suffixes[-1].startswith("s")) if count else Held(0 * one.lanes)
+        wrapped(Held(bits.lanes >> first), count, signed=suffixes[-1].startswith("s")) if count else Held(0 * one.lanes)
     )
 
 
-def _compared(given: list[Held], suffixes: list[str]) -> Maybe:
+def _compared(operands: list[Held], suffixes: list[str]) -> Maybe:
     compare = _COMPARED.get(suffixes[0])
-    one, other, *also = (_signed(held, suffixes) for held in given)
+    one, other, *also = (_signed(operand, suffixes) for operand in operands)
     if compare is None or also or not (one.exact and other.exact):
-        return _both_uniform(given)
+        return _both_uniform(operands)
     return Held(compare(one.lanes, other.lanes).astype(np.int64))
 
 
-def _chosen(given: list[Held], _: list[str]) -> Maybe:
-    one, other, which = given
+def _chosen(operands: list[Held], _: list[str]) -> Maybe:
+    one, other, which = operands
     if not which.exact:
         return joined(one, other) if which.uniform else UNTOLD
     if which.uniform:
@@ -416,19 +416,19 @@ def _chosen(given: list[Held], _: list[str]) -> Maybe:
     return Held(np.where(which.lanes != 0, one.lanes, other.lanes)) if one.exact and other.exact else UNTOLD
 
 
-def _product(given: list[Held], suffixes: list[str]) -> Maybe:
-    one, other = (_signed(held, suffixes) for held in given)
-    return _both_uniform(given) if "hi" in suffixes else multiplied(one, other)
+def _product(operands: list[Held], suffixes: list[str]) -> Maybe:
+    one, other = (_signed(operand, suffixes) for operand in operands)
+    return _both_uniform(operands) if "hi" in suffixes else multiplied(one, other)
 
 
-def _product_and_sum(given: list[Held], suffixes: list[str]) -> Maybe:
-    product = _product(given[:2], suffixes)
-    return None if product is None else added(product, given[2])
+def _product_and_sum(operands: list[Held], suffixes: list[str]) -> Maybe:
+    product = _product(operands[:2], suffixes)
+    return None if product is None else added(product, operands[2])
 
 
-def _from_lane(given: list[Held], suffixes: list[str]) -> Maybe:
+def _from_lane(operands: list[Held], suffixes: list[str]) -> Maybe:
     """`shfl.idx`: what one lane of the warp holds."""
-    one, lane = given[0], given[1]
+    one, lane = operands[0], operands[1]
     if one.uniform:
         return one
     if "idx" not in suffixes or not lane.exact:
@@ -437,36 +437,40 @@ def _from_lane(given: list[Held], suffixes: list[str]) -> Maybe:
     return Held(one.lanes[numbers // _WARP * _WARP + lane.lanes % _WARP], one.even)
 
 
-def _of_three(given: list[Held], _: list[str]) -> Maybe:
+def _of_three(operands: list[Held], _: list[str]) -> Maybe:
     """`lop3`: a table of eight bits says what three bits become."""
-    *words, table = given
-    if not all(held.exact for held in given):
-        return _both_uniform(given)
-    found = np.zeros_like(words[0].lanes)
-    one, two, three = (held.lanes for held in words)
+    *words, table = operands
+    if not all(operand.exact for operand in operands):
+        return _both_uniform(operands)
+    bits = np.zeros_like(words[0].lanes)
+    one, two, three = (operand.lanes for operand in words)
     for at in range(8):
         if int(table.lanes[0]) >> at & 1:
-            found |= (one if at & 4 else ~one) & (two if at & 2 else ~two) & (three if at & 1 else ~three)
-    return Held(found)
+            bits |= (one if at & 4 else ~one) & (two if at & 2 else ~two) & (three if at & 1 else ~three)
+    return Held(bits)
 
 
-def _both_uniform(given: list[Held]) -> Maybe:
-    return something(len(given[0].lanes)) if all(held.uniform for held in given) else UNTOLD
+def _both_uniform(operands: list[Held]) -> Maybe:
+    return something(len(operands[0].lanes)) if all(operand.uniform for operand in operands) else UNTOLD
 
 
 def _exactly(work: Callable[..., np.ndarray]) -> Callable[[list[Held], list[str]], Maybe]:
     """An operation on numbers of which nothing is unknown."""
 
-    def found(given: list[Held], suffixes: list[str]) -> Maybe:
-        whole = [_signed(held, suffixes) for held in given]
-        return Held(work(*(held.lanes for held in whole))) if all(h.exact for h in whole) else _both_uniform(given)
+    def found(operands: list[Held], suffixes: list[str]) -> Maybe:
+        whole = [_signed(operand, suffixes) for operand in operands]
+        return (
+            Held(work(*(operand.lanes for operand in whole)))
+            if all(h.exact for h in whole)
+            else _both_uniform(operands)
+        )
 
     return found
 
 
-def _negated(given: list[Held], suffixes: list[str]) -> Maybe:
+def _negated(operands: list[Held], suffixes: list[str]) -> Maybe:
     work: Callable[..., Any] = np.logical_not if suffixes[-1] == "pred" else np.invert
-    return _exactly(work)(given, suffixes)
+    return _exactly(work)(operands, suffixes)
 
 
 _COMPARED = {

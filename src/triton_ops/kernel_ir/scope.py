@@ -107,7 +107,7 @@ def result_type(operation: Operation) -> Type:
     Raises:
         UntoldError: It names none.
     """
-    found = operation.result_types or operation.types
-    if not found:
+    types = operation.result_types or operation.types
+    if not types:
         raise UntoldError(f"{operation.name} names no type")
-    return found[-1]
+    return types[-1]

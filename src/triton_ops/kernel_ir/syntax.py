@@ -38,31 +38,31 @@ class Place:
 
 def places(text: str) -> dict[str, str]:
     """What each name of a place in a text of TTIR stands for, as the text says it."""
-    found = (_PLACE.match(line) for line in text.splitlines() if line.startswith("#loc"))
-    return {one[1]: one[2] for one in found if one is not None}
+    matches = (_PLACE.match(line) for line in text.splitlines() if line.startswith("#loc"))
+    return {one[1]: one[2] for one in matches if one is not None}
 
 
-def frames(name: str, known: Mapping[str, str]) -> tuple[Place, ...]:
+def frames(name: str, locations: Mapping[str, str]) -> tuple[Place, ...]:
     """The places that a name stands for: the innermost function first, its callers after it.
 
     Empty where the text does not say.
     """
-    found: list[Place] = []
-    _follow(name, known, found, _DEEPEST)
-    return tuple(found)
+    result: list[Place] = []
+    _follow(name, locations, result, _DEEPEST)
+    return tuple(result)
 
 
-def _follow(name: str, known: Mapping[str, str], found: list[Place], left: int) -> None:
-    said = known.get(name, "")
-    if left == 0:
+def _follow(name: str, locations: Mapping[str, str], result: list[Place], depth: int) -> None:
+    text = locations.get(name, "")
+    if depth == 0:
         return
-    if (file := _FILE.match(said)) is not None:
-        found.append(Place(file[1], int(file[2])))
-    elif (named := _NAMED.match(said)) is not None:
-        _follow(named[1], known, found, left - 1)
-    elif (call := _CALL.match(said)) is not None:
-        _follow(call[1], known, found, left - 1)
-        _follow(call[2], known, found, left - 1)
+    if (file := _FILE.match(text)) is not None:
+        result.append(Place(file[1], int(file[2])))
+    elif (inner := _NAMED.match(text)) is not None:
+        _follow(inner[1], locations, result, depth - 1)
+    elif (call := _CALL.match(text)) is not None:
+        _follow(call[1], locations, result, depth - 1)
+        _follow(call[2], locations, result, depth - 1)
 
 
 _AT_END = re.compile(r"loc\((#loc\d*)\)\s*$")
@@ -201,8 +201,8 @@ class Module:
 
     def called(self, operation: Operation) -> Function | None:
         """The function that a call names; None if it is not in the text."""
-        named = _CALLED.search(operation.text)
-        return self.functions.get(named[1]) if named else None
+        match = _CALLED.search(operation.text)
+        return self.functions.get(match[1]) if match else None
 
 
 def parsed_module(text: str) -> Module:
@@ -217,11 +217,11 @@ def parsed_module(text: str) -> Module:
     functions: dict[str, Function] = {}
     kernel: Function | None = None
     while (line := reader.next()) is not None:
-        if (found := _FUNCTION.match(line)) is None:
+        if (match := _FUNCTION.match(line)) is None:
             continue
         if not line.endswith("{"):
             continue  # a declaration
-        function = Function(found[1], tuple(_arguments(found[2])), reader.region())
+        function = Function(match[1], tuple(_arguments(match[2])), reader.region())
         functions[function.name] = function
         if line.startswith("tt.func public"):
             kernel = kernel or function
@@ -246,23 +246,23 @@ def parsed_type(text: str) -> Type:
     if text.startswith("tensor<"):
         inner = _inside(text)
         extents, element = [], inner
-        while (found := re.match(r"(\d+)x", element)) is not None:
-            extents.append(int(found[1]))
-            element = element[found.end() :]
-        held = parsed_type(_first(element))
-        return Type(tuple(extents), held.element, held.pointer)
+        while (match := re.match(r"(\d+)x", element)) is not None:
+            extents.append(int(match[1]))
+            element = element[match.end() :]
+        content = parsed_type(_first(element))
+        return Type(tuple(extents), content.element, content.pointer)
     return Type((), text)
 
 
 def attribute(operation: Operation, name: str) -> int | None:
     """A whole number among the attributes of an operation; None if it has none of this name."""
-    found = re.search(rf"\b{re.escape(name)} = (-?\d+)", operation.text + operation.tail)
-    return None if found is None else int(found[1])
+    match = re.search(rf"\b{re.escape(name)} = (-?\d+)", operation.text + operation.tail)
+    return None if match is None else int(match[1])
 
 
 def jump_targets(operation: Operation) -> list[tuple[str, list[str]]]:
     """Where a block's last operation may go on: labels, each with the names of the values that it passes."""
-    return [(label, _VALUE.findall(passed)) for label, passed in _TARGET.findall(operation.text)]
+    return [(label, _VALUE.findall(values)) for label, values in _TARGET.findall(operation.text)]
 
 
 def _inside(text: str) -> str:
@@ -277,11 +277,11 @@ def _first(text: str) -> str:
 def _lines(text: str) -> Iterator[tuple[str, str]]:
     """The lines that say something, each with the name of its place in the source."""
     for line in text.splitlines():
-        kept = _LOCATION.sub("", line).strip() if "loc(" in line else line.strip()
-        kept = kept.partition("  // ")[0].rstrip() if "//" in kept else kept
-        if kept and not kept.startswith(("#", "//")):
+        code = _LOCATION.sub("", line).strip() if "loc(" in line else line.strip()
+        code = code.partition("  // ")[0].rstrip() if "//" in code else code
+        if code and not code.startswith(("#", "//")):
             place = _AT_END.search(line) if "loc(" in line else None
-            yield kept, place[1] if place else ""
+            yield code, place[1] if place else ""
 
 
 class _Reader:
@@ -323,27 +323,27 @@ class _Reader:
             tail = self._closing
             opens = tail.endswith("{")
         if not regions:
-            made = _made(head, number, "")
+            operation = _made(head, number, "")
         else:
-            made = _made(head[:-1] + tail.removeprefix(")") if generic else head, number, tail)
-            made.regions = regions
-        made.location = self._location
-        return made
+            operation = _made(head[:-1] + tail.removeprefix(")") if generic else head, number, tail)
+            operation.regions = regions
+        operation.location = self._location
+        return operation
 
 
 def _made(line: str, number: int, tail: str) -> Operation:
     results: tuple[str, ...] = ()
-    if (found := _RESULTS.match(line)) is not None:
-        results, line = tuple(_named(found[1])), line[found.end() :]
-    if (named := _NAME.match(line)) is None:
+    if (match := _RESULTS.match(line)) is not None:
+        results, line = tuple(_named(match[1])), line[match.end() :]
+    if (name := _NAME.match(line)) is None:
         raise UnreadableError(f"no operation is known in {line[:60]!r}")
-    rest = line[named.end() :]
+    rest = line[name.end() :]
     quoted = tuple(_TEXT.findall(rest)) if '"' in rest else ()
     rest = _TEXT.sub('""', rest) if quoted else rest
     body, types = _divided(rest)
     before, after = _types(types)
     return Operation(
-        named[1], results, tuple(_VALUE.findall(body)), body, before, after, quoted, tail=tail, number=number
+        name[1], results, tuple(_VALUE.findall(body)), body, before, after, quoted, tail=tail, number=number
     )
 
 

@@ -145,23 +145,23 @@ class Trace:
     def __post_init__(self) -> None:
         self.reductions = np.zeros(self.programs)
 
-    def note(self, said: str) -> None:
+    def note(self, remark: str) -> None:
         """Keep a remark, once."""
-        self.notes[said] = None
+        self.notes[remark] = None
 
     def computed(self, loop: int, weight: Weights, elements: int, special: bool) -> None:
         """Count an operation on this many elements, a `special` one such as an exponential apart."""
         if loop not in self.arithmetic:
             self.arithmetic[loop] = Arithmetic(np.zeros(self.programs), np.zeros(self.programs))
-        found = self.arithmetic[loop]
+        counts = self.arithmetic[loop]
         if special:
-            found.special += weight * elements
+            counts.special += weight * elements
         else:
-            found.plain += weight * elements
+            counts.plain += weight * elements
 
-    def multiplied(self, number: int, weight: Weights, found: DotTrace) -> None:
+    def multiplied(self, number: int, weight: Weights, product: DotTrace) -> None:
         """Count a product."""
-        self.dots.setdefault(number, found).executions += weight
+        self.dots.setdefault(number, product).executions += weight
 
     def accessed(
         self,
@@ -180,31 +180,31 @@ class Trace:
             mask: The elements that are moved; None for all.
             elements: Elements of each program, where they are known otherwise.
         """
-        moved = elements_moved(where.pointer, mask, self.programs) if elements is None else elements
+        moved_elements = elements_moved(where.pointer, mask, self.programs) if elements is None else elements
         first = self.accesses.get(number)
         if first is None:
             first = self.accesses[number] = where
             if elements is None:
-                _measure(first, mask, moved)
+                _measure(first, mask, moved_elements)
         first.executions += weight
-        first.elements += weight * moved
+        first.elements += weight * moved_elements
 
 
 def elements_moved(pointer: Value, mask: Value | None, programs: int) -> Weights:
     """How many elements each program moves; elements at one address, along an axis of a broadcast, count once."""
-    found = np.ones(programs) if mask is None or mask.base is None else mask.base.astype(float)
+    count = np.ones(programs) if mask is None or mask.base is None else mask.base.astype(float)
     masks = mask.axes if mask is not None and len(mask.axes) == len(pointer.type.shape) else ()
     for at, extent in enumerate(pointer.type.shape):
         if pointer.known and pointer.axes[at] is None:
             continue
         axis = masks[at] if masks else None
-        found = found * (extent if axis is None else axis.sum(axis=1))
-    return found
+        count = count * (extent if axis is None else axis.sum(axis=1))
+    return count
 
 
-def _measure(access: AccessTrace, mask: Value | None, moved: Weights) -> None:
+def _measure(access: AccessTrace, mask: Value | None, moved_elements: Weights) -> None:
     """Tell the lines and runs of an access by the program that moves most."""
-    pointer, at = access.pointer, int(np.argmax(moved))
+    pointer, at = access.pointer, int(np.argmax(moved_elements))
     access.tile = int(np.prod([1, *(n for n, axis in zip(pointer.type.shape, _spread(pointer), strict=True) if axis)]))
     if pointer.base is None:
         access.lines = access.sectors = float(access.tile)
@@ -247,8 +247,8 @@ def _row(axis: Vector | None, mask: Vector | None, program: int) -> Vector | Non
     row: Vector = axis[program if len(axis) > 1 else 0]
     if mask is None:
         return row
-    kept: NDArray[np.bool_] = mask[program if len(mask) > 1 else 0].astype(bool)
-    return row[kept] if len(kept) == len(row) else row
+    members: NDArray[np.bool_] = mask[program if len(mask) > 1 else 0].astype(bool)
+    return row[members] if len(members) == len(row) else row
 
 
 def _usual_step(row: Vector) -> float:

@@ -94,29 +94,29 @@ def multiplied(kind: Type, one: Value, other: Value) -> Value:
     return Value(kind, _limited(one.base * other.base, made_up), axes, None, made_up)
 
 
-def elementwise(kind: Type, function: Callable[..., Any], *given: Value) -> Value:
+def elementwise(kind: Type, function: Callable[..., Any], *operands: Value) -> Value:
     """A function of the elements of values that together vary along one axis at most; unknown for any others."""
-    made_up = any(value.made_up for value in given)
-    varying = {axis for value in given for axis in value.varying}
-    if len(varying) > 1 or any(value.base is None for value in given):
+    made_up = any(value.made_up for value in operands)
+    varying = {axis for value in operands for axis in value.varying}
+    if len(varying) > 1 or any(value.base is None for value in operands):
         return unknown(kind, made_up=made_up)
     if not varying:
-        found = np.asarray(function(*(value.base for value in given)), dtype=np.int64)
-        return uniform(kind, found, made_up=made_up)
+        elements = np.asarray(function(*(value.base for value in operands)), dtype=np.int64)
+        return uniform(kind, elements, made_up=made_up)
     (at,) = varying
-    whole = [_along(value, at) for value in given]
-    found = np.asarray(function(*whole), dtype=np.int64)
-    axes = [found if axis == at else None for axis in range(len(kind.shape))]
+    whole = [_along(value, at) for value in operands]
+    elements = np.asarray(function(*whole), dtype=np.int64)
+    axes = [elements if axis == at else None for axis in range(len(kind.shape))]
     neutral = np.ones_like if kind.truth else np.zeros_like
-    return Value(kind, neutral(given[0].base), tuple(axes), None, made_up)
+    return Value(kind, neutral(operands[0].base), tuple(axes), None, made_up)
 
 
 def both(kind: Type, one: Value, other: Value) -> Value:
     """The conjunction of two truth values; what is unknown counts as true."""
     made_up = one.made_up or other.made_up
     if one.base is None or other.base is None:
-        kept = one if other.base is None else other
-        return replace(kept, type=kind, axes=_axes(kept, kind), made_up=made_up)
+        known_one = one if other.base is None else other
+        return replace(known_one, type=kind, axes=_axes(known_one, kind), made_up=made_up)
     axes = tuple(_product(a, b) for a, b in zip(_axes(one, kind), _axes(other, kind), strict=True))
     return Value(kind, one.base * other.base, axes, None, made_up)
 
@@ -136,8 +136,8 @@ def merged(condition: Vector, one: Value, other: Value) -> Value:
         else np.where(choose[:, None], neutral if a is None else a, neutral if b is None else b)
         for a, b in zip(one.axes, other.axes, strict=True)
     )
-    found = np.where(choose, one.base, other.base)
-    return replace(one, base=found, axes=axes, made_up=made_up, source=None, written=False)
+    base = np.where(choose, one.base, other.base)
+    return replace(one, base=base, axes=axes, made_up=made_up, source=None, written=False)
 
 
 def moved(value: Value, steps: Vector, first: Value, second: Value) -> Value | None:

@@ -27,7 +27,7 @@ class Walk(ABC, Generic[S, V]):
         self._module = module
         self._left = most_operations
 
-    def call(self, function: Function, given: Sequence[V], here: S) -> list[V]:
+    def call(self, function: Function, arguments: Sequence[V], here: S) -> list[V]:
         """What a function returns to those that call it.
 
         Raises:
@@ -35,7 +35,7 @@ class Walk(ABC, Generic[S, V]):
         """
         if here.depth > _MOST_CALLS:
             raise UntoldError("its functions call each other without end")
-        values = dict(zip((name for name, _ in function.arguments), given, strict=False))
+        values = dict(zip((name for name, _ in function.arguments), arguments, strict=False))
         return self._through(function.blocks, replace(here, values=values))
 
     def _block(self, block: Block, here: S) -> Operation | None:

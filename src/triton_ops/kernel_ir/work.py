@@ -278,37 +278,37 @@ def chains(module: Module) -> dict[int, Made]:
     What a turn is entered with, and what was made outside of the loop, counts as given. A function that is called is
     looked at by itself.
     """
-    found: dict[int, Made] = {}
+    by_product: dict[int, Made] = {}
     for function in module.functions.values():
-        _walked(function.blocks, {}, found)
-    return found
+        _walked(function.blocks, {}, by_product)
+    return by_product
 
 
-def _walked(blocks: Iterable[Block], known: _Known, found: dict[int, Made]) -> Made:
+def _walked(blocks: Iterable[Block], values: _Known, by_product: dict[int, Made]) -> Made:
     """Look at blocks in order; how the operands of the last operation were made, together."""
     last = _GIVEN
     for block in blocks:
         for operation in block.operations:
-            last = _together(operation.operands, known)
-            made = _made(operation, known, found)
-            known.update(dict.fromkeys(operation.results, made))
+            last = _together(operation.operands, values)
+            chain = _made(operation, values, by_product)
+            values.update(dict.fromkeys(operation.results, chain))
     return last
 
 
-def _made(operation: Operation, known: _Known, found: dict[int, Made]) -> Made:
-    given = _together(operation.operands, known)
+def _made(operation: Operation, values: _Known, by_product: dict[int, Made]) -> Made:
+    inputs = _together(operation.operands, values)
     if operation.name in _PRODUCTS:
-        operands = _together(operation.operands[:2], known)
-        found[operation.number] = operands
+        operands = _together(operation.operands[:2], values)
+        by_product[operation.number] = operands
         return Made(frozenset((operation.number,)), True)
-    inner = [_walked(region, {} if operation.name in _LOOPS else known, found) for region in operation.regions]
+    inner = [_walked(region, {} if operation.name in _LOOPS else values, by_product) for region in operation.regions]
     whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
     computed = not whole and not operation.regions and operation.name not in _NOT_COMPUTED
-    return _joined([given, *inner, Made(computed=computed)])
+    return _joined([inputs, *inner, Made(computed=computed)])
 
 
-def _together(names: Sequence[str], known: _Known) -> Made:
-    return _joined([known[name] for name in names if name in known])
+def _together(names: Sequence[str], values: _Known) -> Made:
+    return _joined([values[name] for name in names if name in values])
 
 
 def _joined(several: Sequence[Made]) -> Made:
@@ -383,50 +383,50 @@ def _spread_ids(count: int, most: int) -> Vector:
 
 def _values(module: Module, operands: Sequence[Operand], count: int) -> list[Value]:
     """The kernel's operands: pointers and descriptors by their place, whole numbers by value, others unknown."""
-    found: list[Value] = []
+    values: list[Value] = []
     for at, (_, kind) in enumerate(module.kernel.arguments):
-        given = operands[at] if at < len(operands) else Operand()
+        operand = operands[at] if at < len(operands) else Operand()
         if kind.pointer or kind.descriptor:
-            made = uniform(kind, np.zeros(count, dtype=np.int64), root=at)
-            found.append(_described(made, given, count) if kind.descriptor else made)
-        elif kind.whole and given.number is not None:
-            found.append(uniform(kind, np.full(count, given.number, dtype=np.int64)))
+            value = uniform(kind, np.zeros(count, dtype=np.int64), root=at)
+            values.append(_described(value, operand, count) if kind.descriptor else value)
+        elif kind.whole and operand.number is not None:
+            values.append(uniform(kind, np.full(count, operand.number, dtype=np.int64)))
         else:
-            found.append(unknown(kind))
-    return found
+            values.append(unknown(kind))
+    return values
 
 
-def _described(made: Value, given: Operand, count: int) -> Value:
+def _described(descriptor: Value, operand: Operand, count: int) -> Value:
     """A descriptor that the host has made."""
     kind = parsed_type("i64")
 
     def numbers(several: Sequence[int]) -> tuple[Value, ...]:
         return tuple(uniform(kind, np.full(count, number, dtype=np.int64)) for number in several)
 
-    return replace(made, strides=numbers(given.strides), extents=numbers(given.extents))
+    return replace(descriptor, strides=numbers(operand.strides), extents=numbers(operand.extents))
 
 
 def _summary(
-    traces: tuple[Trace, Trace], made: Mapping[int, Made], grid: tuple[int, int, int], operands: Sequence[Operand]
+    traces: tuple[Trace, Trace], by_product: Mapping[int, Made], grid: tuple[int, int, int], operands: Sequence[Operand]
 ) -> LaunchWork:
     """The work, from the walk of whole tensors, the one of neighbouring programs, and how operands were made."""
     whole, beside = traces
     loops = {number: at for at, number in enumerate(sorted(whole.loops))}
     places = {number: at for at, number in enumerate(sorted(whole.accesses))}
     dots = {number: at for at, number in enumerate(sorted(whole.dots))}
-    counted = beside if beside.programs == grid[0] * grid[1] * grid[2] else whole  # how often is exact for all programs
+    exact = beside if beside.programs == grid[0] * grid[1] * grid[2] else whole  # how often is exact for all programs
     outside = whole.arithmetic.get(0)
     return LaunchWork(
         grid=grid,
         looked_at=beside.programs,
         arguments=tuple(Argument(one.name, one.bytes) for one in operands),
-        loops=tuple(_loop(whole, counted, number, loops) for number in sorted(whole.loops)),
-        accesses=tuple(_access((whole, counted, beside), number, loops, places) for number in sorted(whole.accesses)),
+        loops=tuple(_loop(whole, exact, number, loops) for number in sorted(whole.loops)),
+        accesses=tuple(_access((whole, exact, beside), number, loops, places) for number in sorted(whole.accesses)),
         products=tuple(
             replace(
-                _product(whole.dots[number], counted.dots.get(number), loops, places),
-                after=tuple(sorted(dots[earlier] for earlier in made[number].after if earlier in dots)),
-                computed=made[number].computed,
+                _product(whole.dots[number], exact.dots.get(number), loops, places),
+                after=tuple(sorted(dots[earlier] for earlier in by_product[number].after if earlier in dots)),
+                computed=by_product[number].computed,
             )
             for number in sorted(whole.dots)
         ),
@@ -446,19 +446,19 @@ def _around(around: Sequence[int], loops: Mapping[int, int]) -> int:
 
 
 def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> LoopWork:
-    found, counted = trace.loops[number], trace.arithmetic.get(number)
-    times = exact.loops.get(number, found)
+    loop, arithmetic = trace.loops[number], trace.arithmetic.get(number)
+    times = exact.loops.get(number, loop)
     return LoopWork(
-        parent=_around(found.loops, loops),
+        parent=_around(loop.loops, loops),
         entries=float(times.entries.mean()),
         turns=float(times.turns.mean()),
         most=float(times.turns.max()),
-        stages=found.stages,
-        flags=found.flags,
-        by_data=found.by_data,
-        written=found.written,
-        plain=0.0 if counted is None else float(counted.plain.mean()),
-        special=0.0 if counted is None else float(counted.special.mean()),
+        stages=loop.stages,
+        flags=loop.flags,
+        by_data=loop.by_data,
+        written=loop.written,
+        plain=0.0 if arithmetic is None else float(arithmetic.plain.mean()),
+        special=0.0 if arithmetic is None else float(arithmetic.special.mean()),
     )
 
 
@@ -466,58 +466,58 @@ def _access(
     traces: tuple[Trace, Trace, Trace], number: int, loops: Mapping[int, int], places: Mapping[int, int]
 ) -> Access:
     """One access, from the walk of whole tensors, the one that counts, and the one of neighbouring programs."""
-    whole, counted, beside = traces
-    found = whole.accesses[number]
-    root, executions = found.pointer.root, float(counted.accesses.get(number, found).executions.mean())
-    of_each = float(found.elements.sum() / max(found.executions.sum(), 1e-9))
+    whole, exact, beside = traces
+    access = whole.accesses[number]
+    root, executions = access.pointer.root, float(exact.accesses.get(number, access).executions.mean())
+    of_each = float(access.elements.sum() / max(access.executions.sum(), 1e-9))
     return Access(
-        kind=found.kind,
+        kind=access.kind,
         argument=-1 if root is None or root < 0 else root,
-        element=found.element,
-        item_bytes=found.item_bytes,
-        loop=_around(found.loops, loops),
+        element=access.element,
+        item_bytes=access.item_bytes,
+        loop=_around(access.loops, loops),
         executions=executions,
-        tile=found.tile,
+        tile=access.tile,
         elements=of_each * executions,
-        distinct=found.distinct,
-        lines=found.lines,
-        sectors=found.sectors,
-        run_bytes=found.run_bytes,
-        descriptor=found.descriptor,
-        still=bool(found.loops) and found.loops[-1] in found.still,
-        repeats=_repeats(found, whole),
-        known=found.pointer.known,
+        distinct=access.distinct,
+        lines=access.lines,
+        sectors=access.sectors,
+        run_bytes=access.run_bytes,
+        descriptor=access.descriptor,
+        still=bool(access.loops) and access.loops[-1] in access.still,
+        repeats=_repeats(access, whole),
+        known=access.pointer.known,
         again=places.get(_fullest(beside, number), -1),
         shared=_shared(beside, number),
     )
 
 
-def _repeats(found: AccessTrace, trace: Trace) -> float:
+def _repeats(access: AccessTrace, trace: Trace) -> float:
     """How often a program goes to the same places, by the turns of the loops that do not change them."""
     turns = 1.0
-    for loop in found.still:
+    for loop in access.still:
         around = trace.loops[loop]
         turns *= max(1.0, float(around.turns.sum() / max(around.entries.sum(), 1e-9)))
     return turns
 
 
-def _product(found: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
-    batch, rows, columns, inner = found.shape
-    left, right = (-1 if source is None else places.get(source, -1) for source in found.sources)
+def _product(dot: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
+    batch, rows, columns, inner = dot.shape
+    left, right = (-1 if source is None else places.get(source, -1) for source in dot.sources)
     return Product(
-        batch=batch, rows=rows, columns=columns, inner=inner, element=found.element, loop=_around(found.loops, loops),
-        executions=float((exact or found).executions.mean()), loads=(left, right),
+        batch=batch, rows=rows, columns=columns, inner=inner, element=dot.element, loop=_around(dot.loops, loops),
+        executions=float((exact or dot).executions.mean()), loads=(left, right),
     )  # fmt: skip
 
 
 def _shared(beside: Trace, number: int) -> tuple[float, ...]:
     """Different places of 1, 2, 4, … programs that follow each other, and of all that were looked at."""
-    found, programs = beside.accesses.get(number), beside.programs
+    access, programs = beside.accesses.get(number), beside.programs
     sizes = [1 << power for power in range(programs.bit_length()) if 1 << power < programs]
-    if found is None or found.pointer.base is None:
+    if access is None or access.pointer.base is None:
         return tuple(float(size) for size in (*sizes, programs))
-    base = found.pointer.base
-    return tuple(_different(base, found.executions > 0, size) for size in (*sizes, programs))
+    base = access.pointer.base
+    return tuple(_different(base, access.executions > 0, size) for size in (*sizes, programs))
 
 
 def _fullest(beside: Trace, number: int) -> int:
@@ -539,9 +539,9 @@ def _alike(one: AccessTrace, other: AccessTrace) -> bool:
     return one.kind == other.kind and one.tile == other.tile and same(one.pointer, other.pointer)
 
 
-def _different(base: Vector, reached: NDArray[np.bool_], size: int) -> float:
+def _different(base: Vector, arrivals: NDArray[np.bool_], size: int) -> float:
     """Different places of `size` programs that follow each other: the mean of some such groups."""
     groups = len(base) // size
     starts = sorted({0, groups // 2 * size if groups > 2 else 0, (groups - 1) * size})
-    counts = [len(np.unique(base[start : start + size][reached[start : start + size]])) for start in starts]
+    counts = [len(np.unique(base[start : start + size][arrivals[start : start + size]])) for start in starts]
     return sum(counts) / len(counts)

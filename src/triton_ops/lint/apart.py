@@ -62,17 +62,17 @@ def asked(
 
 def question() -> tuple[Any, int]:
     """In the process that is asked: the request, and where `answer` writes to; what user code prints goes to stderr."""
-    kept = os.dup(1)
+    output = os.dup(1)
     os.dup2(2, 1)
     die_with(int(sys.argv[2]), Leftovers.own())
-    return pickle.load(sys.stdin.buffer), kept
+    return pickle.load(sys.stdin.buffer), output
 
 
 def answer(where: int, content: bytes) -> None:
     """Write the whole answer."""
-    left = memoryview(content)
-    while left:
-        left = left[os.write(where, left) :]
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(where, rest) :]
 
 
 LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rule
@@ -130,16 +130,16 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
     )  # fmt: skip
     while True:
         try:
-            found = _answer(request)
+            reply = _answer(request)
         except (WorkerDiedError, WorkerHungError) as error:
             if error.during in request.lost or len(request.lost) == _MOST_LOST:
                 raise KernelTypeError(f"no process can read it: {error}", hint=_HINT) from error
             request = replace(request, lost={**request.lost, error.during: str(error)})
             continue
-        if isinstance(found, TritonKernelError):
-            raise found
-        assert isinstance(found, LintReport)
-        return found
+        if isinstance(reply, TritonKernelError):
+            raise reply
+        assert isinstance(reply, LintReport)
+        return reply
 
 
 def _answer(request: Request) -> Any:
@@ -148,9 +148,9 @@ def _answer(request: Request) -> Any:
         changes = {**compiler_environment(), "TRITON_INTERPRET": "0"}
         reader = WorkerProcess(("triton",), program=_PROGRAM, changes=changes)
     try:
-        found = reader.ask(request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start")
+        reply = reader.ask(request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start")
     except BaseException:
         reader.kill()
         raise
     _readers.put(reader, _PROGRAM, _PROGRAM)
-    return found
+    return reply

@@ -31,19 +31,19 @@ def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
     Each has `num_warps`.
     """
     tiles = set(kernel.uses.tiles) & kernel.function.constants
-    given_ones = (param for param in kernel.function.function.params if param.has_default)
-    defaults = {param.name: getattr(param.default, "value", param.default) for param in given_ones}
-    given = [dict(config) for config in kernel.configs]
-    given += [{**one.constants, **one.options} for one in kernel.given[:1]]
+    optional = (param for param in kernel.function.function.params if param.has_default)
+    defaults = {param.name: getattr(param.default, "value", param.default) for param in optional}
+    configs = [dict(config) for config in kernel.configs]
+    configs += [{**one.constants, **one.options} for one in kernel.given[:1]]
     for launch in kernel.launches:
         values = {name: launch.literal(node) for name, node in launch.given.items()}
-        given.append({name: value for name, value in values.items() if value is not None})
-    for config in given or [{}]:
+        configs.append({name: value for name, value in values.items() if value is not None})
+    for config in configs or [{}]:
         whole = {**{name: value for name, value in defaults.items() if name in tiles}, **config}
         if tiles <= set(whole) and all(isinstance(whole[name], int) for name in tiles):
-            wanted = kernel.function.constants | set(OPTIONS)
-            found = {name: value for name, value in whole.items() if name in wanted}
-            yield {**found, "num_warps": int(found.get("num_warps") or WARPS)}
+            names = kernel.function.constants | set(OPTIONS)
+            values = {name: value for name, value in whole.items() if name in names}
+            yield {**values, "num_warps": int(values.get("num_warps") or WARPS)}
 
 
 def shown(config: Mapping[str, Any]) -> str:

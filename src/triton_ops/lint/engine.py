@@ -71,16 +71,16 @@ def comments(text: str) -> tuple[Comment, ...]:
         for node in ast.walk(tree)
         if isinstance(node, ast.stmt) and not hasattr(node, "body")
     )
-    found = []
+    result = []
     for token in tokens:
-        if token.type == tokenize.COMMENT and (said := _COMMENT.search(token.string)) is not None:
+        if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)) is not None:
             alone = not token.line[: token.start[1]].strip()
             first, last = _span(spans, token.start[0], alone)
-            names = tuple(name.strip() for name in (said[1] or "").split(",") if name.strip())
-            found.append(
-                Comment(line=token.start[0], rules=names, reason=said[2].strip(" -:—"), first=first, last=last)
+            names = tuple(name.strip() for name in (match[1] or "").split(",") if name.strip())
+            result.append(
+                Comment(line=token.start[0], rules=names, reason=match[2].strip(" -:—"), first=first, last=last)
             )
-    return tuple(found)
+    return tuple(result)
 
 
 def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> tuple[int, int]:
@@ -91,7 +91,7 @@ def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> tuple[int, in
 
 def answered(findings: Iterable[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
     """Findings that are left, and those that a comment answers, with its reason."""
-    left: list[Finding] = []
+    open_findings: list[Finding] = []
     answers: list[tuple[Finding, str]] = []
     for finding in findings:
         reason = next(
@@ -99,22 +99,22 @@ def answered(findings: Iterable[Finding]) -> tuple[list[Finding], list[tuple[Fin
              and one.first <= finding.line <= one.last), None,
         )  # fmt: skip
         if reason is None:
-            left.append(finding)
+            open_findings.append(finding)
         else:
             answers.append((finding, reason))
-    return left, answers
+    return open_findings, answers
 
 
 def bad_comments(file: str) -> list[Finding]:
     """Comments of a file that name no rule, an unknown one, or no reason."""
-    found = []
+    findings = []
     for one in _of_file(file):
         unknown = [name for name in one.rules if rule_named(name) is None]
         what = "names no rule" if not one.rules else f"names {', '.join(unknown)}, which is no rule" if unknown else (
             "gives no reason" if not one.reason else ""
         )  # fmt: skip
         if what:
-            found.append(
+            findings.append(
                 Finding(
                     rule=BAD,
                     kernel="",
@@ -126,7 +126,7 @@ def bad_comments(file: str) -> list[Finding]:
                     level="source",
                 )
             )
-    return found
+    return findings
 
 
 def _of_file(file: str) -> tuple[Comment, ...]:
@@ -192,31 +192,34 @@ def _lint_named(target: str, rules: Sequence[str] | None, gpu: str | None, run: 
 
 def _files_of(folder: Path) -> list[Path]:
     """The Python files below a folder; links to folders and what is hidden are passed over."""
-    found = folder.rglob("*.py")
-    return sorted(one for one in found if not any(part.startswith(".") for part in one.parts) and not one.is_dir())
+    files = folder.rglob("*.py")
+    return sorted(one for one in files if not any(part.startswith(".") for part in one.parts) and not one.is_dir())
 
 
 def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
     """As `lint`, in this process, in which Triton's own functions are compiled."""
-    asked, goal = _asked(rules), compile_target(gpu)
-    found, lost, files = readings_of(target)
-    readings = [kept for one in found if (kept := _readable(one)) is not None]
-    lost += [(one.name, _INTERPRETED) for one in found if one.name not in {kept.name for kept in readings}]
-    ran = _ran(target) if run and readings else None
+    chosen_rules, gpu_target = _asked(rules), compile_target(gpu)
+    all_readings, failures, files = readings_of(target)
+    readings = [usable for one in all_readings if (usable := _readable(one)) is not None]
+    failures += [
+        (one.name, _INTERPRETED) for one in all_readings if one.name not in {usable.name for usable in readings}
+    ]
+    run_record = _ran(target) if run and readings else None
     findings: list[Finding] = []
     undecided: list[Undecided] = []
-    for name, why in lost:
-        undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in asked]
-    for reading in (replace(one, target=goal, ran=ran) for one in readings):
-        for rule in _askable(asked, reading, undecided):
+    for name, why in failures:
+        undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in chosen_rules]
+    for reading in (replace(one, target=gpu_target, ran=run_record) for one in readings):
+        for rule in _askable(chosen_rules, reading, undecided):
             for one in _decided(rule, reading):
                 (findings if isinstance(one, Finding) else undecided).append(one)  # type: ignore[arg-type]
-    left, answers = answered(_unique(findings))
-    left += [one for file in files for one in bad_comments(file)]
+    open_findings, answers = answered(_unique(findings))
+    open_findings += [one for file in files for one in bad_comments(file)]
     return LintReport(
-        findings=tuple(sorted(left, key=lambda one: (one.file, one.line, one.rule))),
+        findings=tuple(sorted(open_findings, key=lambda one: (one.file, one.line, one.rule))),
         undecided=tuple(undecided),
-        kernels={reading.name: reading.file for reading in readings} | dict.fromkeys((name for name, _ in lost), ""),
+        kernels={reading.name: reading.file for reading in readings}
+        | dict.fromkeys((name for name, _ in failures), ""),
         suppressed=tuple(answers),
     )
 
@@ -269,15 +272,15 @@ def _asked(rules: Sequence[str] | None) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.id in rules)
 
 
-def _askable(asked: tuple[Rule, ...], reading: KernelReading, undecided: list[Undecided]) -> tuple[Rule, ...]:
+def _askable(rules: tuple[Rule, ...], reading: KernelReading, undecided: list[Undecided]) -> tuple[Rule, ...]:
     """The rules that can be asked about a kernel: none, and why is said, if it cannot be lowered."""
     try:
         STEPS.begin(f"reading of {reading.name} in {reading.file}")
         reading.lowered  # noqa: B018 - it is kept
     except LostStepError as error:
-        undecided += [rule.undecided(reading, str(error)) for rule in asked]
+        undecided += [rule.undecided(reading, str(error)) for rule in rules]
         return ()
-    return asked
+    return rules
 
 
 def _decided(rule: Rule, reading: KernelReading) -> Iterable[Finding | Undecided]:
@@ -296,10 +299,10 @@ def _decided(rule: Rule, reading: KernelReading) -> Iterable[Finding | Undecided
 
 def _unique(findings: Iterable[Finding]) -> list[Finding]:
     """Each finding once, where several kernels call the function that has it."""
-    kept: dict[tuple[str, str, int], Finding] = {}
+    unique: dict[tuple[str, str, int], Finding] = {}
     for one in findings:
-        kept.setdefault((one.rule, one.file, one.line), one)
-    return list(kept.values())
+        unique.setdefault((one.rule, one.file, one.line), one)
+    return list(unique.values())
 
 
 def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
@@ -310,12 +313,12 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
     """
     if isinstance(target, (str, os.PathLike)):
         return _named(os.fspath(target))
-    found = _kernels_of(target)
-    if not found:
+    kernels = _kernels_of(target)
+    if not kernels:
         raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
     operation = target.operation if isinstance(target, HasOperation) else target
-    given = launched_as(operation, named_target(READ_FOR)) if isinstance(operation, Operation) else {}
-    readings = [replace(_reading_of(one), given=given.get(id(innermost(one)), ())) for one in found]
+    guesses = launched_as(operation, named_target(READ_FOR)) if isinstance(operation, Operation) else {}
+    readings = [replace(_reading_of(one), given=guesses.get(id(innermost(one)), ())) for one in kernels]
     return readings, [], list(dict.fromkeys(reading.file for reading in readings))
 
 
@@ -340,9 +343,9 @@ def _file_of(place: str) -> Path:
     parts = place.split(".")
     for folder in dict.fromkeys([settings.current_folder() or "", *sys.path]):
         base = Path(folder or ".").joinpath(*parts)
-        for found in (base.with_suffix(".py"), base / "__init__.py"):
-            if all(parts) and found.is_file():
-                return found
+        for file in (base.with_suffix(".py"), base / "__init__.py"):
+            if all(parts) and file.is_file():
+                return file
     if all(parts) and importlib.util.find_spec(parts[0]) is None:
         raise TargetError(f"there is no module {parts[0]}, no file and no shipped kernel of this name", hint=_FORMS)
     raise TargetError(f"there is no source of {place}", hint=_FORMS)
@@ -350,7 +353,7 @@ def _file_of(place: str) -> Path:
 
 def _of_files(files: Sequence[Path], only: str = "") -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
     readings: list[KernelReading] = []
-    lost: list[tuple[str, str]] = []
+    failures: list[tuple[str, str]] = []
     for file in files:
         text, _ = parsed_file(file)
         if "triton" not in text and not only:
@@ -361,10 +364,10 @@ def _of_files(files: Sequence[Path], only: str = "") -> tuple[list[KernelReading
             defined = [one for one in defined if one.name == only] or [_single(island, file, only)]
         for one in defined:
             if one.kernel is None:
-                lost.append((one.name, one.why))
+                failures.append((one.name, one.why))
             else:
                 readings.append(_reading(one, island))
-    return readings, lost, [str(file.resolve()) for file in files]
+    return readings, failures, [str(file.resolve()) for file in files]
 
 
 def _single(island: Island, file: Path, name: str) -> Defined:
@@ -381,11 +384,11 @@ def _single(island: Island, file: Path, name: str) -> Defined:
 def _reading(one: Defined, island: Island) -> KernelReading:
     assert one.kernel is not None
     configs, heuristics, key = tuned_with(one.decorated)
-    found = launches(island.tree, one.name, one.kernel.parameters)
-    missing = [f"{name}: {island.failures[name]}" for name in used_names(one.kernel.node) if name in island.failures]
+    kernel_launches = launches(island.tree, one.name, one.kernel.parameters)
+    gaps = [f"{name}: {island.failures[name]}" for name in used_names(one.kernel.node) if name in island.failures]
     return KernelReading(
-        name=one.name, file=str(island.path), function=one.kernel, tree=island.tree, launches=found, configs=configs,
-        heuristics=heuristics, key=key, missing="; ".join(missing),
+        name=one.name, file=str(island.path), function=one.kernel, tree=island.tree, launches=kernel_launches, configs=configs,
+        heuristics=heuristics, key=key, missing="; ".join(gaps),
     )  # fmt: skip
 
 
@@ -401,24 +404,24 @@ def _reading_of(decorated: Any) -> KernelReading:
     )  # fmt: skip
 
 
-def _kernels_of(target: Any, left: int = 6) -> list[Any]:
+def _kernels_of(target: Any, depth: int = 6) -> list[Any]:
     """The Triton kernels that an object is or holds: an operation, its kernel, what a launching function launches."""
     if innermost(target) is not None:
         return [target]
-    if left == 0:
+    if depth == 0:
         return []
     if isinstance(target, FunctionType):
-        used = (target.__globals__.get(name) for name in target.__code__.co_names)
-        near = [one for one in used if innermost(one) is not None or _is_beside(one, target)]
-        found = [kernel for one in near for kernel in _kernels_of(one, left - 1)]
-        return list({id(one): one for one in found}.values())
+        values = (target.__globals__.get(name) for name in target.__code__.co_names)
+        near = [one for one in values if innermost(one) is not None or _is_beside(one, target)]
+        kernels = [kernel for one in near for kernel in _kernels_of(one, depth - 1)]
+        return list({id(one): one for one in kernels}.values())
     for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "launch", "stages", "forms"):
         inner = getattr(target, name, None)
         inner = [*inner.values()] if isinstance(inner, Mapping) else inner
         several = inner if isinstance(inner, (list, tuple)) else (inner,)
-        found = [kernel for one in several if one is not None for kernel in _kernels_of(one, left - 1)]
-        if found:
-            return found
+        kernels = [kernel for one in several if one is not None for kernel in _kernels_of(one, depth - 1)]
+        if kernels:
+            return kernels
     return []
 
 

@@ -84,9 +84,9 @@ class LintReport:
 
 def together(several: Sequence[LintReport]) -> LintReport:
     """Several reports as one; a finding that two targets have in common is in it once."""
-    found = {(one.rule, one.file, one.line): one for report in reversed(several) for one in report.findings}
+    findings = {(one.rule, one.file, one.line): one for report in reversed(several) for one in report.findings}
     return LintReport(
-        tuple(sorted(found.values(), key=lambda one: (one.file, one.line, one.rule))),
+        tuple(sorted(findings.values(), key=lambda one: (one.file, one.line, one.rule))),
         tuple(dict.fromkeys(one for report in several for one in report.undecided)),
         {name: file for report in several for name, file in report.kernels.items()},
         tuple(dict.fromkeys(one for report in several for one in report.suppressed)),

@@ -44,7 +44,7 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
     kernel = operation.kernel.compiled_ahead if isinstance(operation.kernel, CompilesAhead) else None
     if kernel is None:
         return {}
-    found: dict[int, dict[str, Guess]] = {}
+    by_function: dict[int, dict[str, Guess]] = {}
     for problem in _problems(operation):
         arguments = described(Arguments(keyword=dict(problem.arguments)), light=not kernel.compile_imports)
         space = operation.space_for(problem)
@@ -55,8 +55,8 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
                 continue
             for one in launched:
                 guess = _guess(one, config)
-                found.setdefault(id(one.function), {}).setdefault(repr((guess.types, guess.constants)), guess)
-    return {function: tuple(guesses.values()) for function, guesses in found.items()}
+                by_function.setdefault(id(one.function), {}).setdefault(repr((guess.types, guess.constants)), guess)
+    return {function: tuple(guesses.values()) for function, guesses in by_function.items()}
 
 
 def _guess(one: LaunchedKernel, config: Config) -> Guess:
@@ -74,8 +74,8 @@ def _guess(one: LaunchedKernel, config: Config) -> Guess:
 
 def _problems(operation: Operation) -> Iterator[Problem]:
     """The problem that it is called with by default, or else its first named one."""
-    named = next(iter(operation.problems.values()), (None, None))
-    for shape, dtype in ((None, None), named):
+    first = next(iter(operation.problems.values()), (None, None))
+    for shape, dtype in ((None, None), first):
         try:
             yield operation.problem(shape, dtype)
         except TritonKernelError:
@@ -86,25 +86,25 @@ def _problems(operation: Operation) -> Iterator[Problem]:
 def _configs(space: ConfigSpace) -> Iterator[Config]:
     default = space.default_config
     yield default
-    left = _MOST_CONFIGS - 1
+    room = _MOST_CONFIGS - 1
     for name, tunable in space.tunables.items():
         for value in tunable.values:
-            if isinstance(value, (str, bool)) and value != default[name] and left > 0:
+            if isinstance(value, (str, bool)) and value != default[name] and room > 0:
                 config = _nearest(space, default, {name: value})
                 if config is not None:
-                    left -= 1
+                    room -= 1
                     yield config
 
 
-def _nearest(space: ConfigSpace, default: Config, wanted: Mapping[str, Any]) -> Config | None:
+def _nearest(space: ConfigSpace, default: Config, values: Mapping[str, Any]) -> Config | None:
     """A valid config with a wanted value: the default else, or the first that the space has."""
-    config = Config({**default, **wanted})
+    config = Config({**default, **values})
     if space.why_not(config) is None:
         return config
     if space.listed is not None:
-        return next((one for one in space if all(one[name] == value for name, value in wanted.items())), None)
+        return next((one for one in space if all(one[name] == value for name, value in values.items())), None)
     try:
-        return next(iter(space.with_values({name: [value] for name, value in wanted.items()})), None)
+        return next(iter(space.with_values({name: [value] for name, value in values.items()})), None)
     except TritonKernelError:
         return None
 
@@ -184,21 +184,21 @@ class KernelReading:
     @cached_property
     def lowered(self) -> tuple[tuple[Variant, ...], str]:
         """The variants that Triton's front end accepts, and its last complaint where it accepts none."""
-        known = [one for one in map(self._variant, self.given[:_MOST_VARIANTS]) if isinstance(one, Variant)]
-        if known:
-            return tuple(known), ""
+        variants = [one for one in map(self._variant, self.given[:_MOST_VARIANTS]) if isinstance(one, Variant)]
+        if variants:
+            return tuple(variants), ""
         return self.lowered_with(frozenset(self.uses.tiles) | frozenset(self.uses.types) | self.uses.ranges)
 
     def lowered_with(self, extra: frozenset[str], most: int = _MOST_VARIANTS) -> tuple[tuple[Variant, ...], str]:
         """As `lowered`, with these parameters taken as constants too."""
         why, unreadable = "", 0
         for guess in guesses(self.function, self.said, extra):
-            found = self._variant(guess)
-            if isinstance(found, Variant):
+            variant = self._variant(guess)
+            if isinstance(variant, Variant):
                 others = [self._variant(one) for one in switches(self.function, guess)][:most]
-                return (found, *(one for one in others if isinstance(one, Variant))), ""
-            why = why or found
-            unreadable += found.startswith(_UNREADABLE)
+                return (variant, *(one for one in others if isinstance(one, Variant))), ""
+            why = why or variant
+            unreadable += variant.startswith(_UNREADABLE)
             if unreadable == _MOST_UNREADABLE:
                 break  # other sizes and types change little of what a kernel does
         return (), "; ".join(filter(None, [why, self.missing]))
@@ -223,19 +223,19 @@ class KernelReading:
         for one in self.variants[:1]:
             types = {**one.guess.types, name: "i32"}
             constants = {key: value for key, value in one.guess.constants.items() if key != name}
-            found = self._variant(
+            variant = self._variant(
                 Guess(types=types, constants=constants, known=one.guess.known, element=one.guess.element)
             )
-            return found if isinstance(found, Variant) else None
+            return variant if isinstance(variant, Variant) else None
         return None
 
     def with_values(self, values: Mapping[str, Any]) -> Variant | None:
         """The first variant with these values of constants; None if it cannot be read."""
         for one in self.variants[:1]:
-            known = {name: value for name, value in values.items() if name in one.guess.constants}
-            guess = replace(one.guess, constants={**one.guess.constants, **known})
-            found = self._variant(guess)
-            return found if isinstance(found, Variant) else None
+            constants = {name: value for name, value in values.items() if name in one.guess.constants}
+            guess = replace(one.guess, constants={**one.guess.constants, **constants})
+            variant = self._variant(guess)
+            return variant if isinstance(variant, Variant) else None
         return None
 
     @cached_property
@@ -246,9 +246,9 @@ class KernelReading:
         """The first variant with tensors of this element; None if there is none that can be read."""
         if element not in self._by_element:
             extra = frozenset(self.uses.tiles) | frozenset(self.uses.types) | self.uses.ranges
-            chosen = (one for one in guesses(self.function, self.said, extra) if one.element == element)
-            found = next((one for one in map(self._variant, chosen) if isinstance(one, Variant)), None)
-            self._by_element[element] = found
+            candidates = (one for one in guesses(self.function, self.said, extra) if one.element == element)
+            variant = next((one for one in map(self._variant, candidates) if isinstance(one, Variant)), None)
+            self._by_element[element] = variant
         return self._by_element[element]
 
     @cached_property
@@ -261,19 +261,19 @@ class KernelReading:
         if not names or not self.variants:
             return None, {}
         constants = self.variants[0].guess.constants
-        taken = {value for name, value in constants.items() if name not in names and type(value) is int}
-        extents = dict(zip((size for size in _TUNED if size not in taken), names, strict=False))
+        sizes_in_use = {value for name, value in constants.items() if name not in names and type(value) is int}
+        extents = dict(zip((size for size in _TUNED if size not in sizes_in_use), names, strict=False))
         return self.with_values({name: size for size, name in extents.items()}), extents
 
-    def place(self, met: Met) -> Place:
+    def place(self, fact: Met) -> Place:
         """Where in the user's source a fact is: the innermost line that is not Triton's own."""
-        own = [frame for frame in met.frames if "/triton/language/" not in frame.file]
+        own = [frame for frame in fact.frames if "/triton/language/" not in frame.file]
         return own[0] if own else Place(self.file, self.line)
 
     def checks_divisibility(self) -> bool:
         """Whether the launching functions, heuristics or the kernel itself ask for a remainder."""
-        asked = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
-        for around in asked:
+        callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
+        for around in callers:
             if any(_asks(node) for node in ast.walk(around)):
                 return True
         return any(_assumes(node) for node in ast.walk(self.function.node))

@@ -57,7 +57,7 @@ def decide(
     rows_ms: Sequence[Sequence[float]],
     preference: Sequence[Preference],
     *,
-    kept: Collection[int] = (),
+    incumbents: Collection[int] = (),
     default: int | None = None,
     dropped: Collection[int] = (),
     zone: float = INDIFFERENCE,
@@ -68,7 +68,7 @@ def decide(
         rows_ms: The medians of each candidate in milliseconds, one per round from the first round on. A
             candidate with fewer rounds than others was dropped, and cannot tie.
         preference: A sort key for each candidate: among equals the smallest key wins.
-        kept: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the default.
+        incumbents: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the default.
             Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest, by three
             standard errors as in the race.
         default: Position of the default, which wins unless another candidate beats it; None, or a default without
@@ -87,9 +87,9 @@ def decide(
     alive = [i for i in full if i not in dropped] or full
     levels = dict(zip(alive, relative_levels([rows_ms[i] for i in alive]), strict=True))
     fastest = min(alive, key=lambda i: (levels[i], preference[i]))
-    found = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
-    gaps = {i: _interval(centre, error) for i, (centre, error) in found.items()}
-    equal = {i for i, (centre, error) in found.items() if centre + _PROVEN * error <= zone}
+    gaps_and_errors = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
+    gaps = {i: _interval(centre, error) for i, (centre, error) in gaps_and_errors.items()}
+    equal = {i for i, (centre, error) in gaps_and_errors.items() if centre + _PROVEN * error <= zone}
     tied = {i for i in alive if _tied(gaps[i], zone)}
     wins = tied
     if default is not None:
@@ -97,7 +97,7 @@ def decide(
         tied = tied - {default} if wins else tied | {default}
         wins = wins or {default}
     ties = sorted(tied, key=lambda i: preference[i])
-    winner = next((i for i in ties if i in wins and i in kept), None)
+    winner = next((i for i in ties if i in wins and i in incumbents), None)
     if winner is None:
         winner = next((i for i in ties if i in wins and (i == fastest or i in equal)), None)
     if winner is None:
@@ -128,20 +128,20 @@ def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float =
     or if it beats the default clearly and by ten standard errors: noise that lasts for several rounds can look like a
     smaller difference. Where there was no time for four rounds, there is none for more of them either.
     """
-    found = gap(default_ms, row_ms)
-    error = found.margin / Z95
+    difference = gap(default_ms, row_ms)
+    error = difference.margin / Z95
     if min(len(row_ms), len(default_ms)) < _LEAST:
         return False
-    if _PROVEN * error <= zone and (found.centre <= zone or beats(row_ms, default_ms, zone)):
+    if _PROVEN * error <= zone and (difference.centre <= zone or beats(row_ms, default_ms, zone)):
         return False
-    if found.centre + _PROVEN * error <= zone:
+    if difference.centre + _PROVEN * error <= zone:
         return False
-    return not (found.centre - _CERTAIN * error > zone and clearly_beats(row_ms, default_ms, zone))
+    return not (difference.centre - _CERTAIN * error > zone and clearly_beats(row_ms, default_ms, zone))
 
 
 def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:
-    found = gain(default_ms, row_ms, chance)
-    return found.centre > zone and min(found.low, gap(default_ms, row_ms).low) > EXCLUDED * zone
+    difference = gain(default_ms, row_ms, chance)
+    return difference.centre > zone and min(difference.low, gap(default_ms, row_ms).low) > EXCLUDED * zone
 
 
 def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:
@@ -176,5 +176,5 @@ def _interval(centre: float, error: float) -> Interval:
     return Interval(centre, centre - Z95 * error, centre + Z95 * error)
 
 
-def _tied(found: Interval, zone: float) -> bool:
-    return found.centre <= max(zone, found.margin)
+def _tied(difference: Interval, zone: float) -> bool:
+    return difference.centre <= max(zone, difference.margin)

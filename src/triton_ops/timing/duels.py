@@ -98,8 +98,8 @@ def duel(
     """
     order: list[Arm] = []
     end = clock() + policy.seconds
-    done, turn = 0, 0
-    while done < policy.checkpoints[-1] and not (done >= LEAST_ROUNDS and clock() > end):
+    rounds, turn = 0, 0
+    while rounds < policy.checkpoints[-1] and not (rounds >= LEAST_ROUNDS and clock() > end):
         order = next_order(arms, order, turn, rng)
         visited = visit(order, timer)
         turn += 1
@@ -109,8 +109,8 @@ def duel(
         if keep_round():
             for arm, samples in visited:
                 arm.visits.append(samples)
-            done += 1
-            if done in policy.checkpoints and _clear(_judged(arms, policy), arms, policy):
+            rounds += 1
+            if rounds in policy.checkpoints and _clear(_judged(arms, policy), arms, policy):
                 break
     return _judged(arms, policy)
 
@@ -137,15 +137,15 @@ def judge(
         zone: Differences up to this share count as none.
         chance: How often the interval that must exclude 0 may miss.
     """
-    found, itself = gain(second_ms, first_ms), gain(twin_ms, first_ms)
+    difference, itself = gain(second_ms, first_ms), gain(twin_ms, first_ms)
     tick = math.log1p(1.01 * tick_ms / max(min(statistics.median(first_ms), statistics.median(second_ms)), 1e-9))
-    needed = max(zone, abs(itself.low), abs(itself.high), tick)
+    threshold = max(zone, abs(itself.low), abs(itself.high), tick)
     strict = gain(second_ms, first_ms, chance)
-    told = not strict.low <= 0 <= strict.high and abs(found.centre) > needed
+    is_clear = not strict.low <= 0 <= strict.high and abs(difference.centre) > threshold
     verdict: Verdict = "not distinguishable"
-    if told:
-        verdict = "faster" if found.centre > 0 else "slower"
-    return DuelOutcome(verdict, found, itself, needed)
+    if is_clear:
+        verdict = "faster" if difference.centre > 0 else "slower"
+    return DuelOutcome(verdict, difference, itself, threshold)
 
 
 def tick_of(samples_ms: Sequence[float], launches: int) -> float:
@@ -164,10 +164,10 @@ def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
     return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone, chance=policy.chance)
 
 
-def _clear(found: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
+def _clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
     """Whether more rounds would not change the answer: different by far, or proven to be within the zone."""
-    if found.verdict == "not distinguishable":
-        return max(abs(found.gain.low), abs(found.gain.high)) <= policy.zone
+    if outcome.verdict == "not distinguishable":
+        return max(abs(outcome.gain.low), abs(outcome.gain.high)) <= policy.zone
     gaps = contrasts(arms[1].values_ms, arms[0].values_ms)
     error = policy.errors * small_sample(len(gaps)) * median_error(robust_sigma(gaps), len(gaps))
-    return abs(found.gain.centre) - error > found.needed
+    return abs(outcome.gain.centre) - error > outcome.needed

@@ -90,8 +90,8 @@ def waited_ns(before: Counts, after: Counts, took_ns: int) -> int:
 
 
 def _read(file: int) -> Counts:
-    own, waited, _ = os.pread(file, _LENGTH, 0).split()
-    return Counts(int(waited), time.process_time_ns() - int(own))
+    own, wait, _ = os.pread(file, _LENGTH, 0).split()
+    return Counts(int(wait), time.process_time_ns() - int(own))
 
 
 _WAITS_S = (0.25, 1.0, 4.0)  # after the first, second and third slowed round in a row
@@ -179,8 +179,8 @@ class Unguarded:
 
     def summary(self) -> GuardSummary:
         """A summary with the number of rounds, and the reason why nothing else is known."""
-        said = f"not watched: {self.reason}"
-        return GuardSummary(guarded=False, reason=self.reason, rounds=self.rounds, confidence_reason=said)
+        reason = f"not watched: {self.reason}"
+        return GuardSummary(guarded=False, reason=self.reason, rounds=self.rounds, confidence_reason=reason)
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -334,15 +334,15 @@ def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = 
 
 def _clock_changed(before: Reading, after: Reading) -> bool:
     pairs = ((before.clock_mhz, after.clock_mhz), (before.memory_mhz, after.memory_mhz))
-    known = [(old, new) for old, new in pairs if old is not None and new is not None]
-    return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in known)
+    changes = [(old, new) for old, new in pairs if old is not None and new is not None]
+    return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in changes)
 
 
 def _regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
-    seen = {word for reading in readings for word in reading.reasons} - {"idle"}
-    return (*(word for word in CLOCK_REASONS if word in seen), *sorted(seen.difference(CLOCK_REASONS)))
+    words = {word for reading in readings for word in reading.reasons} - {"idle"}
+    return (*(word for word in CLOCK_REASONS if word in words), *sorted(words.difference(CLOCK_REASONS)))
 
 
 def _span(values: Iterable[_Number | None]) -> tuple[_Number, _Number] | None:
-    known = [value for value in values if value is not None]
-    return (min(known), max(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return (min(numbers), max(numbers)) if numbers else None

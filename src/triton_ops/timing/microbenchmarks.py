@@ -38,9 +38,9 @@ def calibrate(device: str | None = None) -> Calibration:
 
     Cost: two to four seconds, and about 1.5 GB of device memory. Power-hungry: the chip may reach its power limit.
     """
-    if (missing := gpu_missing()) is not None:
+    if (reason := gpu_missing()) is not None:
         raise DeviceError(
-            f"there is no GPU to calibrate: {missing}",
+            f"there is no GPU to calibrate: {reason}",
             device or "cuda",
             "cuda or cuda:N",
             hint="run it on the GPU machine",
@@ -147,11 +147,11 @@ def _mma_tflops(torch: Any, dtype: str) -> float | None:
         def product() -> Any:
             return torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
     else:
-        given = random.to(getattr(torch, dtype))
-        out = torch.empty_like(given)
+        matrix = random.to(getattr(torch, dtype))
+        out = torch.empty_like(matrix)
 
         def product() -> Any:
-            return torch.mm(given, given, out=out)
+            return torch.mm(matrix, matrix, out=out)
 
     each_ms = _best_ms(torch, product, 5)
     return float(2 * _MATRIX**3 / (each_ms * 1e9))

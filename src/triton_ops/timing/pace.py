@@ -56,9 +56,9 @@ class Pace:
         left_s = self._owed_s - (self._clock() - self._ended)
         if left_s > 0:
             self._sleep(left_s)
-        begun = self._clock()
+        start = self._clock()
         try:
             yield
         finally:
             self._ended = self._clock()
-            self._owed_s = (self._ended - begun - idle_s) * self._per_s - idle_s
+            self._owed_s = (self._ended - start - idle_s) * self._per_s - idle_s

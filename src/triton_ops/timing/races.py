@@ -89,7 +89,7 @@ def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: rando
 
 def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
     """Run one round, in bursts short enough for a GPU's highest clock; the samples of the arms that did not fail."""
-    return [found for burst in _bursts(order) for found in _together(burst, timer)]
+    return [pair for burst in _bursts(order) for pair in _together(burst, timer)]
 
 
 def interleave(
@@ -145,8 +145,8 @@ def _queued(arm: Arm) -> Pending | None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - one candidate's failure is its own, SystemExit too; the others go on
-        found = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
-        arm.error = found.with_traceback(None)  # the traceback's frames would keep the launch's memory allocated
+        failure = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+        arm.error = failure.with_traceback(None)  # the traceback's frames would keep the launch's memory allocated
         return None
 
 
@@ -179,8 +179,8 @@ class RacePolicy:
     regret: float | None = None
 
     def __post_init__(self) -> None:
-        given: object = self.checkpoints
-        rounds = given if isinstance(given, (tuple, list)) else ()
+        checkpoints: object = self.checkpoints
+        rounds = checkpoints if isinstance(checkpoints, (tuple, list)) else ()
         steps = (0, *rounds)
         if not rounds or not all(_is_count(step) for step in rounds) or any(b <= a for a, b in pairwise(steps)):
             raise SettingsError(
@@ -243,7 +243,7 @@ def race(
     rng: random.Random,
     *,
     beside: Sequence[Arm] = (),
-    kept: Arm | None = None,
+    default: Arm | None = None,
     keep_round: Keep = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
@@ -256,7 +256,7 @@ def race(
         rng: Draws the orders.
         beside: Arms that run in every round, are never dropped, and cause no arm to be dropped: twins, by which the
             noise is known.
-        kept: The arm of the default, which is never dropped: whoever wins is compared with it to the end.
+        default: The arm of the default, which is never dropped: whoever wins is compared with it to the end.
         keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
         clock: Returns monotonic seconds.
 
@@ -265,11 +265,11 @@ def race(
     """
     end = clock() + policy.seconds
     order: list[Arm] = []
-    done, turn = 0, 0
-    while done < policy.checkpoints[-1]:
+    rounds, turn = 0, 0
+    while rounds < policy.checkpoints[-1]:
         if sum(arm.running for arm in arms) < 2:
             return "one arm"
-        if (done >= 2 or turn >= _PATIENCE) and clock() > end:
+        if (rounds >= 2 or turn >= _PATIENCE) and clock() > end:
             return "seconds"
         order = next_order([*arms, *beside], order, turn, rng)
         visited = visit(order, timer)
@@ -277,16 +277,16 @@ def race(
         if keep_round():
             for arm, samples in visited:
                 arm.visits.append(samples)
-            done += 1
-        if done in policy.checkpoints and not drop_slower([arm for arm in arms if arm.running], policy, kept):
+            rounds += 1
+        if rounds in policy.checkpoints and not drop_slower([arm for arm in arms if arm.running], policy, default):
             return "proven"
     return "rounds"
 
 
-def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = None) -> bool:
+def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None = None) -> bool:
     """Drop the arms that are proven slower than the leader; returns whether the policy is undecided about another.
 
-    The arms must all have the same number of rounds. The arm `kept` is never dropped; it is undecided
+    The arms must all have the same number of rounds. The arm `default` is never dropped; it is undecided
     until the leader clearly beats it.
     """
     if len(running) < 2:
@@ -298,7 +298,7 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = N
         if i == lead:
             continue
         margin = policy.confidence * error
-        if running[i] is kept:
+        if running[i] is default:
             beaten = policy.ends_on(gap) and clearly_beats(rows[lead], rows[i], policy.zone)
             undecided |= gap + margin > policy.zone and not beaten
         elif gap - margin > policy.zone and gain(rows[i], rows[lead]).low > 0:  # few values may agree by chance

@@ -51,8 +51,8 @@ def middle_mean(values: Sequence[float]) -> float:
     A few disturbed values do not move it. Where values have two levels it lies between them, by how often each comes,
     as the time of many launches does; a median would be one of the two.
     """
-    cut = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
-    return statistics.fmean(sorted(values)[cut : len(values) - cut])
+    count = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
+    return statistics.fmean(sorted(values)[count : len(values) - count])
 
 
 def median_error(sigma: float, count: int) -> float:
@@ -80,14 +80,14 @@ def gaps_to(rows: Sequence[Sequence[float]], lead: int) -> list[tuple[float, flo
     All rows have the same length. A few values may lie close together by chance, so a row counts with its own sigma or
     with the median sigma of all rows, whichever is larger; with many rows, few rounds give a good median sigma.
     """
-    found = [contrasts(row, rows[lead]) for row in rows]
-    sigmas = [robust_sigma(values) for values in found]
+    differences = [contrasts(row, rows[lead]) for row in rows]
+    sigmas = [robust_sigma(values) for values in differences]
     others = [sigma for i, sigma in enumerate(sigmas) if i != lead]
     typical = statistics.median(others) if others else 0.0
     grown = small_sample(len(rows[lead]) * len(others))
     return [
         (statistics.median(values), grown * median_error(max(sigma, typical), len(values)))
-        for values, sigma in zip(found, sigmas, strict=True)
+        for values, sigma in zip(differences, sigmas, strict=True)
     ]
 
 

@@ -55,10 +55,10 @@ class Draw:
         terms: Terms,
         loops: Mapping[tuple[int, int], Carried],
         places: Mapping[Term, Numbers | int],
-        missing: float = float("nan"),
+        padding: float = float("nan"),
         turns: int = 0,
     ) -> None:
-        self._terms, self._loops, self._missing, self._turns = terms, loops, missing, turns
+        self._terms, self._loops, self._missing, self._turns = terms, loops, padding, turns
         self._places = dict(places)
         self._marks = tuple((symbol.number, _mark(place)) for symbol, place in self._places.items())
         self._known: dict[tuple[Any, ...], Numbers] = {}
@@ -87,9 +87,9 @@ class Draw:
 
         Products of products would else take three times as long for each further product.
         """
-        made = Draw(self._terms, self._loops, places, self._missing, turns)
-        made._known, made._bounds = self._known, self._bounds
-        return made
+        draw = Draw(self._terms, self._loops, places, self._missing, turns)
+        draw._known, draw._bounds = self._known, self._bounds
+        return draw
 
     def _value(self, term: Term) -> Numbers:
         name = term.name
@@ -139,8 +139,8 @@ class Draw:
         carried = self._loops.get((term.operands[0], term.operands[1]))
         if carried is None:
             raise NotComputedError("a loop without a known number of turns")
-        made = term.name == "after" or self._turns > 0
-        inner = carried.next if made else carried.begin
+        after_a_turn = term.name == "after" or self._turns > 0
+        inner = carried.next if after_a_turn else carried.begin
         turns = 0 if term.name == "after" else max(0, self._turns - 1)
         places = {self._terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
         return self._beside(places, turns)(inner.operands[1] if inner.name == "pointer" else inner)
@@ -162,10 +162,10 @@ class Draw:
             return np.logical_not(inner[0])
         if len(term.operands) == 1:
             return np.asarray(inner[0] != 0)
-        compared = COMPARE.get(str(term.operands[0]).strip()[-2:])
-        if compared is None or len(inner) != 2:
+        comparison = COMPARE.get(str(term.operands[0]).strip()[-2:])
+        if comparison is None or len(inner) != 2:
             raise NotComputedError(f"a comparison {term.operands[0]}")
-        return np.asarray(compared(*inner))
+        return np.asarray(comparison(*inner))
 
     def _load(self, term: Term) -> Numbers:
         element, root, offset, mask, other = term.operands
@@ -185,14 +185,14 @@ class Draw:
         if term.name == "dot":
             _, _, left, right, start = term.operands
             return self(start) + sum(one(left) * one(right) for one in several)
-        how, given = str(term.operands[1]).split(), [one for one in term.operands if isinstance(one, Term)]
+        how, operands = str(term.operands[1]).split(), [one for one in term.operands if isinstance(one, Term)]
         fold = TWO.get(how[0])
-        if fold is None or len(given) != 1 or len(how) != 2:
-            return _real(_mixed(term.number, np.arange(DRAWS), *(abs(several[0](one)) for one in given)))
-        found = several[0](given[0])
+        if fold is None or len(operands) != 1 or len(how) != 2:
+            return _real(_mixed(term.number, np.arange(DRAWS), *(abs(several[0](one)) for one in operands)))
+        result = several[0](operands[0])
         for one in several[1:]:
-            found = fold(found, one(given[0]))
-        return found
+            result = fold(result, one(operands[0]))
+        return result
 
     def _applied(self, term: Term) -> Numbers:
         if term.name in ("arith.sitofp", "arith.uitofp") and _is_argument(term.operands[-1]):
@@ -220,28 +220,28 @@ def _is_argument(term: Term) -> bool:
 def _bound_of(term: Term) -> Term | None:
     """The symbol of the axis that a reduction or a product runs over; every term of it has the operation's number."""
     number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]
-    waiting = [one for one in term.operands if isinstance(one, Term)]
-    seen: set[int] = set()
-    while waiting:
-        one = waiting.pop()
+    queue = [one for one in term.operands if isinstance(one, Term)]
+    numbers: set[int] = set()
+    while queue:
+        one = queue.pop()
         if one.name == "bound" and one.operands[0] == number:
             return one
         inner = [t for m, _ in one.operands for t in m] if one.name == SUM else one.operands
         for part in inner:
-            if isinstance(part, Term) and part.number not in seen:
-                seen.add(part.number)
-                waiting.append(part)
+            if isinstance(part, Term) and part.number not in numbers:
+                numbers.add(part.number)
+                queue.append(part)
     return Term("bound", (number,), -1, frozenset())
 
 
 def carried_by_loops(facts: Facts) -> dict[tuple[int, int], Carried]:
     """What the loops of a kernel carry, by the loop and the place among what it carries."""
-    found: dict[tuple[int, int], Carried] = {}
+    by_place: dict[tuple[int, int], Carried] = {}
     for loop in facts.loops:
         for carried in loop.carried:
             symbol = next(one for one in inner_terms(carried.symbol) if one.name == "carried")
-            found[symbol.operands[0], symbol.operands[1]] = carried
-    return found
+            by_place[symbol.operands[0], symbol.operands[1]] = carried
+    return by_place
 
 
 def combined(
@@ -252,36 +252,36 @@ def combined(
     Raises:
         NotComputedError: The block has an operation that is not known.
     """
-    known: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
+    values: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
     for operation in block.operations:
         if operation.name == "tt.reduce.return" or operation.name == "tt.scan.return":
-            return [known[name] for name in operation.operands]
+            return [values[name] for name in operation.operands]
         if operation.name == "arith.constant":
-            said = operation.text.split()[0].strip()
-            known[operation.results[0]] = np.full(DRAWS, {"true": 1.0, "false": 0.0}.get(said) or float(said))
+            literal = operation.text.split()[0].strip()
+            values[operation.results[0]] = np.full(DRAWS, {"true": 1.0, "false": 0.0}.get(literal) or float(literal))
             continue
         word = operation.text.split(",")[0].strip() or " ".join(operation.quoted)
         with np.errstate(all="ignore"):
-            found = applied(operation.name, word, [known[name] for name in operation.operands])
-        known.update(zip(operation.results, [found], strict=True))
+            result = applied(operation.name, word, [values[name] for name in operation.operands])
+        values.update(zip(operation.results, [result], strict=True))
     raise NotComputedError("a reduction that returns nothing")
 
 
 def _mixed(number: int, draws: NDArray[np.int64], *values: Numbers) -> NDArray[np.uint64]:
     """A number for each draw that depends on all that is given, the same in every process."""
-    found = (draws.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    found ^= np.uint64((number + 1) * 0xBF58476D1CE4E5B9 % (1 << 64))
+    hashes = (draws.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    hashes ^= np.uint64((number + 1) * 0xBF58476D1CE4E5B9 % (1 << 64))
     for value in values:
         bits = np.ascontiguousarray(np.asarray(value, dtype=np.float64) + 0.0).view(np.uint64)
-        found = _scrambled(found ^ _scrambled(bits))
-    return _scrambled(found)
+        hashes = _scrambled(hashes ^ _scrambled(bits))
+    return _scrambled(hashes)
 
 
-def _scrambled(found: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _scrambled(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return found ^ (found >> np.uint64(31))
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 def _share(seed: NDArray[np.uint64]) -> NDArray[np.float64]:

@@ -17,35 +17,35 @@ _ORDER = re.compile(r"order = array<i32: ([\d, ]+)>")
 
 def expanded(here: Here, operation: Operation) -> list[Value]:
     """`tt.expand_dims`: later axes move up by one."""
-    given, kind, axis = here.value(operation.operands[0]), kind_of(operation), attribute(operation, "axis") or 0
+    operand, kind, axis = here.value(operation.operands[0]), kind_of(operation), attribute(operation, "axis") or 0
     terms = here.terms
-    later = {terms.index(k): terms.whole(terms.index(k + 1)) for k in range(axis, len(given.type.shape))}
-    return [Value(terms.change(given.term, later), kind)]
+    later = {terms.index(k): terms.whole(terms.index(k + 1)) for k in range(axis, len(operand.type.shape))}
+    return [Value(terms.change(operand.term, later), kind)]
 
 
 def transposed(here: Here, operation: Operation) -> list[Value]:
     """`tt.trans`: axes change places."""
-    given, terms = here.value(operation.operands[0]), here.terms
-    found = _ORDER.search(operation.text)
-    order = [int(n) for n in found[1].split(",")] if found else list(range(len(given.type.shape)))[::-1]
+    operand, terms = here.value(operation.operands[0]), here.terms
+    match = _ORDER.search(operation.text)
+    order = [int(n) for n in match[1].split(",")] if match else list(range(len(operand.type.shape)))[::-1]
     to = {terms.index(old): terms.whole(terms.index(new)) for new, old in enumerate(order) if new != old}
-    return [Value(terms.change(given.term, to), kind_of(operation))]
+    return [Value(terms.change(operand.term, to), kind_of(operation))]
 
 
 def reshaped(here: Here, operation: Operation) -> list[Value]:
     """The element at a place of the new shape is the one at the same place in row-major order."""
-    given, kind, terms = here.value(operation.operands[0]), kind_of(operation), here.terms
+    operand, kind, terms = here.value(operation.operands[0]), kind_of(operation), here.terms
     flat = terms.number(0)
     for axis, extent in enumerate(kind.shape):
         place = terms.number(0) if extent == 1 else terms.whole(terms.index(axis))
         flat = terms.add((extent, flat), (1, place)) if axis else place
-    to, shape = {}, given.type.shape
+    to, shape = {}, operand.type.shape
     for axis, extent in enumerate(shape):
         after = terms.number(prod(shape[axis + 1 :]))
         place = _part(terms, flat, after, kind.shape)
         inner = place if axis == 0 else _rest(terms, place, extent, kind.shape)
         to[terms.index(axis)] = terms.number(0) if extent == 1 else inner
-    return [Value(terms.change(given.term, to), kind)]
+    return [Value(terms.change(operand.term, to), kind)]
 
 
 def _part(terms: Terms, flat: Term, after: Term, shape: Sequence[int]) -> Term:
@@ -60,10 +60,10 @@ def _part(terms: Terms, flat: Term, after: Term, shape: Sequence[int]) -> Term:
 
 
 def _rest(terms: Terms, place: Term, extent: int, shape: Sequence[int]) -> Term:
-    kept = {m: c for m, c in place.operands if c % extent} if place.name == "sum" else {}
-    plain = all(len(m) == 1 and m[0].name == "index" for m in kept)
-    reach = sum(c * (shape[m[0].operands[0]] - 1) for m, c in kept.items()) if plain else extent
-    return terms.sum(kept) if plain and reach < extent else terms.remainder(place, terms.number(extent))
+    residue = {m: c for m, c in place.operands if c % extent} if place.name == "sum" else {}
+    plain = all(len(m) == 1 and m[0].name == "index" for m in residue)
+    reach = sum(c * (shape[m[0].operands[0]] - 1) for m, c in residue.items()) if plain else extent
+    return terms.sum(residue) if plain and reach < extent else terms.remainder(place, terms.number(extent))
 
 
 def pair(here: Here, operation: Operation) -> list[Value]:
@@ -76,10 +76,10 @@ def pair(here: Here, operation: Operation) -> list[Value]:
 
 def halves(here: Here, operation: Operation) -> list[Value]:
     """`tt.split`: the two elements of the last axis."""
-    given, terms = here.value(operation.operands[0]), here.terms
-    last = terms.index(len(given.type.shape) - 1)
+    operand, terms = here.value(operation.operands[0]), here.terms
+    last = terms.index(len(operand.type.shape) - 1)
     kind = operation.result_types[-1]
-    return [Value(terms.change(given.term, {last: terms.number(k)}), kind) for k in (0, 1)]
+    return [Value(terms.change(operand.term, {last: terms.number(k)}), kind) for k in (0, 1)]
 
 
 _AXES = ("x", "y", "z")
@@ -101,14 +101,15 @@ def made(here: Here, kind: Type, name: str, *operands: object) -> Value:
 def unknown(here: Here, operation: Operation) -> list[Value]:
     """An operation on single elements: its name, the type of its elements, and what it is given."""
     kinds = operation.result_types or operation.types[-1:]
-    given = [value.term for value in here.all([n for n in operation.operands if n in here.values])]
+    operands = [value.term for value in here.all([n for n in operation.operands if n in here.values])]
     count = len(operation.results)
     kinds = (*kinds[:count], *(kinds[-1:] * (count - len(kinds))))
     plain = operation.name.startswith(("arith.", "math.")) or operation.name in _PLAIN
     extra = () if plain else (operation.number,)
     word = _word(operation)
     return [
-        made(here, kind, operation.name, kind.element, word, *extra, place, *given) for place, kind in enumerate(kinds)
+        made(here, kind, operation.name, kind.element, word, *extra, place, *operands)
+        for place, kind in enumerate(kinds)
     ]
 
 
@@ -124,24 +125,24 @@ def _word(operation: Operation) -> str:
 
 def _constant(here: Here, operation: Operation) -> list[Value]:
     kind = kind_of(operation) if operation.types else Type((), "i1")  # `true` and `false` stand without one
-    found = _DENSE.search(operation.text)
-    said = (found[1] if found[1] is not None else found[2]) if found else ""
+    match = _DENSE.search(operation.text)
+    literal = (match[1] if match[1] is not None else match[2]) if match else ""
     terms = here.terms
-    if said in ("true", "false"):
-        return [Value(terms.truth(said == "true"), kind)]
+    if literal in ("true", "false"):
+        return [Value(terms.truth(literal == "true"), kind)]
     try:
         if kind.whole:
-            return [Value(terms.number(int(said)), kind)]
-        return [Value(terms.make("number", _float(said, kind)), kind)]
+            return [Value(terms.number(int(literal)), kind)]
+        return [Value(terms.make("number", _float(literal, kind)), kind)]
     except ValueError:
         return [made(here, kind, "constant", operation.number, *_indices(terms, kind))]
 
 
-def _float(said: str, kind: Type) -> float:
-    if not said.startswith("0x"):
-        return float(said)
+def _float(literal: str, kind: Type) -> float:
+    if not literal.startswith("0x"):
+        return float(literal)
     bits = {"0xff": "-inf", "0x7f": "inf", "0xfc": "-inf", "0x7c": "inf", "0xfff0": "-inf", "0x7ff0": "inf"}
-    digits = said[2:].rjust(kind.item_bytes * 2, "0").lower()
+    digits = literal[2:].rjust(kind.item_bytes * 2, "0").lower()
     narrow = {"f16": ("fc00", "7c00"), "bf16": ("ff80", "7f80"), "f32": ("ff800000", "7f800000")}
     low, high = narrow.get(kind.element, ("fff0000000000000", "7ff0000000000000"))
     if digits == low:
@@ -170,20 +171,20 @@ def _same(here: Here, operation: Operation) -> list[Value]:
 
 
 def _wider(here: Here, operation: Operation) -> list[Value]:
-    (given,), kind = here.all(operation.operands), kind_of(operation)
-    if given.type.truth:
-        return [Value(here.terms.choose(given.term, here.terms.number(1), here.terms.number(0)), kind)]
-    bits, wide = given.type.item_bytes * 8, kind.item_bytes * 8
+    (operand,), kind = here.all(operation.operands), kind_of(operation)
+    if operand.type.truth:
+        return [Value(here.terms.choose(operand.term, here.terms.number(1), here.terms.number(0)), kind)]
+    bits, wide = operand.type.item_bytes * 8, kind.item_bytes * 8
     if bits < wide and wide == 64:
-        here.facts.widenings.append(Widening(*here.met(operation), term=given.term, bits=bits, computed=True))
-    return [Value(given.term, kind)]
+        here.facts.widenings.append(Widening(*here.met(operation), term=operand.term, bits=bits, computed=True))
+    return [Value(operand.term, kind)]
 
 
 def _narrower(here: Here, operation: Operation) -> list[Value]:
-    (given,), kind = here.all(operation.operands), kind_of(operation)
+    (operand,), kind = here.all(operation.operands), kind_of(operation)
     if kind.truth:
-        return [Value(here.terms.refuse(here.terms.zero(given.term)), kind)]
-    return [Value(given.term, kind)]
+        return [Value(here.terms.refuse(here.terms.zero(operand.term)), kind)]
+    return [Value(operand.term, kind)]
 
 
 def _sum(here: Here, operation: Operation) -> list[Value]:
@@ -208,8 +209,8 @@ def _times(here: Here, operation: Operation) -> list[Value]:
 def _divided(here: Here, operation: Operation) -> list[Value]:
     one, other = (value.term for value in here.all(operation.operands))
     rest = operation.name in ("arith.remsi", "arith.remui")
-    found = here.terms.remainder(one, other) if rest else here.terms.quotient(one, other)
-    return [Value(found, kind_of(operation))]
+    term = here.terms.remainder(one, other) if rest else here.terms.quotient(one, other)
+    return [Value(term, kind_of(operation))]
 
 
 def _shifted(here: Here, operation: Operation) -> list[Value]:
@@ -218,10 +219,10 @@ def _shifted(here: Here, operation: Operation) -> list[Value]:
     if by is None or not 0 <= by < 63:
         return unknown(here, operation)
     power = here.terms.number(1 << by)
-    found = (
+    term = (
         here.terms.multiply(one, power) if operation.name == "arith.shli" else here.terms.quotient(one, power)
     )  # fmt: skip
-    return [Value(found, kind_of(operation))]
+    return [Value(term, kind_of(operation))]
 
 
 def _least(here: Here, operation: Operation) -> list[Value]:
@@ -261,12 +262,12 @@ def _compared(here: Here, operation: Operation) -> list[Value]:
     if (inner := _as_condition(a, b)) is not None and how in ("eq", "ne"):
         return [Value(inner if how == "ne" else terms.refuse(inner), kind)]
     if how in ("eq", "ne"):
-        found = terms.zero(terms.add((1, a), (-1, b)))
-        return [Value(found if how == "eq" else terms.refuse(found), kind)]
+        condition = terms.zero(terms.add((1, a), (-1, b)))
+        return [Value(condition if how == "eq" else terms.refuse(condition), kind)]
     low, high = (a, b) if how in ("<", "<=") else (b, a)
     strict = 1 if how in ("<", ">") else 0
-    found = terms.at_least_zero(terms.add((1, high), (-1, low), (-strict, terms.number(1))))
-    return [Value(found, kind)]
+    condition = terms.at_least_zero(terms.add((1, high), (-1, low), (-strict, terms.number(1))))
+    return [Value(condition, kind)]
 
 
 def _as_condition(a: Term, b: Term) -> Term | None:
@@ -358,11 +359,11 @@ def _written(here: Here, operation: Operation, kind: str, pointer: Value, value:
 def _dot(here: Here, operation: Operation) -> list[Value]:
     left, right, start = here.all(operation.operands[:3])
     kind, terms = operation.result_types[-1], here.terms
-    met = Product(
+    product = Product(
         *here.met(operation), left=left, right=right, start=start, type=kind,
         precision="tf32" if "tf32" in operation.text else "",
     )  # fmt: skip
-    here.facts.products.append(met)
+    here.facts.products.append(product)
     bound, rank = terms.make("bound", operation.number), len(kind.shape)
     one = terms.change(left.term, {terms.index(rank - 1): terms.whole(bound)})
     other = terms.change(right.term, {terms.index(rank - 2): terms.whole(bound)})
@@ -375,15 +376,15 @@ def _scaled(here: Here, operation: Operation) -> list[Value]:
 
 
 def _reduced(here: Here, operation: Operation) -> list[Value]:
-    given, axis = tuple(here.all(operation.operands)), attribute(operation, "axis") or 0
+    inputs, axis = tuple(here.all(operation.operands)), attribute(operation, "axis") or 0
     combine = operation.regions[0][0]
     if operation.name == "tt.reduce" or "reverse = true" in operation.text + operation.tail:
-        used = {name for inner in combine.operations for name in inner.operands}
-        around = {name: here.values[name].term for name in used if name in here.values}
+        names = {name for inner in combine.operations for name in inner.operands}
+        around = {name: here.values[name].term for name in names if name in here.values}
         here.facts.reductions.append(
-            Reduction(*here.met(operation), axis=axis, given=given, combine=combine, around=around)
+            Reduction(*here.met(operation), axis=axis, given=inputs, combine=combine, around=around)
         )
-    terms, rank = here.terms, len(given[0].type.shape)
+    terms, rank = here.terms, len(inputs[0].type.shape)
     bound = terms.make("bound", operation.number)
     to = {terms.index(axis): terms.whole(bound)}
     extra = []
@@ -391,7 +392,7 @@ def _reduced(here: Here, operation: Operation) -> list[Value]:
         to.update({terms.index(k): terms.whole(terms.index(k - 1)) for k in range(axis + 1, rank)})
     else:
         extra = [terms.index(axis)]
-    inner = [terms.change(value.term, to) for value in given]
+    inner = [terms.change(value.term, to) for value in inputs]
     how = " ".join(one.name for one in combine.operations)
     kinds = operation.result_types[: len(operation.results)]
     return [

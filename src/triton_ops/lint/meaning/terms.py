@@ -66,28 +66,28 @@ class NotComputedError(Exception):
     """An operation whose result cannot be computed here; it names the operation."""
 
 
-def applied(name: str, word: str, given: Sequence[Numbers]) -> Numbers:
+def applied(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
     """An operation on single elements.
 
     Args:
         name: TTIR's name of the operation.
         word: What else it says of itself: the predicate of a comparison, the symbol of a library's function.
-        given: Its operands.
+        operands: Its operands.
 
     Raises:
         NotComputedError: It is not known.
     """
-    known: Callable[..., Any] | None = _ONE.get(name) or TWO.get(name) or _MORE.get(name)
-    if name in _BITS and all(one.dtype == bool for one in given):
-        known = _BITS[name]
+    function: Callable[..., Any] | None = _ONE.get(name) or TWO.get(name) or _MORE.get(name)
+    if name in _BITS and all(one.dtype == bool for one in operands):
+        function = _BITS[name]
     elif name in ("arith.cmpf", "arith.cmpi"):
-        known = COMPARE.get(word.strip()[-2:])
+        function = COMPARE.get(word.strip()[-2:])
     elif name == "tt.extern_elementwise":
         symbol = word.strip('" ').removeprefix("__nv_")
-        known = _LIBRARY.get(symbol) or _LIBRARY.get(symbol.removesuffix("f"))
-    if known is None:
+        function = _LIBRARY.get(symbol) or _LIBRARY.get(symbol.removesuffix("f"))
+    if function is None:
         raise NotComputedError(f"{name} {word}".strip())
-    return np.asarray(known(*given))
+    return np.asarray(function(*operands))
 
 
 Monomial: TypeAlias = "tuple[Term, ...]"
@@ -138,13 +138,13 @@ class Terms:
     def make(self, name: str, *operands: Any) -> Term:
         """The term of this name and these operands."""
         key = (name, operands)
-        found = self._known.get(key)
-        if found is None:
+        term = self._known.get(key)
+        if term is None:
             number = len(self._known)
             inner = [one.inside for one in _terms(name, operands)]
             inside = frozenset().union(*inner) if inner else frozenset((number,))
-            found = self._known[key] = Term(name, operands, number, inside)
-        return found
+            term = self._known[key] = Term(name, operands, number, inside)
+        return term
 
     def index(self, axis: int) -> Term:
         """The place along an axis, as a symbol."""
@@ -164,31 +164,31 @@ class Terms:
 
     def add(self, *terms: tuple[int, Term]) -> Term:
         """A sum of multiples."""
-        found: Sum = {}
+        total: Sum = {}
         for factor, term in terms:
             for monomial, coefficient in parts(self.whole(term)).items():
-                found[monomial] = found.get(monomial, 0) + factor * coefficient
-        return self.sum(found)
+                total[monomial] = total.get(monomial, 0) + factor * coefficient
+        return self.sum(total)
 
     def multiply(self, one: Term, other: Term) -> Term:
         """A product."""
-        found: Sum = {}
+        product: Sum = {}
         for a, m in parts(self.whole(one)).items():
             for b, n in parts(self.whole(other)).items():
                 key = tuple(sorted((*a, *b)))
-                found[key] = found.get(key, 0) + m * n
-        return self.sum(found)
+                product[key] = product.get(key, 0) + m * n
+        return self.sum(product)
 
     def at_least_zero(self, term: Term) -> Term:
         """Whether a whole number is 0 or more."""
-        known = constant(term)
-        return self.make(AT_LEAST_ZERO, term) if known is None else self.truth(known >= 0)
+        value = constant(term)
+        return self.make(AT_LEAST_ZERO, term) if value is None else self.truth(value >= 0)
 
     def zero(self, term: Term) -> Term:
         """Whether a whole number is 0."""
-        known = constant(term)
-        if known is not None:
-            return self.truth(known == 0)
+        value = constant(term)
+        if value is not None:
+            return self.truth(value == 0)
         first = min(parts(term).items())
         return self.make(ZERO, term if first[1] > 0 else self.add((-1, term)))
 
@@ -198,10 +198,16 @@ class Terms:
 
     def both(self, *terms: Term) -> Term:
         """Whether all hold."""
-        kept = {part for term in terms for part in all_of(term)} - {self.true}
-        if self.false in kept or any(self.refuse(one) in kept for one in kept):
+        conditions = {part for term in terms for part in all_of(term)} - {self.true}
+        if self.false in conditions or any(self.refuse(one) in conditions for one in conditions):
             return self.false
-        return self.true if not kept else next(iter(kept)) if len(kept) == 1 else self.make(AND, *sorted(kept))
+        return (
+            self.true
+            if not conditions
+            else next(iter(conditions))
+            if len(conditions) == 1
+            else self.make(AND, *sorted(conditions))
+        )
 
     def either(self, *terms: Term) -> Term:
         """Whether one holds."""
@@ -237,8 +243,8 @@ class Terms:
         if one.name == other.name == "pointer" and one.operands[0] is other.operands[0]:
             root, *offsets = one.operands[0], one.operands[1], other.operands[1]
             return self.make("pointer", root, self.choose(condition, *offsets))
-        made = self.make("choose", condition, one, other)
-        return self.whole(made) if one.name == other.name == SUM else made
+        choice = self.make("choose", condition, one, other)
+        return self.whole(choice) if one.name == other.name == SUM else choice
 
     def quotient(self, one: Term, other: Term) -> Term:
         """A whole quotient, rounded towards zero or down, which is the same for what is not negative."""
@@ -248,19 +254,19 @@ class Terms:
         if by:
             whole = {m: c for m, c in parts(one).items() if c % by == 0}
             rest = {m: c for m, c in parts(one).items() if c % by}
-            done = self.sum({m: c // by for m, c in whole.items()})
+            multiple = self.sum({m: c // by for m, c in whole.items()})
             if not rest:
-                return done
+                return multiple
             if constant(self.sum(rest)) is not None or not whole:
-                known = constant(one)
-                return self.number(known // by) if known is not None else self._odd("quotient", one, other)
+                value = constant(one)
+                return self.number(value // by) if value is not None else self._odd("quotient", one, other)
         return self._odd("quotient", one, other)
 
     def remainder(self, one: Term, other: Term) -> Term:
         """What a whole division leaves."""
-        by, known = constant(other), constant(one)
-        if by and known is not None:
-            return self.number(known % by)
+        by, value = constant(other), constant(one)
+        if by and value is not None:
+            return self.number(value % by)
         if by and all(c % by == 0 for c in parts(one).values()):
             return self.number(0)
         return self._odd("remainder", one, other)
@@ -272,19 +278,19 @@ class Terms:
         """A whole number that is no polynomial of what it is made of."""
         return self._odd(name, *operands)
 
-    def change(self, term: Term, to: Mapping[Term, Term], kept: dict[int, Term] | None = None) -> Term:
+    def change(self, term: Term, to: Mapping[Term, Term], memo: dict[int, Term] | None = None) -> Term:
         """`term` with other terms in place of symbols."""
-        gone = frozenset(symbol.number for symbol in to)
-        return self._changed(term, to, gone, {} if kept is None else kept)
+        numbers = frozenset(symbol.number for symbol in to)
+        return self._changed(term, to, numbers, {} if memo is None else memo)
 
-    def _changed(self, term: Term, to: Mapping[Term, Term], gone: frozenset[int], kept: dict[int, Term]) -> Term:
-        if not (term.inside & gone):
+    def _changed(self, term: Term, to: Mapping[Term, Term], numbers: frozenset[int], memo: dict[int, Term]) -> Term:
+        if not (term.inside & numbers):
             return term
         if term in to:
             return to[term]
-        if term.number not in kept:
-            kept[term.number] = self._rebuilt(term, lambda one: self._changed(one, to, gone, kept))
-        return kept[term.number]
+        if term.number not in memo:
+            memo[term.number] = self._rebuilt(term, lambda one: self._changed(one, to, numbers, memo))
+        return memo[term.number]
 
     def _rebuilt(self, term: Term, change: Callable[[Term], Term]) -> Term:
         if term.name == SUM:
@@ -310,14 +316,14 @@ def _terms(name: str, operands: Iterable[Any]) -> Iterator[Term]:
 
 def inner_terms(term: Term) -> Iterator[Term]:
     """The terms that a term is made of, itself first, each once."""
-    seen, waiting = {term.number}, [term]
-    while waiting:
-        one = waiting.pop()
+    numbers, queue = {term.number}, [term]
+    while queue:
+        one = queue.pop()
         yield one
         for inner in _terms(one.name, one.operands):
-            if inner.number not in seen:
-                seen.add(inner.number)
-                waiting.append(inner)
+            if inner.number not in numbers:
+                numbers.add(inner.number)
+                queue.append(inner)
 
 
 def parts(term: Term) -> Sum:
@@ -377,13 +383,13 @@ def _compared(sums: Term) -> str:
     rest = parts(sums).get((), 0)
     strict = rest < 0
     rest += strict
-    left = " + ".join([*(_monomial(m, c) for m, c in low.items()), *([str(-rest)] if rest < 0 else [])]) or "0"
-    right = " + ".join([*(_monomial(m, c) for m, c in high.items()), *([str(rest)] if rest > 0 else [])]) or "0"
-    return f"{left} {'<' if strict else '<='} {right}"
+    smaller = " + ".join([*(_monomial(m, c) for m, c in low.items()), *([str(-rest)] if rest < 0 else [])]) or "0"
+    larger = " + ".join([*(_monomial(m, c) for m, c in high.items()), *([str(rest)] if rest > 0 else [])]) or "0"
+    return f"{smaller} {'<' if strict else '<='} {larger}"
 
 
 def _monomial(symbols: Monomial, coefficient: int) -> str:
-    named = "·".join(said(one) for one in symbols)
-    if not named:
+    product = "·".join(said(one) for one in symbols)
+    if not product:
         return str(coefficient)
-    return named if coefficient == 1 else f"{coefficient}·{named}"
+    return product if coefficient == 1 else f"{coefficient}·{product}"

@@ -45,13 +45,13 @@ def facts_of(text: str, parameters: Collection[str] = ()) -> Facts:
         UnreadableError: The text is of no form that is known here.
         UntoldError: The kernel cannot be walked through, with the reason.
     """
-    module, known = parsed_module(text), places(text)
+    module, locations = parsed_module(text), places(text)
     terms = Terms()
     facts = Facts(terms, module.kernel.arguments)
-    given = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in module.kernel.arguments]
-    here = Here(facts=facts, path=terms.true, values={}, place=lambda operation: frames(operation.location, known))
+    arguments = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in module.kernel.arguments]
+    here = Here(facts=facts, path=terms.true, values={}, place=lambda operation: frames(operation.location, locations))
     try:
-        _Walk(module, _MOST_OPERATIONS).call(module.kernel, given, here)
+        _Walk(module, _MOST_OPERATIONS).call(module.kernel, arguments, here)
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
     return facts
@@ -80,20 +80,20 @@ class _Walk(Walk[Here, Value]):
     """A walk of any program, whose values are terms."""
 
     def _through(self, blocks: Sequence[Block], here: Here) -> list[Value]:
-        waiting = {block.label: _Arrivals() for block in blocks}
-        waiting[blocks[0].label] = _Arrivals([here.path], [[]])
+        arrivals = {block.label: _Arrivals() for block in blocks}
+        arrivals[blocks[0].label] = _Arrivals([here.path], [[]])
         returned: list[tuple[Term, list[Value]]] = []
         for block in blocks:
-            arrived = waiting[block.label]
+            arrived = arrivals[block.label]
             if not arrived.paths:
                 continue
             inside = replace(here, path=here.terms.either(*arrived.paths))
             here.values.update(zip(block.arguments, _merged(arrived, inside), strict=False))
             last = self._block(block, inside)
             if last is not None and last.name.startswith("cf."):
-                for label, path, passed in _jumps(last, inside):
-                    waiting[label].paths.append(path)
-                    waiting[label].passed.append(passed)
+                for label, path, values in _jumps(last, inside):
+                    arrivals[label].paths.append(path)
+                    arrivals[label].passed.append(values)
             elif last is not None:
                 returned.append((inside.path, inside.all(last.operands)))
         return _chosen(returned, here.terms)
@@ -102,20 +102,20 @@ class _Walk(Walk[Here, Value]):
         return HANDLERS.get(operation.name, unknown)(here, operation)
 
     def _results(self, operation: Operation, here: Here) -> Sequence[Value]:
-        found = super()._results(operation, here)
+        results = super()._results(operation, here)
         if here.terms.count > _MOST_TERMS:
             raise UntoldError(f"what it computes is made of more than {_MOST_TERMS:,} parts, each of others")
-        return found
+        return results
 
     def _if(self, operation: Operation, here: Here) -> list[Value]:
         terms, condition = here.terms, here.value(operation.operands[0]).term
-        found = []
+        branches = []
         for blocks, holds in zip(operation.regions, (condition, terms.refuse(condition)), strict=False):
             last = self._block(blocks[0], replace(here, path=terms.both(here.path, holds)))
-            found.append(yielded(last, here))
+            branches.append(yielded(last, here))
         if not operation.results:
             return []
-        pairs = zip(*found, strict=True)
+        pairs = zip(*branches, strict=True)
         return [Value(terms.choose(condition, one.term, other.term), one.type) for one, other in pairs]
 
     def _while(self, operation: Operation, here: Here) -> list[Value]:
@@ -127,11 +127,11 @@ class _Walk(Walk[Here, Value]):
         symbols = [_moving(here, operation, k, value) for k, value in enumerate(begin)]
         here.values.update(zip(names, symbols, strict=True))
         last = self._block(before, inside)
-        condition, *passed = here.all(last.operands) if last is not None else []
-        here.values.update(zip(after.arguments, passed, strict=True))
-        held = replace(inside, path=here.terms.both(here.path, condition.term))
-        self._block(after, held)
-        return [_after(here, operation, k, value) for k, value in enumerate(passed)]
+        condition, *values = here.all(last.operands) if last is not None else []
+        here.values.update(zip(after.arguments, values, strict=True))
+        body = replace(inside, path=here.terms.both(here.path, condition.term))
+        self._block(after, body)
+        return [_after(here, operation, k, value) for k, value in enumerate(values)]
 
     def _for(self, operation: Operation, here: Here) -> list[Value]:
         lower, upper, step = here.all(operation.operands[1:4])
@@ -140,19 +140,19 @@ class _Walk(Walk[Here, Value]):
         at = Value(terms.add((1, lower.term), (1, terms.multiply(step.term, terms.whole(turn)))), lower.type)
         symbols = [_moving(here, operation, k, value) for k, value in enumerate(begin)]
         inside = replace(here, loops=(*here.loops, loop))
-        handed = self._turn(operation, (at, *symbols), replace(inside, facts=Facts(terms)))
-        steps = [_step(terms, loop, *pair) for pair in zip(symbols, handed, strict=True)]
-        given = [
+        results = self._turn(operation, (at, *symbols), replace(inside, facts=Facts(terms)))
+        steps = [_step(terms, loop, *pair) for pair in zip(symbols, results, strict=True)]
+        entries = [
             _moved(terms, value, by, terms.whole(turn)) if by is not None else symbol
             for value, symbol, by in zip(begin, symbols, steps, strict=True)
         ]
-        handed = self._turn(operation, (at, *given), inside)
+        results = self._turn(operation, (at, *entries), inside)
         turns = terms.whole(terms.make("turns", loop, lower.term, upper.term, step.term))
-        ended = [
+        outcomes = [
             _moved(terms, value, by, turns) if by is not None else _after(here, operation, k, value)
             for k, (value, by) in enumerate(zip(begin, steps, strict=True))
         ]
-        rows = zip(symbols, ended, begin, handed, steps, strict=True)
+        rows = zip(symbols, outcomes, begin, results, steps, strict=True)
         carried = tuple(_carried(*row) for *row, by in rows if by is None)
         here.facts.loops.append(
             Loop(
@@ -164,11 +164,11 @@ class _Walk(Walk[Here, Value]):
                 carried=carried,
             )
         )
-        return ended
+        return outcomes
 
-    def _turn(self, operation: Operation, given: Sequence[Value], here: Here) -> list[Value]:
+    def _turn(self, operation: Operation, entries: Sequence[Value], here: Here) -> list[Value]:
         """What a turn of a counted loop hands on that is entered with its number and what is carried."""
-        here.values.update(zip((operation.operands[0], *operation.operands[4::2]), given, strict=True))
+        here.values.update(zip((operation.operands[0], *operation.operands[4::2]), entries, strict=True))
         return yielded(self._block(operation.regions[0][0], here), here)
 
 
@@ -184,12 +184,12 @@ def _symbol(here: Here, name: str, operation: Operation, place: int, value: Valu
     terms = here.terms
     if value.type.pointer:
         root = value.term.operands[0]
-        made = terms.make(name, operation.number, place, *_indices(terms, value.type))
-        return Value(terms.make("pointer", root, terms.whole(made)), value.type)
-    made = terms.make(name, operation.number, place, *_indices(terms, value.type))
+        symbol = terms.make(name, operation.number, place, *_indices(terms, value.type))
+        return Value(terms.make("pointer", root, terms.whole(symbol)), value.type)
+    symbol = terms.make(name, operation.number, place, *_indices(terms, value.type))
     if value.type.truth:
-        return Value(terms.make("compared", made), value.type)
-    return Value(terms.whole(made) if value.type.whole else made, value.type)
+        return Value(terms.make("compared", symbol), value.type)
+    return Value(terms.whole(symbol) if value.type.whole else symbol, value.type)
 
 
 def _moving(here: Here, operation: Operation, place: int, value: Value) -> Value:
@@ -244,21 +244,21 @@ def _merged(arrived: _Arrivals, here: Here) -> list[Value]:
 def _chosen(ways: Sequence[tuple[Term, list[Value]]], terms: Terms) -> list[Value]:
     if not ways:
         return []
-    *firsts, (_, found) = ways
+    *firsts, (_, result) = ways
     for path, values in reversed(firsts):
-        found = [
-            Value(terms.choose(path, one.term, other.term), one.type) for one, other in zip(values, found, strict=True)
+        result = [
+            Value(terms.choose(path, one.term, other.term), one.type) for one, other in zip(values, result, strict=True)
         ]
-    return found
+    return result
 
 
 def _jumps(last: Operation, here: Here) -> list[tuple[str, Term, list[Value]]]:
-    targets = [(label, here.all(passed)) for label, passed in jump_targets(last)]
+    targets = [(label, here.all(values)) for label, values in jump_targets(last)]
     if last.name == "cf.br":
-        return [(label, here.path, passed) for label, passed in targets]
+        return [(label, here.path, values) for label, values in targets]
     condition = here.value(last.operands[0]).term
     ways = (condition, here.terms.refuse(condition))
     return [
-        (label, here.terms.both(here.path, holds), passed)
-        for (label, passed), holds in zip(targets, ways, strict=True)
+        (label, here.terms.both(here.path, holds), values)
+        for (label, values), holds in zip(targets, ways, strict=True)
     ]  # fmt: skip

@@ -80,8 +80,8 @@ def _judged(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Sai
     if not configs:
         yield rule.undecided(kernel, "the tiles and warps that it is launched with are not in the file")
         return
-    if not kernel.given and (open_one := _open(variant)) is not None:
-        line = kernel.place(open_one).line
+    if not kernel.given and (loose_access := _open(variant)) is not None:
+        line = kernel.place(loose_access).line
         yield rule.undecided(kernel, f"line {line}: along which axis its elements lie side by side is up to callers")
         return
     try:
@@ -91,17 +91,17 @@ def _judged(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Sai
 
 
 def _compiled(rule: Rule, kernel: KernelReading, configs: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
-    moved = _traffic(kernel, configs[0])
-    if any(one.steps is None for one in moved.shared):
-        first = next(one.line for one in moved.shared if one.steps is None)
+    movement = _traffic(kernel, configs[0])
+    if any(one.steps is None for one in movement.shared):
+        first = next(one.line for one in movement.shared if one.steps is None)
         yield rule.undecided(kernel, f"line {first}: where its threads access shared memory depends on data")
-    found = [line for line in _lines(moved) if line.matters]
-    if found and moved.bulk:
+    lines = [line for line in _lines(movement) if line.matters]
+    if lines and movement.bulk:
         yield rule.undecided(kernel, "how many bytes its bulk copies move, behind which conflicts hide, is not read")
         return
-    more = configs[1 :: max(1, len(configs) // _MOST_CONFIGS)][: _MOST_CONFIGS - 1] if found else []
+    more = configs[1 :: max(1, len(configs) // _MOST_CONFIGS)][: _MOST_CONFIGS - 1] if lines else []
     others = [{line.place for line in _lines(_traffic(kernel, config)) if line.matters} for config in more]
-    for line in found:
+    for line in lines:
         if all(line.place in places for places in others):  # else a tune chooses one without
             place = _place(kernel, line)
             yield rule.found(kernel, place, _evidence(kernel, line, configs[0]), fix=_fix(kernel, place))
@@ -114,14 +114,14 @@ def _traffic(kernel: KernelReading, config: Mapping[str, Any]) -> Traffic:
     return traffic(compiled(kernel, variant, config).assembly)
 
 
-def _lines(moved: Traffic) -> list[_Line]:
+def _lines(movement: Traffic) -> list[_Line]:
     """The lines of what runs again and again, or of the whole kernel if nothing that moves data does."""
-    loops = moved.loop_bytes > 0 or any(one.in_loop for one in moved.shared)
+    loops = movement.loop_bytes > 0 or any(one.in_loop for one in movement.shared)
     by_place: dict[tuple[str, int], list[SharedAccess]] = {}
-    for one in moved.shared:
+    for one in movement.shared:
         if one.in_loop == loops:
             by_place.setdefault((one.file, one.line), []).append(one)
-    size = moved.loop_bytes if loops else moved.global_bytes
+    size = movement.loop_bytes if loops else movement.global_bytes
     return [_Line(place, tuple(accesses), size) for place, accesses in by_place.items()]
 
 
@@ -129,8 +129,8 @@ def _place(kernel: KernelReading, line: _Line) -> Place:
     """The line in the kernel's file, or in that of a function that it calls."""
     name, number = line.place
     facts = kernel.variants[0].facts
-    met = (frame.file for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
-    file = next((file for file in (kernel.file, *met) if file.rpartition("/")[2] == name), None)
+    files = (frame.file for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
+    file = next((file for file in (kernel.file, *files) if file.rpartition("/")[2] == name), None)
     return Place(kernel.file, kernel.line) if file is None else Place(file, number)
 
 

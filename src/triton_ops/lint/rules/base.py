@@ -53,8 +53,8 @@ class Rule:
 
 def once(several: Iterable[Said]) -> list[Said]:
     """Each finding of a place once, and at most one undecided of a rule, which findings do not hide."""
-    kept: dict[tuple[object, ...], Said] = {}
+    unique: dict[tuple[object, ...], Said] = {}
     for one in several:
         key = (one.rule, one.file, one.line) if isinstance(one, Finding) else (one.rule, "undecided")
-        kept.setdefault(key, one)
-    return list(kept.values())
+        unique.setdefault(key, one)
+    return list(unique.values())

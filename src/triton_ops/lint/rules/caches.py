@@ -63,17 +63,17 @@ def _is_tuned(extents: Mapping[int, str], loop: Loop) -> bool:
 def _derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
     """Whether the launches make the arguments from others that are in the key, or those from them, such as buckets."""
     for launch in kernel.launches:
-        given = [launch.given[name] for name in key if name in launch.given]
-        known = {ast.unparse(launch.resolved(part)) for node in given for part in launch.inner(node)}
+        nodes = [launch.given[name] for name in key if name in launch.given]
+        key_parts = {ast.unparse(launch.resolved(part)) for node in nodes for part in launch.inner(node)}
         mine = {ast.unparse(launch.resolved(launch.given[name])) for name in names if name in launch.given}
-        if mine and mine <= known:
+        if mine and mine <= key_parts:
             return True
     return False
 
 
 def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:
     """Arguments that end an index of a stored block of so many axes and more, and that step by tuned tiles."""
-    found: set[str] = set()
+    names: set[str] = set()
     terms = variant.facts.terms
     for access in variant.facts.accesses:
         if access.kind != "store" or len(access.type.shape) < axes:
@@ -81,52 +81,52 @@ def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> se
         for index in indices(terms, access):
             if index.extent in extents and any(one.name == "program_id" for one in index.stepping):
                 for bound in bounds(terms, index):
-                    found |= arguments_in(bound.last) if bound.fits else set()
-    return found
+                    names |= arguments_in(bound.last) if bound.fits else set()
+    return names
 
 
 def _changed_global(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
     """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
-    read = _globals_read(kernel)
+    globals_read = _globals_read(kernel)
     for node in ast.walk(kernel.tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             declared = {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
-            for name in sorted(declared & set(read)):
+            for name in sorted(declared & set(globals_read)):
                 line = next(
                     (one.lineno for one in ast.walk(node) if isinstance(one, ast.stmt) and _assigns(one, name)), None
                 )
                 if line is not None:
                     yield rule.found(
-                        kernel, read[name],
+                        kernel, globals_read[name],
                         f"the kernel reads the global {name}, which {node.name} changes in line "
                         f"{line}: code that is compiled "
                         "keeps the value that it was compiled with, and Triton refuses the next launch",
                     )  # fmt: skip
-    seen: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     for statement in kernel.tree.body:
-        for name in read:
+        for name in globals_read:
             if _assigns(statement, name):
-                if name in seen and statement.lineno > kernel.line > seen[name]:
+                if name in first_lines and statement.lineno > kernel.line > first_lines[name]:
                     yield rule.found(
-                        kernel, read[name],
-                        f"the global {name} has one value in line {seen[name]} and another in "
+                        kernel, globals_read[name],
+                        f"the global {name} has one value in line {first_lines[name]} and another in "
                         f"line {statement.lineno}; which of "
                         "them a compiled kernel holds depends on when it was first launched",
                     )  # fmt: skip
-                seen.setdefault(name, statement.lineno)
+                first_lines.setdefault(name, statement.lineno)
 
 
 def _globals_read(kernel: KernelReading) -> dict[str, int]:
     """Names from outside of the kernel that it reads as values, with their lines."""
     local = set(kernel.function.parameters) | set(kernel.function.assignments)
-    known = kernel.function.function.fn.__globals__
-    found: dict[str, int] = {}
+    values = kernel.function.function.fn.__globals__
+    lines: dict[str, int] = {}
     for node in ast.walk(kernel.function.node):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local and node.id in known:
-            value = getattr(known[node.id], "value", known[node.id])
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local and node.id in values:
+            value = getattr(values[node.id], "value", values[node.id])
             if isinstance(value, (bool, int, float, str)):
-                found.setdefault(node.id, node.lineno)
-    return found
+                lines.setdefault(node.id, node.lineno)
+    return lines
 
 
 def _assigns(node: ast.AST, name: str) -> bool:

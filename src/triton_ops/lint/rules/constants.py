@@ -19,15 +19,15 @@ _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 def _missing(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
     """A parameter that decides a shape, and that Triton refuses as a number of the launch."""
     uses = kernel.uses
-    wanted = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
-    missing = [name for name in wanted if name not in kernel.function.constants and name not in uses.pointers]
-    for name in missing:
-        others = frozenset(missing) - {name}
+    deciders = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
+    names = [name for name in deciders if name not in kernel.function.constants and name not in uses.pointers]
+    for name in names:
+        others = frozenset(names) - {name}
         refused = kernel.lowered_with(others, 0)
         accepted = kernel.lowered_with(others | {name}, 0)
         if refused[0]:
             continue  # it is no constant where it matters
-        line = wanted[name] or kernel.line
+        line = deciders[name] or kernel.line
         what = _decided(uses, name)
         if accepted[0]:
             yield rule.found(kernel, line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
@@ -44,21 +44,21 @@ def _decided(uses: Uses, name: str) -> str:
 def _over(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
     """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
     uses = kernel.uses
-    needed = set(uses.tiles) | uses.ranges | uses.types | uses.called | uses.switches
+    deciders = set(uses.tiles) | uses.ranges | uses.types | uses.called | uses.switches
     for name in kernel.function.parameters:
-        if name not in kernel.function.constants or name in needed or name not in uses.numbers:
+        if name not in kernel.function.constants or name in deciders or name not in uses.numbers:
             continue
         for launch in kernel.launches:
             if name not in launch.given:
                 continue
             sizes = [node for node in _factors(launch, launch.given[name]) if _varies(node)]
-            given = launch.resolved(launch.given[name])
-            if not sizes or _rounded(given) or _is_one_block(kernel, launch, name):
+            size = launch.resolved(launch.given[name])
+            if not sizes or _rounded(size) or _is_one_block(kernel, launch, name):
                 continue
             if kernel.lowered[0] and _is_needless(kernel, name):
                 yield rule.found(
                     kernel, _line_of(kernel, name),
-                    f"the launch in line {launch.line} gives {name} = {ast.unparse(given)}, which "
+                    f"the launch in line {launch.line} gives {name} = {ast.unparse(size)}, which "
                     "differs from call to call; "
                     f"the kernel compiles with it as a plain argument",
                 )  # fmt: skip
@@ -100,13 +100,13 @@ def _is_one_block(kernel: KernelReading, launch: Launch, name: str) -> bool:
     )
 
 
-def _factors(launch: Launch, node: ast.expr, left: int = 8) -> Iterator[ast.expr]:
+def _factors(launch: Launch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:
     """What a size is computed from, through names and arithmetic, and not into the calls that made its parts."""
     node = launch.resolved(node)
     yield node
-    if left and isinstance(node, ast.BinOp):
-        yield from _factors(launch, node.left, left - 1)
-        yield from _factors(launch, node.right, left - 1)
+    if depth and isinstance(node, ast.BinOp):
+        yield from _factors(launch, node.left, depth - 1)
+        yield from _factors(launch, node.right, depth - 1)
 
 
 def _varies(node: ast.expr) -> bool:

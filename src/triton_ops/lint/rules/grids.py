@@ -20,14 +20,14 @@ def _static(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
         if stepped is None:
             yield rule.undecided(kernel, f"how it steps from program to program cannot be read: {kernel.lowered[1]}")
             return
-        tuned = _tuned_steps(kernel)
-        if tuned and not _follows(launch) and not (_is_function(launch) and _strides_the_grid(kernel)):
+        tuned_extents = _tuned_steps(kernel)
+        if tuned_extents and not _follows(launch) and not (_is_function(launch) and _strides_the_grid(kernel)):
             yield rule.found(
                 kernel, launch.line,
-                f"the grid {ast.unparse(launch.grid)} is no function of the config, and {', '.join(tuned)}, by which "
+                f"the grid {ast.unparse(launch.grid)} is no function of the config, and {', '.join(tuned_extents)}, by which "
                 "programs step, differs between configs: with blocks smaller than the grid was made for, some elements "
                 "are never computed; with larger ones, programs are left over",
-                fix=f"grid = lambda meta: (triton.cdiv(n, meta[{tuned[0]!r}]),)",
+                fix=f"grid = lambda meta: (triton.cdiv(n, meta[{tuned_extents[0]!r}]),)",
             )  # fmt: skip
         elif stepped and _fixed(launch) and not _strides_the_grid(kernel):
             yield rule.found(
@@ -42,16 +42,16 @@ def _stepped(kernel: KernelReading) -> set[str] | None:
     """The arguments at which an index ends that steps from program to program; None if nothing could be read."""
     if not kernel.variants:
         return None
-    found: set[str] = set()
+    names: set[str] = set()
     facts = kernel.variants[0].facts
     for access in facts.accesses:
         for index in indices(facts.terms, access):
             steps = [one for one in index.stepping if one.name == "program_id" and parts(index.term).get((one,), 0)]
             for bound in bounds(facts.terms, index) if steps else ():
-                found |= {
+                names |= {
                     str(one.operands[0]) for one in inner_terms(bound.last) if one.name == "argument" and bound.fits
                 }
-    return found
+    return names
 
 
 def _tuned_steps(kernel: KernelReading) -> list[str]:
@@ -59,13 +59,13 @@ def _tuned_steps(kernel: KernelReading) -> list[str]:
     variant, extents = kernel.tuned
     if variant is None:
         return []
-    found = (
+    extent_names = (
         extents[index.extent]
         for access in variant.facts.accesses
         for index in indices(variant.facts.terms, access)
         if index.extent in extents and index.plain and index.tiled("program_id")
     )
-    return sorted(set(found))
+    return sorted(set(extent_names))
 
 
 def _follows(launch: Launch) -> bool:
@@ -73,11 +73,11 @@ def _follows(launch: Launch) -> bool:
     grid = launch.grid
     if not isinstance(grid, ast.Lambda):
         return _is_function(launch)
-    given = [*grid.args.posonlyargs, *grid.args.args, grid.args.vararg, grid.args.kwarg]
-    read = {one.arg for one in given[:1] + given[-2:] if one is not None}
+    parameters = [*grid.args.posonlyargs, *grid.args.args, grid.args.vararg, grid.args.kwarg]
+    names = {one.arg for one in parameters[:1] + parameters[-2:] if one is not None}
     inside = launch.made_from(grid)
     nodes = [inner for one in inside for inner in ast.walk(one)]
-    return not inside or any(isinstance(one, ast.Name) and one.id in read for one in nodes)
+    return not inside or any(isinstance(one, ast.Name) and one.id in names for one in nodes)
 
 
 def _is_function(launch: Launch) -> bool:

@@ -87,20 +87,20 @@ def indices(terms: Terms, access: Access) -> list[Index]:
         mine = [(m, c) for m, c in sums.items() if symbol in m]
         if extent > 1 and len(mine) == 1 and mine[0][0].count(symbol) == 1:
             strides[axis] = tuple(one for one in mine[0][0] if one is not symbol), mine[0][1]
-    found, left = [], dict(sums)
+    result, rest_of_sum = [], dict(sums)
     order = sorted(strides, key=lambda axis: (-len(strides[axis][0]), -abs(strides[axis][1])))
     others = [terms.index(axis) for axis in range(len(shape))]
     from_below = [axis for axis in strides if _begins_inside(access, terms.index(axis))]
     for axis in order:
         rest, factor = strides[axis]
-        along = _along(left, rest, factor, [one for one in others if one is not terms.index(axis)])
+        along = _along(rest_of_sum, rest, factor, [one for one in others if one is not terms.index(axis)])
         if from_below and axis not in from_below:
             along.pop(rest, None)  # the number by which an index is moved: the mask says which
         for monomial in along:
-            left.pop(monomial)
+            rest_of_sum.pop(monomial)
         term = terms.sum({_without(m, rest): c // factor for m, c in along.items()})
-        found.append(Index(access=access, axis=axis, extent=shape[axis], stride=terms.sum({rest: factor}), term=term))
-    return found
+        result.append(Index(access=access, axis=axis, extent=shape[axis], stride=terms.sum({rest: factor}), term=term))
+    return result
 
 
 def _begins_inside(access: Access, symbol: Term) -> bool:
@@ -112,35 +112,35 @@ def _begins_inside(access: Access, symbol: Term) -> bool:
 
 def _along(sums: Mapping[Monomial, int], rest: Monomial, factor: int, others: Iterable[Term]) -> dict[Monomial, int]:
     """The parts of an address that are multiples of a stride, and no offset of another kind."""
-    found = {}
+    multiples = {}
     for monomial, coefficient in sums.items():
         if coefficient % factor or any(monomial.count(one) < rest.count(one) for one in rest):
             continue
-        left = _without(monomial, rest)
-        if any(one.name not in _PLACES for one in left) or any(one in left for one in others):
+        factors = _without(monomial, rest)
+        if any(one.name not in _PLACES for one in factors) or any(one in factors for one in others):
             continue
-        found[monomial] = coefficient
-    return found
+        multiples[monomial] = coefficient
+    return multiples
 
 
 def _without(monomial: Monomial, rest: Monomial) -> Monomial:
-    kept = list(monomial)
+    symbols = list(monomial)
     for one in rest:
-        kept.remove(one)
-    return tuple(kept)
+        symbols.remove(one)
+    return tuple(symbols)
 
 
 def bounds(terms: Terms, index: Index) -> list[Bound]:
     """The conditions of the mask and of the path that end an index from above."""
-    symbol, found = terms.index(index.axis), []
+    symbol, result = terms.index(index.axis), []
     for condition in all_of(terms.both(index.access.mask, index.access.path)):
         for inner in _upper(condition, symbol):
             sums = parts(inner.operands[0])
             factor = -sums.get((symbol,), 0)
             last = terms.add((1, inner.operands[0]), (factor, index.term))
-            left = {one for one in inner_terms(last) if one.name in STEPPING or one is symbol}
-            found.append(Bound(inner, last, fits=factor == 1 and not left))
-    return found
+            steps = {one for one in inner_terms(last) if one.name in STEPPING or one is symbol}
+            result.append(Bound(inner, last, fits=factor == 1 and not steps))
+    return result
 
 
 def touched(terms: Terms, index: Index) -> bool:
@@ -174,8 +174,8 @@ def lower_bounded(terms: Terms, index: Index) -> bool:
 @lru_cache(maxsize=4096)
 def key_of(terms: Terms, index: Index) -> Term:
     """An index without its constant and without the number of its axis, to compare indices of different blocks."""
-    moved = terms.change(index.term, {terms.index(index.axis): terms.whole(terms.make("place"))})
-    return terms.sum({m: c for m, c in parts(moved).items() if m})
+    place_free = terms.change(index.term, {terms.index(index.axis): terms.whole(terms.make("place"))})
+    return terms.sum({m: c for m, c in parts(place_free).items() if m})
 
 
 def arguments_in(term: Term) -> set[str]:

@@ -106,10 +106,10 @@ def _beside(kernel: KernelReading, one: _Open) -> str:
         for index in indices(terms, access):
             if index.extent != one.index.extent or key_of(terms, index) is not mine:
                 continue
-            ended = [bound for bound in bounds(terms, index) if bound.fits and not _lets_all_pass(bound, index)]
-            if ended and not _is_local(one.index, ended[0]):
+            limits = [bound for bound in bounds(terms, index) if bound.fits and not _lets_all_pass(bound, index)]
+            if limits and not _is_local(one.index, limits[0]):
                 line = kernel.place(access).line
-                return f"line {line} ends the same index after {said(ended[0].last)}"
+                return f"line {line} ends the same index after {said(limits[0].last)}"
     return ""
 
 
@@ -173,8 +173,8 @@ def _by_launch(kernel: KernelReading, one: _Open) -> str:
         for node in _extents_of_grid(launch, one.index):
             if _rounds_up(node) and not _is_constant(kernel, launch, node):
                 return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(node)}"
-        if not one.index.stepping and (found := _rounded_block(kernel, launch, one)):
-            return found
+        if not one.index.stepping and (evidence := _rounded_block(kernel, launch, one)):
+            return evidence
     return ""
 
 
@@ -193,8 +193,8 @@ def _extents_of_grid(launch: Launch, index: Index) -> Iterator[ast.expr]:
 def _is_constant(kernel: KernelReading, launch: Launch, node: ast.expr) -> bool:
     """Whether what is rounded up is a size that the kernel is compiled for."""
     of = node.args[0] if isinstance(node, ast.Call) and node.args else node
-    given = {ast.unparse(launch.given[name]) for name in kernel.function.constants if name in launch.given}
-    return ast.unparse(of) in given
+    sizes = {ast.unparse(launch.given[name]) for name in kernel.function.constants if name in launch.given}
+    return ast.unparse(of) in sizes
 
 
 def _rounded_block(kernel: KernelReading, launch: Launch, one: _Open) -> str:
@@ -226,8 +226,8 @@ def _unused_extent(kernel: KernelReading) -> str:
     """The kernel is given a whole number that it never uses, where no launch says what for."""
     if kernel.launches:
         return ""
-    read = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
-    spare = [name for name in kernel.function.parameters if name not in read and name not in kernel.function.constants]
+    names = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
+    spare = [name for name in kernel.function.parameters if name not in names and name not in kernel.function.constants]
     return f"the kernel is given {spare[0]}, and uses it nowhere" if spare else ""
 
 
@@ -238,7 +238,7 @@ def _wrong(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
 def _wrong_in(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
     terms = variant.facts.terms
     exclusive = _exclusive(variant)
-    stored = [access for access in variant.facts.accesses if access.kind == "store"]
+    stores = [access for access in variant.facts.accesses if access.kind == "store"]
     for access in variant.facts.accesses:
         for index in indices(terms, access):
             for bound in bounds(terms, index):
@@ -247,7 +247,7 @@ def _wrong_in(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[S
                     bound.fits
                     and index.plain
                     and name is not None
-                    and (access in stored or name in exclusive or _over_the_grid(index))
+                    and (access in stores or name in exclusive or _over_the_grid(index))
                 ):
                     far = parts(bound.last).get((), 0)
                     yield rule.found(
@@ -296,41 +296,41 @@ def _plain_argument(last: Term) -> str | None:
 
 def _exclusive(variant: Variant) -> set[str]:
     """Arguments that end an index or a loop elsewhere without being reached themselves."""
-    terms, found = variant.facts.terms, set()
+    terms, ends = variant.facts.terms, set()
     for access in variant.facts.accesses:
         for index in indices(terms, access):
             for bound in bounds(terms, index):
                 sums = parts(bound.last)
                 names = [m for m in sums if m]
                 if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
-                    found |= arguments_in(bound.last)
+                    ends |= arguments_in(bound.last)
     for loop in variant.facts.loops:
         if loop.upper.name == "sum" and len(loop.upper.operands) == 1:
-            found |= arguments_in(loop.upper)
-    return found
+            ends |= arguments_in(loop.upper)
+    return ends
 
 
 def _beside_the_index(
     rule: Rule, kernel: KernelReading, variant: Variant, index: Index, bound: Bound
 ) -> Iterator[Said]:
     """A mask of the place within the block alone, where the access steps from block to block."""
-    left = [one for one in inner_terms(bound.last) if one.name == "program_id"]
+    programs = [one for one in inner_terms(bound.last) if one.name == "program_id"]
     inside = {one for one in inner_terms(bound.condition.operands[0]) if one.name in ("program_id", "turn")}
-    full = any(parts(index.term).get((one,), 0) == index.extent for one in left)
-    if not left or inside or not full or index.access.path is not variant.facts.terms.true:
+    full = any(parts(index.term).get((one,), 0) == index.extent for one in programs)
+    if not programs or inside or not full or index.access.path is not variant.facts.terms.true:
         return
     what = f"the mask asks {said(bound.condition)}, and the access goes to {_shown(index)}"
     grids = [(one, node) for one in kernel.launches if one.grid is not None for node in one.inner(one.grid)]
     names = {one for launch, node in grids for one in _rounded(launch, node)}
-    given = {
+    limits = {
         ast.unparse(launch.resolved(launch.given[name]))
         for launch in kernel.launches
         for name in arguments_in(bound.condition)
         if name in launch.given
     }
-    if names & given:
+    if names & limits:
         yield rule.found(
-            kernel, index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & given))}",
+            kernel, index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & limits))}",
             fix="mask the index that is accessed, with the program's offset in it",
         )  # fmt: skip
     elif not kernel.launches and constant(index.stride) == 1 and len(index.access.type.shape) == 1:

@@ -50,14 +50,14 @@ def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator
     facts = variant.facts
     for reduction in facts.reductions:
         axis = facts.terms.index(reduction.axis)
-        given = [value.term for value in reduction.given]
-        if _is_long(given):
+        inputs = [value.term for value in reduction.given]
+        if _is_long(inputs):
             yield _too_long(rule, kernel, reduction)
             continue
-        for condition in _limits(given, axis, reduction.given[0].type.shape[reduction.axis]):
+        for condition in _limits(inputs, axis, reduction.given[0].type.shape[reduction.axis]):
             harm = partial(_reduced, facts, reduction, axis, condition)
             yield from _said(rule, kernel, variant.facts, reduction, condition, harm)
-        yield from _carried(rule, kernel, variant, reduction, given, axis)
+        yield from _carried(rule, kernel, variant, reduction, inputs, axis)
     for product in facts.products:
         left, right, bound = _operands(facts.terms, product)
         if _is_long([left, right]):
@@ -68,33 +68,33 @@ def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator
             yield from _said(rule, kernel, facts, product, condition, harm)
 
 
-def _is_long(given: Sequence[Term]) -> bool:
+def _is_long(terms: Sequence[Term]) -> bool:
     """Whether terms have more parts than are worth computing: reductions of reductions, along both axes in turn."""
-    return any(sum(1 for _ in islice(inner_terms(term), _MOST_PARTS)) == _MOST_PARTS for term in given)
+    return any(sum(1 for _ in islice(inner_terms(term), _MOST_PARTS)) == _MOST_PARTS for term in terms)
 
 
-def _too_long(rule: Rule, kernel: KernelReading, met: Met) -> Said:
-    line = kernel.place(met).line
+def _too_long(rule: Rule, kernel: KernelReading, fact: Met) -> Said:
+    line = kernel.place(fact).line
     return rule.undecided(kernel, f"line {line}: what a padded lane holds takes more than {_MOST_PARTS:,} steps")
 
 
-def _said(rule: Rule, kernel: KernelReading, facts: Facts, met: Met, condition: Term, harm: Harm) -> Iterator[Said]:
+def _said(rule: Rule, kernel: KernelReading, facts: Facts, fact: Met, condition: Term, harm: Harm) -> Iterator[Said]:
     try:
-        found = harm(0.0)
-        poisoned = "" if found else harm(float("nan"))
+        change = harm(0.0)
+        poisoned = "" if change else harm(float("nan"))
     except NotComputedError as error:
         yield rule.undecided(kernel, f"what a padded lane holds cannot be computed: {error}")
         return
-    if found and _may_stay_inside(facts, condition):
+    if change and _may_stay_inside(facts, condition):
         yield rule.undecided(
             kernel,
-            f"line {kernel.place(met).line}: whether `{said(condition)}` ever fails depends on where a loop of the "
+            f"line {kernel.place(fact).line}: whether `{said(condition)}` ever fails depends on where a loop of the "
             "program ends",
         )
-    elif found:
-        yield rule.found(kernel, met, f"a lane without `{said(condition)}` takes part: {found}")
+    elif change:
+        yield rule.found(kernel, fact, f"a lane without `{said(condition)}` takes part: {change}")
     elif poisoned:
-        line = kernel.place(met).line
+        line = kernel.place(fact).line
         yield rule.undecided(
             kernel,
             f"line {line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
@@ -113,18 +113,18 @@ def _may_stay_inside(facts: Facts, condition: Term) -> bool:
     )
 
 
-def _limits(given: Sequence[Term], axis: Term, extent: int) -> list[Term]:
+def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
     """The conditions by which loads inside of these terms leave out the end of an axis, whose block has this extent."""
-    found: dict[Term, None] = {}
-    for term in given:
+    limits: dict[Term, None] = {}
+    for term in terms:
         for one in inner_terms(term):
             if one.name == "load" and axis.number in one.operands[3].inside:
                 for condition in conditions(one.operands[3]):
                     sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
                     whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
                     if sums.get((axis,), 0) < 0 and not whole:
-                        found[condition] = None
-    return [one for one in found if not any(_is_looser(other, one) for other in found)]
+                        limits[condition] = None
+    return [one for one in limits if not any(_is_looser(other, one) for other in limits)]
 
 
 def _is_looser(one: Term, other: Term) -> bool:
@@ -138,8 +138,8 @@ def _at_the_edge(data: Draw, condition: Term) -> Draw:
     for name in ("turn", "program_id"):
         for monomial, factor in parts(condition.operands[0]).items():
             if factor < 0 and len(monomial) == 1 and monomial[0].name == name:
-                left = data.at({monomial[0]: 0})(condition.operands[0])
-                return data.at({monomial[0]: np.maximum(np.floor(left / -factor), 0)})
+                distance = data.at({monomial[0]: 0})(condition.operands[0])
+                return data.at({monomial[0]: np.maximum(np.floor(distance / -factor), 0)})
     return data
 
 
@@ -149,52 +149,52 @@ def _padded(data: Draw, axis: Term, condition: Term) -> Draw:
 
 
 def _first_out(data: Draw, axis: Term, condition: Term) -> Numbers:
-    left = data.at({axis: 0})(condition.operands[0])
+    distance = data.at({axis: 0})(condition.operands[0])
     step = -parts(condition.operands[0])[(axis,)]
-    return np.asarray(np.maximum(np.floor(left / step) + 1, _WITH_DATA + 1))
+    return np.asarray(np.maximum(np.floor(distance / step) + 1, _WITH_DATA + 1))
 
 
-def _counted(terms: Terms, data: Draw, given: Sequence[Term], axis: Term, condition: Term) -> NDArray[np.bool_]:
+def _counted(terms: Terms, data: Draw, operands: Sequence[Term], axis: Term, condition: Term) -> NDArray[np.bool_]:
     """The draws in which the lane with data has data, in rows and columns that have some, and the other lane has none.
 
     It has none where the kernel itself puts something else in its place: all of a causal mask's row may be left out.
     The other has some where the kernel puts other data in the place of what the condition leaves out.
     """
-    found: NDArray[np.bool_] = np.ones(DRAWS, dtype=np.bool_)
+    draws: NDArray[np.bool_] = np.ones(DRAWS, dtype=np.bool_)
     edge, padded = _first_out(data, axis, condition), _padded(data, axis, condition)
-    for one in {inner for term in given for inner in inner_terms(term)}:
+    for one in {inner for term in operands for inner in inner_terms(term)}:
         if one.name == INDEX and one is not axis:
-            found &= data(terms.whole(one)) < edge
+            draws &= data(terms.whole(one)) < edge
         elif one.name == "choose" and axis.number in one.operands[0].inside:
-            chosen, *branches = one.operands
+            choice, *branches = one.operands
             along = [any(axis.number in load.inside for load in _loads(branch)) for branch in branches]
             if along[0] != along[1]:
-                found &= data(chosen).astype(np.bool_) == along[0]
+                draws &= data(choice).astype(np.bool_) == along[0]
             for branch, takes in zip(branches, (True, False), strict=True):
                 loads = _loads(branch)
                 if loads and not any(condition in conditions(load.operands[3]) for load in loads):
-                    found &= padded(chosen).astype(np.bool_) != takes
-    return found
+                    draws &= padded(choice).astype(np.bool_) != takes
+    return draws
 
 
 def _loads(term: Term) -> list[Term]:
     return [one for one in inner_terms(term) if one.name == "load"]
 
 
-def _differ(before: Numbers, after: Numbers, missing: float, among: NDArray[np.bool_]) -> int:
+def _differ(before: Numbers, after: Numbers, padding: float, among: NDArray[np.bool_]) -> int:
     """In how many of some draws two results differ, with tiny arguments and with others: the fewer of both.
 
     No number counts only where one was put into padded lanes: a place far beyond the block may overflow by itself.
     """
     one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    counted = among & ~np.isnan(one) & (np.isnan(missing) | ~np.isnan(other))
-    apart = counted & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
+    valid = among & ~np.isnan(one) & (np.isnan(padding) | ~np.isnan(other))
+    apart = valid & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
     return int(min(apart[SMALL_ARGUMENTS].sum(), apart[~SMALL_ARGUMENTS].sum()))
 
 
-def _reduced(facts: Facts, reduction: Reduction, axis: Term, condition: Term, missing: float) -> str:
+def _reduced(facts: Facts, reduction: Reduction, axis: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data = Draw(facts.terms, carried_by_loops(facts), {axis: _WITH_DATA}, missing, turns)
+        data = Draw(facts.terms, carried_by_loops(facts), {axis: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
         padded = _padded(data, axis, condition)
         alone = [data(value.term) for value in reduction.given]
@@ -202,18 +202,18 @@ def _reduced(facts: Facts, reduction: Reduction, axis: Term, condition: Term, mi
         around = {name: data(term) for name, term in reduction.around.items()}
         among = _counted(facts.terms, data, [value.term for value in reduction.given], axis, condition)
         together = combined(reduction.combine, alone, beside, around)
-        for before, after, held in zip(alone, together, beside, strict=True):
-            if _differ(before, after, missing, among) >= _ENOUGH:
+        for before, after, lane in zip(alone, together, beside, strict=True):
+            if _differ(before, after, padding, among) >= _ENOUGH:
                 text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
-                return _changed(text, before, after, held)
+                return _changed(text, before, after, lane)
     return ""
 
 
-def _changed(text: str, before: Numbers, after: Numbers, *held: Numbers) -> str:
+def _changed(text: str, before: Numbers, after: Numbers, *lanes: Numbers) -> str:
     """A text with the numbers of the draw in which they differ most clearly."""
     apart = np.abs(np.asarray(before, dtype=float) - np.asarray(after, dtype=float))
     at = int(np.argmax(np.where(np.isfinite(apart), apart, -1)))
-    return text.format(*(f"{float(one[at]):.4g}" for one in (*held, before, after)))
+    return text.format(*(f"{float(one[at]):.4g}" for one in (*lanes, before, after)))
 
 
 def _shown(numbers: Numbers) -> str:
@@ -227,9 +227,9 @@ def _operands(terms: Terms, product: Product) -> tuple[Term, Term, Term]:
     return left, right, bound
 
 
-def _multiplied(facts: Facts, operands: tuple[Term, Term], bound: Term, condition: Term, missing: float) -> str:
+def _multiplied(facts: Facts, operands: tuple[Term, Term], bound: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data = Draw(facts.terms, carried_by_loops(facts), {bound: _WITH_DATA}, missing, turns)
+        data = Draw(facts.terms, carried_by_loops(facts), {bound: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
         padded = _padded(data, bound, condition)
         one, other = (padded(operand) for operand in operands)
@@ -237,28 +237,28 @@ def _multiplied(facts: Facts, operands: tuple[Term, Term], bound: Term, conditio
         usable = with_data & ~np.isnan(data(operands[0]) * data(operands[1]))
         with np.errstate(all="ignore"):
             added = one * other
-        wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(missing) | ~np.isnan(added))
+        wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(padding) | ~np.isnan(added))
         if int(wrong.sum()) >= _ENOUGH:
             return f"it multiplies {_shown(one)} by {_shown(other)}, and adds {_shown(added)} to the sum"
     return ""
 
 
 def _carried(
-    rule: Rule, kernel: KernelReading, variant: Variant, reduction: Reduction, given: Sequence[Term], axis: Term
+    rule: Rule, kernel: KernelReading, variant: Variant, reduction: Reduction, inputs: Sequence[Term], axis: Term
 ) -> Iterator[Said]:
     """A lane that a loop adds to, and that is reduced after it: a turn in which it is padded must leave it as it is."""
     terms = variant.facts.terms
-    for term in given:
+    for term in inputs:
         for one in inner_terms(term):
             if one.name != "after":
                 continue
             places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
-            found = _of_loop(variant, one)
-            if found is None or len(places) != 1:
+            carried = _of_loop(variant, one)
+            if carried is None or len(places) != 1:
                 continue
             inner = terms.index(places[0])
-            for condition in _limits([found.next], inner, found.type.shape[places[0]]):
-                harm = partial(_kept, variant.facts, found, inner, condition)
+            for condition in _limits([carried.next], inner, carried.type.shape[places[0]]):
+                harm = partial(_kept, variant.facts, carried, inner, condition)
                 yield from _said(rule, kernel, variant.facts, reduction, condition, harm)
 
 
@@ -270,11 +270,11 @@ def _of_loop(variant: Variant, after: Term) -> Carried | None:
     return None
 
 
-def _kept(facts: Facts, carried: Carried, axis: Term, condition: Term, missing: float) -> str:
-    data = _at_the_edge(Draw(facts.terms, carried_by_loops(facts), {axis: 0}, missing), condition)
+def _kept(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
+    data = _at_the_edge(Draw(facts.terms, carried_by_loops(facts), {axis: 0}, padding), condition)
     padded = _padded(data, axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
-    if _differ(before, after, missing, np.ones(DRAWS, dtype=bool)) >= _ENOUGH:
+    if _differ(before, after, padding, np.ones(DRAWS, dtype=bool)) >= _ENOUGH:
         return _changed("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
     return ""
 

@@ -57,31 +57,31 @@ def _of_carried(carried: Carried) -> str:
     return f"{where}, so that every turn loses what is below 1/{digits} of it"
 
 
-def _rounded(term: Term, symbol: Term, low: bool, seen: frozenset[int] = frozenset()) -> str:
+def _rounded(term: Term, symbol: Term, low: bool, visited: frozenset[int] = frozenset()) -> str:
     """The narrow type that a sum passes through on its way from the symbol to `term`, if something is added on it."""
-    found = _way(term, symbol, seen)
-    if found is None:
+    way = _way(term, symbol, visited)
+    if way is None:
         return ""
-    added, narrow = found
+    added, narrow = way
     if not added:
         return ""
     return (narrow or "16 bits") if narrow or low else ""
 
 
-def _way(term: Term, symbol: Term, seen: frozenset[int]) -> tuple[bool, str] | None:
+def _way(term: Term, symbol: Term, visited: frozenset[int]) -> tuple[bool, str] | None:
     """Whether the symbol is reached through sums alone, whether something was added, and what narrowed the sum."""
     if term is symbol:
         return False, ""
-    if term.number in seen:
+    if term.number in visited:
         return None
-    seen = seen | {term.number}
+    visited = visited | {term.number}
     if term.name == "dot":
-        inner = _way(term.operands[-1], symbol, seen)
+        inner = _way(term.operands[-1], symbol, visited)
         return None if inner is None else (True, inner[1])
     if term.name not in _THROUGH:
         return None
     for one in term.operands:
-        if isinstance(one, Term) and (inner := _way(one, symbol, seen)) is not None:
+        if isinstance(one, Term) and (inner := _way(one, symbol, visited)) is not None:
             added, narrow = inner
             if term.name in ("arith.truncf", "tt.fp_to_fp") and term.operands[0] in _LOW and added:
                 narrow = str(term.operands[0])
@@ -91,15 +91,15 @@ def _way(term: Term, symbol: Term, seen: frozenset[int]) -> tuple[bool, str] | N
 
 def _of_product(carried: Carried) -> bool:
     """Whether what is added is a product of tiles."""
-    waiting, seen = [carried.next], set()
-    while waiting:
-        one = waiting.pop()
+    queue, numbers = [carried.next], set()
+    while queue:
+        one = queue.pop()
         if one.name == "dot":
             return True
         for part in one.operands if one.name in _THROUGH else ():
-            if isinstance(part, Term) and part.number not in seen:
-                seen.add(part.number)
-                waiting.append(part)
+            if isinstance(part, Term) and part.number not in numbers:
+                numbers.add(part.number)
+                queue.append(part)
     return False
 
 

@@ -49,9 +49,9 @@ def _shared(facts: Facts, access: Access) -> str:
                 f"the address does not depend on program_id({program.operands[0]}), so that all "
                 f"programs along {_AXES[program.operands[0]]} add to it"
             )
-        lost = _lost(facts, access, program)
-        if lost:
-            return f"the address does not depend on {lost}, so that programs that differ in it add to the same elements"
+        part = _lost(facts, access, program)
+        if part:
+            return f"the address does not depend on {part}, so that programs that differ in it add to the same elements"
     if _is_scattered(facts, access):
         return "the address is data, so that any program may add to any element"
     return ""
@@ -68,17 +68,17 @@ def _is_scattered(facts: Facts, access: Access) -> bool:
 
 def _programs(facts: Facts) -> list[Term]:
     """The program numbers that decide what the kernel reads, writes or computes."""
-    found: dict[Term, None] = {}
+    programs: dict[Term, None] = {}
     for access in facts.accesses:
         terms = [access.offset, access.mask, access.path]
         for term in (*terms, *([access.value.term] if access.value else ())):
             for one in inner_terms(term):
                 if one.name == "program_id":
-                    found[one] = None
+                    programs[one] = None
     for loop in facts.loops:
         for term in (loop.lower, loop.upper):
-            found.update(dict.fromkeys(one for one in inner_terms(term) if one.name == "program_id"))
-    return sorted(found)
+            programs.update(dict.fromkeys(one for one in inner_terms(term) if one.name == "program_id"))
+    return sorted(programs)
 
 
 def _only_one(access: Access, program: Term) -> bool:
@@ -96,8 +96,8 @@ def _lost(facts: Facts, access: Access, program: Term) -> str:
     if any(program in monomial for monomial in parts(access.offset)):
         return ""
     others = _parts_of(facts, program)
-    known = [one for one in mine if one.name in ("quotient", "remainder")]
-    if known and all(one in mine or any(one in set(inner_terms(two)) for two in known) for one in others):
+    quotients = [one for one in mine if one.name in ("quotient", "remainder")]
+    if quotients and all(one in mine or any(one in set(inner_terms(two)) for two in quotients) for one in others):
         return ""
     return next((said(one) for one in others if one not in mine), "")
 
@@ -106,8 +106,8 @@ def _parts_of(facts: Facts, program: Term) -> list[Term]:
     """The quotients and remainders of a program's number that decide what is read."""
     deciding = [access.offset for access in facts.accesses if access.kind == "load"]
     deciding += [term for loop in facts.loops for term in (loop.lower, loop.upper)]
-    found = (one for term in deciding for one in inner_terms(term) if one.name in ("quotient", "remainder"))
-    return list(dict.fromkeys(one for one in found if program.number in one.inside))
+    quotients = (one for term in deciding for one in inner_terms(term) if one.name in ("quotient", "remainder"))
+    return list(dict.fromkeys(one for one in quotients if program.number in one.inside))
 
 
 def _overlaps(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
@@ -145,8 +145,8 @@ def _promised(kernel: KernelReading, variant: Variant, access: Access) -> str:
     line = kernel.place(access).line
     for other in kernel.variants:
         turned = [name for name, value in variant.guess.constants.items() if other.guess.constants[name] is not value]
-        stored = {kernel.place(one).line for one in other.facts.accesses if one.kind == "store"}
-        if len(turned) == 1 and isinstance(variant.guess.constants[turned[0]], bool) and line not in stored:
+        lines = {kernel.place(one).line for one in other.facts.accesses if one.kind == "store"}
+        if len(turned) == 1 and isinstance(variant.guess.constants[turned[0]], bool) and line not in lines:
             return f"{turned[0]} decides whether it is there, and may say that there is one such program"
     return ""
 
@@ -158,16 +158,16 @@ def _touches(facts: Facts, access: Access, program: Term) -> bool:
 
 def _depends(facts: Facts, term: Term, symbol: Term) -> bool:
     """Whether a term depends on a symbol, also through what loops carry and what was loaded."""
-    waiting, seen = [term], set()
-    while waiting:
-        for one in inner_terms(waiting.pop()):
+    queue, numbers = [term], set()
+    while queue:
+        for one in inner_terms(queue.pop()):
             if one is symbol:
                 return True
             if one.name in ("was there", "scaled dot"):
                 return True
-            if one.name in ("carried", "after", "turn", "turns") and one.number not in seen:
-                seen.add(one.number)
-                waiting += _made_of(facts, one)
+            if one.name in ("carried", "after", "turn", "turns") and one.number not in numbers:
+                numbers.add(one.number)
+                queue += _made_of(facts, one)
     return False
 
 

@@ -39,17 +39,17 @@ def _spills(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
 def _compiled(rule: Rule, kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Iterator[Said]:
     target = kernel.target
     try:
-        used = resources_of(compiled(kernel, variant, config), target)
+        resources = resources_of(compiled(kernel, variant, config), target)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
         yield rule.undecided(kernel, f"{target.arch} refuses {shown(config)}: {one_line(error)}")
         return
-    if (used.spill_bytes or 0) > _SPILLED_BYTES:
+    if (resources.spill_bytes or 0) > _SPILLED_BYTES:
         warps = config["num_warps"]
-        held = _largest(variant) // (warps * target.warp_size)
+        elements = _largest(variant) // (warps * target.warp_size)
         yield rule.found(
             kernel, kernel.line,
-            f"compiled for {target.arch} with {shown(config)} it takes {used.registers} registers and spills "
-            f"{used.spill_bytes:,} bytes per thread; its largest tile alone has {held} elements per thread",
+            f"compiled for {target.arch} with {shown(config)} it takes {resources.registers} registers and spills "
+            f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per thread",
         )  # fmt: skip
 
 

@@ -19,10 +19,10 @@ def _seen(kind: str) -> Callable[[Rule, KernelReading], Iterator[Said]]:
     def decide(rule: Rule, kernel: KernelReading) -> Iterator[Said]:
         if kernel.ran is None:
             return
-        found = list(kernel.ran.of(kind, kernel.name))
-        for one in found:
+        observations = list(kernel.ran.of(kind, kernel.name))
+        for one in observations:
             yield replace(rule.found(kernel, Place(one.file, one.line), one.evidence), level="run")
-        if not found and (why := kernel.ran.why_open(kind, kernel.name)):
+        if not observations and (why := kernel.ran.why_open(kind, kernel.name)):
             yield rule.undecided(kernel, why)
 
     return decide
@@ -30,10 +30,10 @@ def _seen(kind: str) -> Callable[[Rule, KernelReading], Iterator[Said]]:
 
 def _also_seen(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
     """What the TTIR says, and what a run says beside it."""
-    said = list(OVERLAPS_IN_TTIR.decide(rule, kernel))
-    open_already = any(isinstance(one, Undecided) for one in said)
-    seen = _seen(CONFLICT)(rule, kernel)
-    return [*said, *(one for one in seen if isinstance(one, Finding) or not open_already)]
+    statements = list(OVERLAPS_IN_TTIR.decide(rule, kernel))
+    open_already = any(isinstance(one, Undecided) for one in statements)
+    observations = _seen(CONFLICT)(rule, kernel)
+    return [*statements, *(one for one in observations if isinstance(one, Finding) or not open_already)]
 
 
 OVERLAPS = replace(OVERLAPS_IN_TTIR, decide=_also_seen)

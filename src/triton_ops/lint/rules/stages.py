@@ -58,9 +58,9 @@ def _compared(
 
 
 def _residents(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Residents:
-    used = resources_of(compiled(kernel, variant, config), kernel.target)
+    resources = resources_of(compiled(kernel, variant, config), kernel.target)
     limits = LIMITS[kernel.target.arch]
-    return limits.residents(used.registers or 0, used.shared_bytes or 0, config["num_warps"])
+    return limits.residents(resources.registers or 0, resources.shared_bytes or 0, config["num_warps"])
 
 
 def _waits(facts: Facts, product: Product) -> bool:

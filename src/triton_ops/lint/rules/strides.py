@@ -72,12 +72,12 @@ def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
         if stride is None or tensor is None or stride.tensor != tensor:
             continue
         for end in sorted(use.ends):
-            known = [one for one in extents_of(launch, end) if one.tensor == tensor]
+            extents = [one for one in extents_of(launch, end) if one.tensor == tensor]
             rank = rank_of(launch, tensor)
-            if not known:
+            if not extents:
                 continue
-            if all(_different(stride, one, rank) for one in known):
-                where = " or ".join(str(one.axis) for one in known)
+            if all(_different(stride, one, rank) for one in extents):
+                where = " or ".join(str(one.axis) for one in extents)
                 return (
                     f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of "
                     f"{tensor}; the index that it "

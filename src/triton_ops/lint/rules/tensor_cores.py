@@ -54,11 +54,11 @@ def _is_product(terms: Terms, reduction: Reduction) -> bool:
     if term.name != "arith.mulf":
         return False
     one, other = (part for part in term.operands if isinstance(part, Term))
-    kept = [terms.index(axis).number for axis in range(_RANK) if axis != reduction.axis]
-    summed = terms.index(reduction.axis).number
-    rows = [[number in part.inside for number in kept] for part in (one, other)]
+    axes = [terms.index(axis).number for axis in range(_RANK) if axis != reduction.axis]
+    sum_axis = terms.index(reduction.axis).number
+    rows = [[number in part.inside for number in axes] for part in (one, other)]
     apart = rows in ([[True, False], [False, True]], [[False, True], [True, False]])
-    return apart and all(summed in part.inside for part in (one, other))
+    return apart and all(sum_axis in part.inside for part in (one, other))
 
 
 UNUSED = Rule(

@@ -59,29 +59,29 @@ def _judged(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Sai
         return
     for one in _suspects(with_tiles):
         place = kernel.place(one.access)
-        seen = widths.get((one.access.kind, place.file.rpartition("/")[2], place.line))
-        if not seen:
+        line_widths = widths.get((one.access.kind, place.file.rpartition("/")[2], place.line))
+        if not line_widths:
             yield rule.undecided(kernel, f"line {place.line}: {one.cause}; no load or store of PTX names the line")
             continue
         item = one.access.type.item_bytes
         room = min(_WIDEST_BYTES, prod(one.access.type.shape) * item // (kernel.target.warp_size * config["num_warps"]))
-        if (one.gap > 1 and max(seen) <= item) or (max(seen) < _NARROW_BYTES <= room):
-            yield rule.found(kernel, one.access, _evidence(kernel, one, max(seen), shown(config)))
+        if (one.gap > 1 and max(line_widths) <= item) or (max(line_widths) < _NARROW_BYTES <= room):
+            yield rule.found(kernel, one.access, _evidence(kernel, one, max(line_widths), shown(config)))
 
 
 def _evidence(kernel: KernelReading, one: _Suspect, width: int, config: str) -> str:
-    used = f"; {min(1.0, 1 / one.gap):.0%} of what is moved is used" if one.gap > 1 else ""
+    usage = f"; {min(1.0, 1 / one.gap):.0%} of what is moved is used" if one.gap > 1 else ""
     return (
         f"{one.cause}: compiled for {kernel.target.arch} with {config}, a thread moves {width} "
-        f"byte{'s' if width > 1 else ''} at a time, of {_WIDEST_BYTES} at most{used}"
+        f"byte{'s' if width > 1 else ''} at a time, of {_WIDEST_BYTES} at most{usage}"
     )
 
 
 def _suspects(variant: Variant) -> Iterator[_Suspect]:
     """The accesses of the kernel's largest blocks whose address or mask keeps them narrow."""
-    moved = [one for one in variant.facts.accesses if one.kind in ("load", "store") and prod(one.type.shape) > 1]
-    largest = max((prod(one.type.shape) for one in moved), default=0)
-    for access in moved:
+    accesses = [one for one in variant.facts.accesses if one.kind in ("load", "store") and prod(one.type.shape) > 1]
+    largest = max((prod(one.type.shape) for one in accesses), default=0)
+    for access in accesses:
         along = indices(variant.facts.terms, access)
         axes = sum(extent > 1 for extent in access.type.shape)
         if 2 * prod(access.type.shape) < largest or len(along) < axes:
@@ -111,25 +111,25 @@ def _misaligned(variant: Variant, access: Access, index: Index) -> str:
     steps = {m: c for m, c in parts(access.offset).items() if symbol not in m}
     if _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
         return ""
-    if (moved := _odd(steps, item)) is not None:
-        return f"it begins {moved} element{'s' if moved != 1 else ''} after a multiple of {_WIDEST_BYTES} bytes"
+    if (shift := _odd(steps, item)) is not None:
+        return f"it begins {shift} element{'s' if shift != 1 else ''} after a multiple of {_WIDEST_BYTES} bytes"
     for condition in all_of(access.mask):
         sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
         if sums.get((symbol,), 0) != -1:
             continue
         end = {m: c for m, c in sums.items() if symbol not in m}
         end[()] = end.get((), 0) + 1
-        if (moved := _odd(end, item)) is not None and moved < 0:
-            return f"its mask ends {_elements(-moved)} before a multiple of {_WIDEST_BYTES} bytes"
+        if (shift := _odd(end, item)) is not None and shift < 0:
+            return f"its mask ends {_elements(-shift)} before a multiple of {_WIDEST_BYTES} bytes"
     return ""
 
 
 def _odd(sums: dict[Monomial, int], item: int) -> int | None:
     """The number that keeps a sum from being a multiple of a word; None if it is one, or if data says."""
-    odd = [(m, c) for m, c in sums.items() if gcd(c * _even(m) * item, _WIDEST_BYTES) < _NARROW_BYTES]
-    if len(odd) != 1 or odd[0][0] != ():
+    remainders = [(m, c) for m, c in sums.items() if gcd(c * _even(m) * item, _WIDEST_BYTES) < _NARROW_BYTES]
+    if len(remainders) != 1 or remainders[0][0] != ():
         return None
-    return odd[0][1]
+    return remainders[0][1]
 
 
 def _elements(count: int) -> str:

@@ -33,25 +33,25 @@ def odd_problem(operation: Operation) -> Problem:
     Raises:
         TritonKernelError: The operation has no problem to begin with.
     """
-    wanted = [one for one in ("float32", "float16") if one in operation.dtypes]
-    dtype = next(iter((*wanted, *operation.dtypes)), None)
+    preference = [one for one in ("float32", "float16") if one in operation.dtypes]
+    dtype = next(iter((*preference, *operation.dtypes)), None)
     shape = _first_shape(operation, dtype)
     for _ in range(2):  # what one axis may be depends on others, such as the heads of queries on those of keys
         for axis, extent in enumerate(shape):
-            tried = ((*shape[:axis], one, *shape[axis + 1 :]) for one in _instead(axis, extent))
-            shape = next((one for one in tried if _takes(operation, one, dtype)), shape)
+            shapes = ((*shape[:axis], one, *shape[axis + 1 :]) for one in _instead(axis, extent))
+            shape = next((one for one in shapes if _takes(operation, one, dtype)), shape)
     return operation.problem(shape, dtype)
 
 
 def _first_shape(operation: Operation, dtype: str | None) -> tuple[int, ...]:
     """The default shape, or else that of the first named problem."""
-    named = [shape for shape, _ in operation.problems.values()]
+    shapes = [shape for shape, _ in operation.problems.values()]
     try:
         return operation.full_shape(None)
     except TritonKernelError:
-        if not named:
+        if not shapes:
             raise
-    return next((one for one in named if _takes(operation, one, dtype)), named[0])
+    return next((one for one in shapes if _takes(operation, one, dtype)), shapes[0])
 
 
 def _instead(axis: int, extent: int) -> tuple[int, ...]:
@@ -107,13 +107,13 @@ def _end(signalled: int, _frame: Any) -> None:
 
 def main() -> None:
     """Answer one request with the record as JSON."""
-    request, told = question()
+    request, output = question()
     import_heavy(("triton", "torch"), "running kernels")
     request.surroundings.take()
     watch = Watch()
     for signalled in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(signalled, _end)
-    said, unwritten, about = "", [], ""
+    failure, unwritten, about = "", [], ""
     try:
         _limit(request.limit_s)
         target = unpack(request.packed)
@@ -124,16 +124,16 @@ def main() -> None:
         unwritten = list(_unwritten(watch, outputs or _named("result", result)))
     except _OutOfTimeError as over:
         limit_s = request.limit_s * (PATIENCE if str(over) == "of the clock" else 1)
-        said = f"the interpreter did not end within {limit_s:g} s {over}"
+        failure = f"the interpreter did not end within {limit_s:g} s {over}"
     except TritonKernelError as error:
-        said = f"it cannot be run: {error.message}"
+        failure = f"it cannot be run: {error.message}"
     except Exception as error:  # noqa: BLE001 - whatever the user's code and the interpreter raise
         misfit = numpy_misfit(error)
-        said = f"the interpreter cannot run it: {one_line(error) if misfit is None else misfit}"
+        failure = f"the interpreter cannot run it: {one_line(error) if misfit is None else misfit}"
     finally:
         _limit(0.0)
-    record = RunRecord((*watch.seen(), *unwritten), frozenset(watch.kernels), said)
-    answer(told, json.dumps(_as_json(record, watch.locked, about)).encode())
+    record = RunRecord((*watch.seen(), *unwritten), frozenset(watch.kernels), failure)
+    answer(output, json.dumps(_as_json(record, watch.locked, about)).encode())
 
 
 def _as_json(record: RunRecord, locked: Iterable[str], about: str) -> dict[str, Any]:
@@ -162,12 +162,12 @@ def _prepared(target: Any) -> tuple[Callable[[], Any], list[tuple[str, Any]], st
     problem = odd_problem(target)
     space = target.space_for(problem)
     config = space.default_config.with_members(space.members)
-    given = target.materialise(problem, "cpu")
-    executable = target.kernel.compile(config, given)
-    outputs = [pair for name in executable.outputs for pair in _named(name, given.keyword.get(name))]
+    arguments = target.materialise(problem, "cpu")
+    executable = target.kernel.compile(config, arguments)
+    outputs = [pair for name in executable.outputs for pair in _named(name, arguments.keyword.get(name))]
     for _, tensor in outputs:
         poison(tensor)
-    return lambda: executable.launch(given), outputs, f"on {problem}"
+    return lambda: executable.launch(arguments), outputs, f"on {problem}"
 
 
 def _named(name: str, value: Any) -> list[tuple[str, Any]]:
@@ -186,13 +186,13 @@ def _unwritten(watch: Watch, outputs: list[tuple[str, Any]]) -> Iterator[Seen]:
         width = tensor.element_size()
         steps = tuple(step * width for step in tensor.stride())
         first = tensor.storage_offset() * width
-        written = bytes_written.as_strided((*tensor.shape, width), (*steps, 1), first).any(-1)
+        stores = bytes_written.as_strided((*tensor.shape, width), (*steps, 1), first).any(-1)
         fresh = torch.empty_like(tensor)
         poison(fresh)
-        still = (tensor == fresh) | ((tensor != tensor) & (fresh != fresh))
-        count = int((still & ~written).sum())
+        poisoned = (tensor == fresh) | ((tensor != tensor) & (fresh != fresh))
+        count = int((poisoned & ~stores).sum())
         if count:
-            at = tuple((still & ~written).nonzero()[0].tolist())
+            at = tuple((poisoned & ~stores).nonzero()[0].tolist())
             kernel, file, line = watch.stored[origin]
-            said = f"{count} of the {tensor.numel()} elements of {name} are never written, the first at {at}"
-            yield Seen(kind=UNWRITTEN, kernel=kernel, file=file, line=line, evidence=said)
+            evidence = f"{count} of the {tensor.numel()} elements of {name} are never written, the first at {at}"
+            yield Seen(kind=UNWRITTEN, kernel=kernel, file=file, line=line, evidence=evidence)

@@ -50,8 +50,8 @@ class RunRecord:
 
     def why_open(self, kind: str, kernel: str) -> str:
         """Why a kind stays undecided of a kernel in which it was not seen; empty if it was decided."""
-        if said := self.open.get((kind, kernel)):
-            return said
+        if reason := self.open.get((kind, kernel)):
+            return reason
         if self.whole:
             return self.whole
         return "" if kernel in self.kernels else "the run does not launch it"

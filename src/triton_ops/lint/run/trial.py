@@ -31,18 +31,20 @@ def run_watched(target: Any, limit_s: float = LIMIT_S) -> RunRecord:
     try:
         request = Request(pack(target).content, Surroundings.here(), limit_s)
         changes = {**compiler_environment(), "TRITON_INTERPRET": "1"}
-        done = asked("triton_ops.lint.run.child", request, changes, PATIENCE * limit_s + _BEGIN_S)
+        process = asked("triton_ops.lint.run.child", request, changes, PATIENCE * limit_s + _BEGIN_S)
     except (KernelTypeError, DeviceError) as error:
         return RunRecord(whole=f"it cannot be run in another process: {error.message}")
     except subprocess.TimeoutExpired as error:
         return RunRecord(whole=f"the interpreter did not end within {error.timeout:g} s")
     try:
-        return _record(json.loads(done.stdout))
+        return _record(json.loads(process.stdout))
     except ValueError:
-        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
-        return RunRecord(whole=f"the process that ran it ended with code {done.returncode}: {last[0][:200]}")
+        last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
+        return RunRecord(whole=f"the process that ran it ended with code {process.returncode}: {last[0][:200]}")
 
 
-def _record(told: dict[str, Any]) -> RunRecord:
-    reasons = {(kind, kernel): why for kind, kernel, why in told["open"]}
-    return RunRecord(tuple(Seen(**one) for one in told["seen"]), frozenset(told["kernels"]), told["whole"], reasons)
+def _record(content: dict[str, Any]) -> RunRecord:
+    reasons = {(kind, kernel): why for kind, kernel, why in content["open"]}
+    return RunRecord(
+        tuple(Seen(**one) for one in content["seen"]), frozenset(content["kernels"]), content["whole"], reasons
+    )

@@ -64,11 +64,11 @@ class Region:
     def written_by(self, at: Any, changed: Any, width: int, program: int) -> tuple[int, int]:
         """Note stores of one program; how many change what another has stored, and how many what another has loaded."""
         overwritten = changed & (self.writer[at] != _NOBODY) & (self.writer[at] != program)
-        read = changed & (self.reader[at] != _NOBODY) & (self.reader[at] != program)
+        races = changed & (self.reader[at] != _NOBODY) & (self.reader[at] != program)
         self.writer[at] = program
         for byte in range(width):
             self.written[at + byte] = True
-        return int(overwritten.sum()), int((read & ~overwritten).sum())
+        return int(overwritten.sum()), int((races & ~overwritten).sum())
 
     def where(self, offset: int, width: int) -> str:
         """A place of `width` bytes that is no argument's, in words."""
@@ -80,25 +80,25 @@ class Region:
         return f"{(offset - int(ours[-1]) - 1) // width + 1} past its last" if offset > ours[-1] else "in a gap of it"
 
 
-def regions_of(named: Mapping[str, Any], moved: Mapping[str, Any]) -> list[Region]:
+def regions_of(originals: Mapping[str, Any], copies: Mapping[str, Any]) -> list[Region]:
     """The regions of a launch, in the order of their addresses.
 
     Args:
-        named: The caller's tensors, by the words for them.
-        moved: The tensors over which the launch computes, by the same words.
+        originals: The caller's tensors, by the words for them.
+        copies: The tensors over which the launch computes, by the same words.
     """
-    found: dict[int, Region] = {}
-    for name, tensor in named.items():
+    by_origin: dict[int, Region] = {}
+    for name, tensor in originals.items():
         storage = tensor.untyped_storage()
         origin = storage.data_ptr()
-        start = moved[name].data_ptr() - (tensor.data_ptr() - origin)
+        start = copies[name].data_ptr() - (tensor.data_ptr() - origin)
         own = _own_bytes(tensor, storage.nbytes())
-        if start in found:
-            found[start].own |= own
-            found[start].name += f" and {name}"
+        if start in by_origin:
+            by_origin[start].own |= own
+            by_origin[start].name += f" and {name}"
         else:
-            found[start] = Region(name, start, own, origin)
-    return sorted(found.values(), key=lambda one: one.start)
+            by_origin[start] = Region(name, start, own, origin)
+    return sorted(by_origin.values(), key=lambda one: one.start)
 
 
 def _own_bytes(tensor: Any, size: int) -> Any:
@@ -133,12 +133,12 @@ class Memory:
         numpy = require("numpy", "watching a launch")
         inside = numpy.zeros(addresses.shape, dtype=bool)
         for number in numpy.unique(which):
-            region, chosen = self.regions[number], which == number
-            at = addresses[chosen] - region.start
-            fits = (at >= 0) & (at + width <= len(region.own))
-            safe = numpy.where(fits, at, 0)
-            last = numpy.where(fits, at + width - 1, 0)
-            inside[chosen] = fits & region.own[safe] & region.own[last] if len(region.own) else False
+            region, members = self.regions[number], which == number
+            at = addresses[members] - region.start
+            valid = (at >= 0) & (at + width <= len(region.own))
+            safe = numpy.where(valid, at, 0)
+            last = numpy.where(valid, at + width - 1, 0)
+            inside[members] = valid & region.own[safe] & region.own[last] if len(region.own) else False
         return inside
 
 
@@ -171,9 +171,9 @@ class Watch:
     stored: dict[int, tuple[str, str, int]] = field(default_factory=dict)
     _events: dict[tuple[str, str, str, int], _Event] = field(default_factory=dict)
 
-    def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, said: tuple[str, str]) -> None:
+    def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, words: tuple[str, str]) -> None:
         """Note that something happened in a line; the first time is told in words."""
-        first, unit = said
+        first, unit = words
         self._events.setdefault((kind, kernel, *line), _Event(first, unit)).count += count
 
     def seen(self) -> list[Seen]:
@@ -210,8 +210,8 @@ class _Launch:
         active, addresses, which, inside = self._judged("reads", pointers, mask, width, line)
         for region, at, _ in self._each(addresses, which, inside):
             if count := region.read_by(at, self.program):
-                said = f"program {self.shown} reads what another program of this launch has written to {region.name}"
-                self.watch.note(CONFLICT, self.kernel, line, count, (said, "elements"))
+                words = f"program {self.shown} reads what another program of this launch has written to {region.name}"
+                self.watch.note(CONFLICT, self.kernel, line, count, (words, "elements"))
         return _put_back(active, inside)
 
     def stored(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
@@ -227,15 +227,17 @@ class _Launch:
         active, addresses, which, inside = self._judged("writes", pointers, mask, width, line)
         allowed = _put_back(active, inside)
         differ = changed(allowed)[active]
-        for region, at, chosen in self._each(addresses, which, inside):
-            over, read = region.written_by(at, differ[chosen], width, self.program)
+        for region, at, members in self._each(addresses, which, inside):
+            overwrites, races = region.written_by(at, differ[members], width, self.program)
             self.watch.stored[region.origin] = (self.kernel, *line)
-            if over:
-                said = f"program {self.shown} writes other values to elements of {region.name} that another has written"
-                self.watch.note(CONFLICT, self.kernel, line, over, (said, "elements"))
-            if read:
-                said = f"program {self.shown} changes elements of {region.name} that another program has read"
-                self.watch.note(CONFLICT, self.kernel, line, read, (said, "elements"))
+            if overwrites:
+                words = (
+                    f"program {self.shown} writes other values to elements of {region.name} that another has written"
+                )
+                self.watch.note(CONFLICT, self.kernel, line, overwrites, (words, "elements"))
+            if races:
+                words = f"program {self.shown} changes elements of {region.name} that another program has read"
+                self.watch.note(CONFLICT, self.kernel, line, races, (words, "elements"))
         return allowed
 
     def added(self, pointers: Any, mask: Any, width: int) -> Any:
@@ -276,18 +278,18 @@ class _Launch:
 
     def _outside(self, does: str, addresses: Any, which: Any, where: tuple[tuple[str, int], int]) -> None:
         line, width = where
-        said = f"program {self.shown} {does} memory of no argument"
+        words = f"program {self.shown} {does} memory of no argument"
         if self.memory.regions:
             region = self.memory.regions[int(which[0])]
             first = region.where(int(addresses[0]) - region.start, width)
-            said = f"program {self.shown} {does} {len(addresses)} elements outside of {region.name}, the first {first}"
-        self.watch.note(OUTSIDE, self.kernel, line, len(addresses), (said, "elements"))
+            words = f"program {self.shown} {does} {len(addresses)} elements outside of {region.name}, the first {first}"
+        self.watch.note(OUTSIDE, self.kernel, line, len(addresses), (words, "elements"))
 
     def _each(self, addresses: Any, which: Any, inside: Any) -> Iterator[tuple[Region, Any, Any]]:
         for number, region in enumerate(self.memory.regions):
-            chosen = (which == number) & inside
-            if chosen.any():
-                yield region, addresses[chosen] - region.start, chosen
+            members = (which == number) & inside
+            if members.any():
+                yield region, addresses[members] - region.start, members
 
 
 def _put_back(active: Any, inside: Any) -> Any:
@@ -374,9 +376,9 @@ def watched(watch: Watch) -> Iterator[None]:
     native, run = _Native(interpreter._interpreter), function.run
 
     def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        given = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
-        moved = with_canaries(Arguments(keyword=given), given)[0]
-        before, after = _tensors(given), _tensors(moved.keyword)
+        arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+        copies = with_canaries(Arguments(keyword=arguments), arguments)[0]
+        before, after = _tensors(arguments), _tensors(copies.keyword)
         regions = regions_of(before, after)
         code = kernel.fn.__code__
         native.launch = _Launch(
@@ -384,7 +386,7 @@ def watched(watch: Watch) -> Iterator[None]:
             (code.co_filename, code.co_firstlineno),
         )  # fmt: skip
         try:
-            result = run(kernel, grid=grid, warmup=warmup, **moved.keyword)
+            result = run(kernel, grid=grid, warmup=warmup, **copies.keyword)
         finally:
             native.launch = None
         watch.ended(kernel.fn.__name__, regions)
@@ -398,25 +400,25 @@ def watched(watch: Watch) -> Iterator[None]:
         interpreter._interpreter, function.run = native.native, run
 
 
-def _tensors(given: Mapping[str, Any]) -> dict[str, Any]:
+def _tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors among arguments, by the words for them."""
-    found = {}
-    for name, value in given.items():
+    by_name = {}
+    for name, value in arguments.items():
         several = list(Arguments((value,)).tensors())
-        found.update({name if len(several) == 1 else f"{name}[{at}]": one for at, one in enumerate(several)})
-    return found
+        by_name.update({name if len(several) == 1 else f"{name}[{at}]": one for at, one in enumerate(several)})
+    return by_name
 
 
 def _copy_back(before: dict[str, Any], after: dict[str, Any], regions: list[Region]) -> None:
     """Bring what the launch stored to copies back to the caller's storages."""
     torch = require("torch", "running kernels")
-    done = set()
+    origins = set()
     changed = {region.origin for region in regions if region.written.any()}
     for name, tensor in before.items():
         storage, copy = tensor.untyped_storage(), after[name].untyped_storage()
         origin = storage.data_ptr()
-        if origin in changed and origin != copy.data_ptr() and origin not in done:
-            done.add(origin)
+        if origin in changed and origin != copy.data_ptr() and origin not in origins:
+            origins.add(origin)
             first = after[name].data_ptr() - (tensor.data_ptr() - origin) - copy.data_ptr()
             room = torch.empty(0, dtype=torch.uint8).set_(copy)[first : first + storage.nbytes()]
             torch.empty(0, dtype=torch.uint8).set_(storage).copy_(room)

@@ -35,8 +35,8 @@ class KernelFunction:
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Names of its parameters, in order."""
-        given = self.node.args
-        return tuple(one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs))
+        signature = self.node.args
+        return tuple(one.arg for one in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs))
 
     @cached_property
     def constants(self) -> frozenset[str]:
@@ -46,16 +46,16 @@ class KernelFunction:
     @cached_property
     def assignments(self) -> dict[str, list[ast.expr]]:
         """What each local name is given, wherever that is."""
-        found: dict[str, list[ast.expr]] = {}
+        values: dict[str, list[ast.expr]] = {}
         for node in ast.walk(self.node):
             for target, value in _given(node):
-                found.setdefault(target, []).append(value)
-        return found
+                values.setdefault(target, []).append(value)
+        return values
 
     def callee(self, call: ast.Call) -> KernelFunction | None:
         """The JIT function that a call in this function runs; None for any other call."""
-        found = _looked_up(call.func, self.function.fn.__globals__)
-        return kernel_function(found) if is_jit_function(found) and not _of_triton(found) else None
+        function = _looked_up(call.func, self.function.fn.__globals__)
+        return kernel_function(function) if is_jit_function(function) and not _of_triton(function) else None
 
     def calls(self) -> Iterator[ast.Call]:
         """All calls in it."""
@@ -81,26 +81,26 @@ def kernel_function(function: Any) -> KernelFunction:
     return _kept[id(function)][1]
 
 
-def innermost(found: Any) -> Any:
+def innermost(layer: Any) -> Any:
     """The JIT function inside decorators such as `triton.autotune`; None if there is none."""
     for _ in range(_MOST_LAYERS):
-        if is_jit_function(found) and not hasattr(found, "configs") and not hasattr(found, "values"):
-            return found
-        inner = getattr(found, "fn", None) or getattr(found, "__wrapped__", None)
+        if is_jit_function(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values"):
+            return layer
+        inner = getattr(layer, "fn", None) or getattr(layer, "__wrapped__", None)
         if inner is None:
             return None
-        found = inner
+        layer = inner
     return None
 
 
-def layers(found: Any) -> Iterator[Any]:
+def layers(layer: Any) -> Iterator[Any]:
     """A decorated kernel with what is inside of it, down to the JIT function."""
     for _ in range(_MOST_LAYERS):
-        yield found
-        if is_jit_function(found) and not hasattr(found, "configs") and not hasattr(found, "values"):
+        yield layer
+        if is_jit_function(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values"):
             return
-        found = getattr(found, "fn", None) or getattr(found, "__wrapped__", None)
-        if found is None:
+        layer = getattr(layer, "fn", None) or getattr(layer, "__wrapped__", None)
+        if layer is None:
             return
 
 
@@ -132,14 +132,14 @@ def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
 def is_language(call: ast.Call, function: KernelFunction) -> bool:
     """Whether a call is of Triton's language, or a method of one of its values."""
     if isinstance(call.func, ast.Attribute):
-        found = _looked_up(call.func, function.function.fn.__globals__)
-        return found is None or _of_triton(found)
-    found = _looked_up(call.func, function.function.fn.__globals__)
-    return found is not None and _of_triton(found)
+        value = _looked_up(call.func, function.function.fn.__globals__)
+        return value is None or _of_triton(value)
+    value = _looked_up(call.func, function.function.fn.__globals__)
+    return value is not None and _of_triton(value)
 
 
-def _of_triton(found: Any) -> bool:
-    module = getattr(found, "__module__", "") or ""
+def _of_triton(value: Any) -> bool:
+    module = getattr(value, "__module__", "") or ""
     return module.partition(".")[0] == "triton"
 
 

@@ -63,8 +63,8 @@ class Island:
         raise LookupError(self.failures.get(name, f"{self.path.name} defines no {name}"))
 
     def _need(self, names: Iterable[str]) -> None:
-        wanted = [at for name in names for at in self._definitions.get(name, ())]
-        for at in sorted(set(wanted) - self._begun):
+        places = [at for name in names for at in self._definitions.get(name, ())]
+        for at in sorted(set(places) - self._begun):
             if at in self._begun:
                 continue
             self._begun.add(at)
@@ -97,8 +97,8 @@ class Island:
 
     def _imported(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> dict[str, Any]:
         if isinstance(statement, ast.Import):
-            found = importlib.import_module(alias.name)
-            return {alias.asname or alias.name.partition(".")[0]: found if alias.asname else _top(alias.name)}
+            module = importlib.import_module(alias.name)
+            return {alias.asname or alias.name.partition(".")[0]: module if alias.asname else _top(alias.name)}
         bound = alias.asname or alias.name
         place = module_file(self.path, self._package, statement.level, statement.module or "")
         if place is not None and alias.name != "*" and self._depth < _DEEPEST:
@@ -107,17 +107,17 @@ class Island:
             inner = module_file(self.path, self._package, statement.level, f"{statement.module or ''}.{alias.name}")
             if inner is not None:
                 return {bound: _Lazy(island_of(inner, self._depth + 1))}
-        found = importlib.import_module("." * statement.level + (statement.module or ""), self._package or None)
+        module = importlib.import_module("." * statement.level + (statement.module or ""), self._package or None)
         if alias.name == "*":
-            return {k: v for k, v in vars(found).items() if not k.startswith("_")}
-        if not hasattr(found, alias.name):
-            return {bound: importlib.import_module(f"{found.__name__}.{alias.name}")}
-        return {bound: getattr(found, alias.name)}
+            return {k: v for k, v in vars(module).items() if not k.startswith("_")}
+        if not hasattr(module, alias.name):
+            return {bound: importlib.import_module(f"{module.__name__}.{alias.name}")}
+        return {bound: getattr(module, alias.name)}
 
 
 def _failure(statement: ast.stmt, error: BaseException) -> str:
-    said = str(error) if isinstance(error, LostStepError) else one_line(error)
-    return f"line {statement.lineno} fails: {said}"
+    reason = str(error) if isinstance(error, LostStepError) else one_line(error)
+    return f"line {statement.lineno} fails: {reason}"
 
 
 class _Lazy(ModuleType):
@@ -167,9 +167,9 @@ def module_file(path: Path, package: str, level: int, module: str) -> Path | Non
             return None
     parts = [part for part in module.split(".") if part]
     place = root.joinpath(*parts)
-    for found in (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py"):
-        if found.is_file():
-            return found.resolve()
+    for file in (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py"):
+        if file.is_file():
+            return file.resolve()
     return None
 
 
@@ -199,8 +199,8 @@ def parsed_file(path: Path) -> tuple[str, ast.Module]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         where = f"{path}, line {line}" if line else str(path)
-        said = getattr(error, "msg", str(error)) or "it is nested too deeply"
-        raise TargetError(f"{where} does not parse: {said}", hint="correct the file") from error
+        reason = getattr(error, "msg", str(error)) or "it is nested too deeply"
+        raise TargetError(f"{where} does not parse: {reason}", hint="correct the file") from error
 
 
 def bound_names(statement: ast.stmt) -> list[str]:
@@ -226,8 +226,8 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 def used_names(node: ast.AST) -> list[str]:
     """The names that a statement reads, those inside of functions included, without those of Python itself."""
-    found = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
-    return [name for name in dict.fromkeys(found) if not hasattr(builtins, name)]
+    names = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+    return [name for name in dict.fromkeys(names) if not hasattr(builtins, name)]
 
 
 def _top(name: str) -> ModuleType:

@@ -34,11 +34,13 @@ class Defined:
 def defined_kernels(island: Island) -> list[Defined]:
     """The kernels of a file in their order, without the functions that kernels alone call."""
     made = [_made(island, name) for name in _candidates(island)]
-    found = [one for one in made if one is not None]
-    called = {id(callee.function) for one in found if one.kernel for callee in _callees(one.kernel)}
+    kernels = [one for one in made if one is not None]
+    helpers = {id(callee.function) for one in kernels if one.kernel for callee in _callees(one.kernel)}
     launched = _launched_names(island.tree)
-    kept = [one for one in found if one.kernel is None or one.name in launched or not _helps(one.kernel, called)]
-    return [*kept, *_nested(island)]
+    launchable = [
+        one for one in kernels if one.kernel is None or one.name in launched or not _helps(one.kernel, helpers)
+    ]
+    return [*launchable, *_nested(island)]
 
 
 def _candidates(island: Island) -> Iterator[str]:
@@ -72,17 +74,17 @@ def _makes_kernel(call: ast.Call) -> bool:
     return any(name.rpartition(".")[2] in ("jit", "autotune", "heuristics") for name in names)
 
 
-def _of_triton(island: Island, node: ast.AST, left: int) -> bool:
+def _of_triton(island: Island, node: ast.AST, depth: int) -> bool:
     """Whether an expression uses what comes from a package of Triton's name, through other names of the file."""
-    used = set(used_names(node))
+    names = set(used_names(node))
     for statement in island.tree.body:
-        mine = used.intersection(bound_names(statement))
+        mine = names.intersection(bound_names(statement))
         if isinstance(statement, ast.Import):
             sources = [one.name for one in statement.names if (one.asname or one.name.partition(".")[0]) in mine]
         elif isinstance(statement, ast.ImportFrom):
             sources = [statement.module or ""] if mine else []
         else:
-            if mine and left and statement is not node and _of_triton(island, statement, left - 1):
+            if mine and depth and statement is not node and _of_triton(island, statement, depth - 1):
                 return True
             continue
         if any(source.startswith("triton") for source in sources):
@@ -91,8 +93,8 @@ def _of_triton(island: Island, node: ast.AST, left: int) -> bool:
 
 
 def _has_constants(node: ast.FunctionDef) -> bool:
-    given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-    return any(one.annotation is not None and dotted(one.annotation).endswith("constexpr") for one in given)
+    parameters = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    return any(one.annotation is not None and dotted(one.annotation).endswith("constexpr") for one in parameters)
 
 
 def _made(island: Island, name: str) -> Defined | None:
@@ -111,14 +113,14 @@ def _made(island: Island, name: str) -> Defined | None:
 
 def _callees(kernel: KernelFunction) -> Iterator[KernelFunction]:
     for call in kernel.calls():
-        if (found := kernel.callee(call)) is not None:
-            yield found
+        if (callee := kernel.callee(call)) is not None:
+            yield callee
 
 
-def _helps(kernel: KernelFunction, called: set[int]) -> bool:
+def _helps(kernel: KernelFunction, helpers: set[int]) -> bool:
     """Whether a function is there for kernels to call: others call it, or it returns something."""
     returns = any(isinstance(one, ast.Return) and one.value is not None for one in ast.walk(kernel.node))
-    return id(kernel.function) in called or returns
+    return id(kernel.function) in helpers or returns
 
 
 def _launched_names(tree: ast.Module) -> set[str]:

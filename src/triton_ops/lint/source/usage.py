@@ -103,18 +103,18 @@ class _Reader:
         name = last_name(node)
         if isinstance(node.func, ast.Name) and node.func.id in self._parameters:
             self._uses.called.add(node.func.id)
-        found: list[tuple[ast.expr, str]] = []
+        pointers: list[tuple[ast.expr, str]] = []
         if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
             self._descriptor(node.func.value, argument(node, 0, "offsets"))
         if name in _ACCESSES | _BASES and is_language(node, self._function):
-            found += self._access(node, name)
+            pointers += self._access(node, name)
         if name in _COUNTED:
             for one in node.args:
                 self._number(one)
         elif name in _SEEDED and is_language(node, self._function):
             self._number(argument(node, 0, "seed"))
         self._shape(node, name)
-        return found
+        return pointers
 
     def _access(self, node: ast.Call, name: str) -> list[tuple[ast.expr, str]]:
         block = {"make_block_ptr": 4, "make_tensor_descriptor": 3}.get(name)
@@ -130,8 +130,8 @@ class _Reader:
 
     def _descriptor(self, owner: ast.expr, offsets: ast.expr | None) -> None:
         if isinstance(owner, ast.Name) and owner.id in self._parameters:
-            written = self._expressions(offsets) if offsets is not None else ()
-            axes = next((len(one.elts) for one in written if isinstance(one, (ast.List, ast.Tuple))), _AXES)
+            expressions = self._expressions(offsets) if offsets is not None else ()
+            axes = next((len(one.elts) for one in expressions if isinstance(one, (ast.List, ast.Tuple))), _AXES)
             self._uses.descriptors.setdefault(owner.id, axes)
 
     def _shape(self, node: ast.Call, name: str) -> None:
@@ -165,10 +165,10 @@ class _Reader:
     def _passed(self, node: ast.Call, callee: KernelFunction) -> list[tuple[ast.expr, str]]:
         """What a function that is called does with its parameters is done with what it is given."""
         inner = uses_of(callee, self._depth + 1)
-        found: list[tuple[ast.expr, str]] = []
+        pointers: list[tuple[ast.expr, str]] = []
         for parameter, value in bound(node, callee):
             if parameter in inner.pointers:
-                found.append((value, inner.pointers[parameter]))
+                pointers.append((value, inner.pointers[parameter]))
             if parameter in inner.numbers:
                 self._number(value)
             if parameter in inner.tiles:
@@ -181,7 +181,7 @@ class _Reader:
             for text in inner.texts.get(parameter, ()):
                 for name in self._names(value):
                     self._uses.texts.setdefault(name, []).append(text)
-        return found
+        return pointers
 
     def _switch(self, test: ast.expr) -> None:
         if isinstance(test, ast.BoolOp):
@@ -216,17 +216,17 @@ class _Reader:
 
     def _is_place(self, node: ast.expr) -> bool:
         """Whether an expression is made of places: of `arange`, `program_id`, or what is made of them."""
-        seen: set[str] = set()
-        waiting = [node]
-        while waiting:
-            one = waiting.pop()
+        names: set[str] = set()
+        queue = [node]
+        while queue:
+            one = queue.pop()
             if isinstance(one, ast.Call) and last_name(one) in ("arange", "program_id"):
                 return True
-            if isinstance(one, ast.Name) and one.id not in seen:
-                seen.add(one.id)
-                waiting += self._function.assignments.get(one.id, ())
+            if isinstance(one, ast.Name) and one.id not in names:
+                names.add(one.id)
+                queue += self._function.assignments.get(one.id, ())
             elif isinstance(one, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.IfExp)):
-                waiting += [inner for inner in ast.iter_child_nodes(one) if isinstance(inner, ast.expr)]
+                queue += [inner for inner in ast.iter_child_nodes(one) if isinstance(inner, ast.expr)]
         return False
 
     def _number(self, node: ast.expr | None) -> None:
@@ -244,13 +244,13 @@ class _Reader:
 
     def _settle(self, accesses: Iterable[tuple[ast.expr, str]]) -> None:
         """Of what may be a pointer, that which is used as a number elsewhere is none."""
-        listed = list(accesses)
-        for pointer, _ in listed:
+        pairs = list(accesses)
+        for pointer, _ in pairs:
             self._offsets(pointer)
-        for pointer, kind in listed:
+        for pointer, kind in pairs:
             bases = self._bases(pointer)
-            kept = [one for one in bases if one not in self._uses.numbers] or bases
-            for base in kept[:1]:
+            candidates = [one for one in bases if one not in self._uses.numbers] or bases
+            for base in candidates[:1]:
                 before = self._uses.pointers.get(base)
                 if before != "int":
                     self._uses.pointers[base] = kind if before != "atomic" else "atomic"
@@ -292,51 +292,51 @@ class _Reader:
 
     def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
         """An expression and those that its local names stand for."""
-        seen: set[str] = set()
-        waiting = [node]
-        while waiting:
-            one = waiting.pop()
+        names: set[str] = set()
+        queue = [node]
+        while queue:
+            one = queue.pop()
             yield one
             for inner in ast.walk(one):
-                if isinstance(inner, ast.Name) and inner.id not in seen:
-                    seen.add(inner.id)
-                    waiting += self._function.assignments.get(inner.id, ())
+                if isinstance(inner, ast.Name) and inner.id not in names:
+                    names.add(inner.id)
+                    queue += self._function.assignments.get(inner.id, ())
 
-    def _bases(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> list[str]:
+    def _bases(self, node: ast.expr, visited: frozenset[str] = frozenset()) -> list[str]:
         """The parameters that a sum may begin from, the leftmost first."""
         if isinstance(node, ast.Name):
             own = [node.id] if node.id in self._parameters else []
-            given = self._function.assignments.get(node.id, ()) if node.id not in seen else ()
-            inner = [one for value in given for one in self._bases(value, seen | {node.id})]
+            values = self._function.assignments.get(node.id, ()) if node.id not in visited else ()
+            inner = [one for value in values for one in self._bases(value, visited | {node.id})]
             return list(dict.fromkeys([*own, *inner]))
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            return list(dict.fromkeys([*self._bases(node.left, seen), *self._bases(node.right, seen)]))
+            return list(dict.fromkeys([*self._bases(node.left, visited), *self._bases(node.right, visited)]))
         if isinstance(node, ast.IfExp):
-            return list(dict.fromkeys([*self._bases(node.body, seen), *self._bases(node.orelse, seen)]))
+            return list(dict.fromkeys([*self._bases(node.body, visited), *self._bases(node.orelse, visited)]))
         if isinstance(node, ast.Subscript):
-            return self._bases(node.value, seen)
+            return self._bases(node.value, visited)
         if isinstance(node, ast.Call):
-            return self._bases_of_call(node, seen)
+            return self._bases_of_call(node, visited)
         return []
 
-    def _bases_of_call(self, node: ast.Call, seen: frozenset[str]) -> list[str]:
+    def _bases_of_call(self, node: ast.Call, visited: frozenset[str]) -> list[str]:
         callee = self._function.callee(node)
         if callee is not None and self._depth < _DEEPEST:
             reader = _Reader(callee, self._depth + 1)
             inside = {name for value in _returned(callee) for name in reader._bases(value)}
-            return [one for name, value in bound(node, callee) if name in inside for one in self._bases(value, seen)]
+            return [one for name, value in bound(node, callee) if name in inside for one in self._bases(value, visited)]
         name = last_name(node)
         if name in _BASES:
             base = argument(node, 0, "base")
-            return self._bases(base, seen) if base is not None else []
+            return self._bases(base, visited) if base is not None else []
         if name not in _PASSING:
             return []
-        given = list(node.args)
+        operands = list(node.args)
         if isinstance(node.func, ast.Attribute) and not is_language(node, self._function):
-            given.insert(0, node.func.value)
+            operands.insert(0, node.func.value)
         elif isinstance(node.func, ast.Attribute) and name == "to":
-            given = [node.func.value]
-        return [base for one in given for base in self._bases(one, seen)]
+            operands = [node.func.value]
+        return [base for one in operands for base in self._bases(one, visited)]
 
 
 def _returned(function: KernelFunction) -> list[ast.expr]:
