@@ -12,7 +12,7 @@ import pytest
 from triton_ops.timing import Launch, graph, take
 from triton_ops.timing import events as gpu
 from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer, _made, _places, estimate_ms
+from triton_ops.timing.graph import GraphTimer, _new_tensors, _places, estimate_ms
 
 CYCLES_PER_MS = 1_900_000
 
@@ -239,5 +239,5 @@ def test_what_a_launch_returns_as_it_was_is_no_result_of_its_graph():
     torch = pytest.importorskip("torch")
     given = torch.zeros(8)
     first, again = (given + 1, given[2:]), (given + 1, given[2:])
-    assert _made(again, _places(first)) == [again[0]]
-    assert _made(again, _places(())) == [*again]
+    assert _new_tensors(again, _places(first)) == [again[0]]
+    assert _new_tensors(again, _places(())) == [*again]

@@ -51,7 +51,6 @@ def _rates(
     half: float, *, tfloat32: float | None = None, float32: float | None = None, float8: float | None = None,
     bfloat16: bool = True,
 ) -> dict[str, float]:  # fmt: skip
-    """Rates by dtype, of which those that are None are left out."""
     rates = {
         "bfloat16": half if bfloat16 else None, "float16": half, "float8_e4m3fn": float8, "float8_e5m2": float8,
         "tfloat32": tfloat32, "float32": float32,
@@ -243,7 +242,7 @@ def spec_named(name: str) -> DeviceSpec | None:
         name: The vendor's name, such as `NVIDIA H200`, as it stands in recordings and records.
     """
     row = datasheet_of(name)
-    return None if row is None else _spec(row, name)
+    return None if row is None else _spec_from(row, name)
 
 
 def spec_called(text: str) -> DeviceSpec | None:
@@ -255,11 +254,11 @@ def spec_called(text: str) -> DeviceSpec | None:
     words = " ".join(text.lower().split())
     for model, row in DATASHEETS.items():
         if words in (model.lower(), row.name.lower(), *(alias.lower() for alias in row.aliases)):
-            return _spec(row, row.name)
+            return _spec_from(row, row.name)
     return spec_named(text)
 
 
-def _spec(row: Datasheet, name: str) -> DeviceSpec:
+def _spec_from(row: Datasheet, name: str) -> DeviceSpec:
     target, limits = TARGETS[row.arch], LIMITS[row.arch]
     return DeviceSpec(
         kind=target.kind,

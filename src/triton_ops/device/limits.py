@@ -48,13 +48,13 @@ class Residents:
 
     @property
     def limited_by(self) -> tuple[str, ...]:
-        """What limits the number of blocks: one name, or several that give the same number."""
+        """The limits of the number of blocks: one name, or several that give the same number."""
         return tuple(name for name, blocks in self.by.items() if blocks == self.blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitLimits:
-    """What one multiprocessor or compute unit has for its blocks.
+    """The resources of one multiprocessor or compute unit for its blocks.
 
     Attributes:
         warps: Most warps (AMD: wavefronts) at a time.
@@ -139,7 +139,7 @@ def limits_of(spec: DeviceSpec) -> UnitLimits | None:
 
 @dataclass(frozen=True)
 class Waves:
-    """How often a launch fills the device, and how much of it the last wave leaves empty.
+    """The waves of blocks in which a launch fills the device, the last of which may leave places empty.
 
     Attributes:
         grid: Blocks of the launch.

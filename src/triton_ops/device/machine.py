@@ -92,7 +92,7 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
     path = calibration_path(folder, device)
     try:
         folder_within(folder, path.parent)
-        return _believed(unsealed(parsed(read_file(path, _LARGEST_BYTES))), device)
+        return _checked_calibration(unsealed(parsed(read_file(path, _LARGEST_BYTES))), device)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, msgspec.ValidationError) as error:
@@ -101,7 +101,7 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
         return None
 
 
-def _believed(content: Mapping[str, Any], device: str) -> Calibration:
+def _checked_calibration(content: Mapping[str, Any], device: str) -> Calibration:
     """The calibration in decoded JSON.
 
     Raises:
@@ -288,23 +288,23 @@ def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Mach
         shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
         limits=limits_of(spec) or base.limits,
     )
-    return expected if calibration is None else _calibrated(expected, calibration)
+    return expected if calibration is None else _with_calibration(expected, calibration)
 
 
-def _calibrated(expected: Machine, calibration: Calibration) -> Machine:
+def _with_calibration(expected: Machine, calibration: Calibration) -> Machine:
     return replace(
         expected,
-        dram_gbps=min(_plausible(calibration.dram_gbps, expected.dram_gbps), expected.peak_dram_gbps),
-        l2_gbps=_plausible(calibration.l2_gbps, expected.l2_gbps),
-        launch_us=_plausible(calibration.launch_us, expected.launch_us),
+        dram_gbps=min(_plausible_rate(calibration.dram_gbps, expected.dram_gbps), expected.peak_dram_gbps),
+        l2_gbps=_plausible_rate(calibration.l2_gbps, expected.l2_gbps),
+        launch_us=_plausible_rate(calibration.launch_us, expected.launch_us),
         sustained_tflops={
             dtype: rate
             for dtype, rate in calibration.mma_tflops.items()
-            if rate == _plausible(rate, expected.mma_tflops(dtype))
+            if rate == _plausible_rate(rate, expected.mma_tflops(dtype))
         },
     )
 
 
-def _plausible(rate: float | None, expected: float) -> float:
+def _plausible_rate(rate: float | None, expected: float) -> float:
     low, high = _PLAUSIBLE
     return rate if rate is not None and low * expected <= rate <= high * expected else expected

@@ -57,7 +57,7 @@ class Others:
 
     @property
     def unknown(self) -> str:
-        """Why nothing is known of others so far; empty if it is known."""
+        """The reason why nothing is known of others so far; empty if it is known."""
         return self._unknown
 
     def begin(self, since_s: float | None = None) -> None:
@@ -103,5 +103,5 @@ def use_in_words(uses: tuple[ProcessUse, ...]) -> str:
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether a process is this one, has started it, has ended, or takes turns with it."""
+    """Check whether a process is this one, has started it, has ended, or takes turns with it."""
     return pid == os.getpid() or pid in _proc.ancestors(os.getpid()) or _proc.ended(pid) or takes_turns(pid)

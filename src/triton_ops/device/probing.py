@@ -101,7 +101,7 @@ _VERSION_BYTES = 1 << 16
 
 @lru_cache(maxsize=1)
 def gpu_missing() -> str | None:
-    """Why no GPU can be used here; None if the driver or torch finds one.
+    """The reason why no GPU can be used here; None if the driver or torch finds one.
 
     Cost: imports torch if it is installed, unless a vendor's driver finds a GPU that torch can use, or torch's version
     says that it is a build for CPUs alone.
@@ -214,7 +214,6 @@ def _by_torch(torch: Any) -> tuple[DeviceSpec, ...]:
 
 @lru_cache(maxsize=16)
 def _with_peaks(spec: DeviceSpec) -> DeviceSpec:
-    """The spec `spec`, completed by the figures of the device's datasheet."""
     row = datasheet_of(spec.name)
     if row is None:
         return spec
@@ -295,7 +294,7 @@ _BUSY = 0.2  # of all CPU time: less, such as one program on a host of many CPUs
 
 
 def device_lost(device: DeviceSpec, device_name: str) -> str | None:
-    """Why this process can no longer use a device; None if it can.
+    """The reason why this process can no longer use a device; None if it can.
 
     An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
 
@@ -330,7 +329,7 @@ def free_bytes_of(device_name: str) -> int:
 
 
 class CpuLoad:
-    """How much of the CPUs other programs use, from the moment this object is made; Linux counts it."""
+    """The use of the CPUs by other programs, from the moment this object is made; Linux counts it."""
 
     def __init__(self) -> None:
         self._before = _cpu_seconds()

@@ -119,7 +119,6 @@ class Roofline:
         )  # fmt: skip
 
     def _times(self) -> list[tuple[float, Ceiling]]:
-        """Milliseconds of the work at each limit that is known."""
         times = [(self.bytes / (self.memory.peak * 1e6), self.memory)] if self.memory else []
         return times + ([(self.flops / (self.units.peak * 1e9), self.units)] if self.units else [])
 

@@ -110,14 +110,14 @@ class Turns:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of the waits: empty if they were short."""
+        """Notes on the waits: empty if they were short."""
         if self.waited_s < _WORTH_A_LINE_S:
             return ()
         return (f"waited {self.waited_s:.1f} s for turns on {self.device_name}, on which others measured",)
 
 
 def takes_turns(pid: int) -> bool:
-    """Whether a process is one of this package's that takes turns: it was started for that, or holds or awaits a turn.
+    """Check whether a process of this package takes turns: it was started for that, or holds or awaits a turn.
 
     A process of another user does not tell, and counts as one that takes none.
     """

@@ -130,7 +130,7 @@ class CountsGraphNodes(Protocol):
     """A vendor that can count the nodes of a captured graph."""
 
     def graph_nodes(self, graph_address: int) -> int | None:
-        """How many nodes the driver's graph at `graph_address` has; None if the driver does not say."""
+        """Number of nodes of the driver's graph at `graph_address`; None if the driver does not say."""
 
 
 def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
@@ -142,11 +142,11 @@ def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[Devic
         driver: Version of the driver; None if it is not known.
     """
     return tuple(
-        _described(torch.cuda.get_device_properties(index), kind, driver) for index in range(torch.cuda.device_count())
+        _spec_of(torch.cuda.get_device_properties(index), kind, driver) for index in range(torch.cuda.device_count())
     )
 
 
-def _described(properties: Any, kind: str, driver: str | None) -> DeviceSpec:
+def _spec_of(properties: Any, kind: str, driver: str | None) -> DeviceSpec:
     arch = f"sm_{properties.major}{properties.minor}" if kind == "cuda" else properties.gcnArchName.partition(":")[0]
     return DeviceSpec(
         kind=kind,

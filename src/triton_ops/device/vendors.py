@@ -96,7 +96,7 @@ def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
         _check(libcuda.cuDriverGetVersion(ctypes.byref(version)))
         _check(libcuda.cuDeviceGetCount(ctypes.byref(count)))
         indices = range(count.value if version.value >= oldest else 0)
-        return tuple(_described(libcuda, index, driver_version()) for index in indices)
+        return tuple(_spec_of(libcuda, index, driver_version()) for index in indices)
     except OSError:
         return ()
 
@@ -113,7 +113,7 @@ def _oldest_driver_for_torch() -> int | None:
     return None if match is None else int(match[1]) * _MAJOR_VERSION
 
 
-def _described(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
+def _spec_of(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
     device, name, memory = ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_size_t()
     _check(libcuda.cuDeviceGet(ctypes.byref(device), index))
     _check(libcuda.cuDeviceGetName(name, _NAME_BYTES, device))
@@ -138,7 +138,6 @@ def _described(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
 
 
 def _check(result: int) -> None:
-    """Raise `OSError` for any result but success."""
     if result:
         raise OSError(result, "the CUDA driver refuses")
 
@@ -275,7 +274,7 @@ def find_handle(nvml: Any, device_name: str, torch_properties: Any) -> Any:
 
 
 def _failure(nvml: Any, source: Callable[[], int]) -> str:
-    """Why a value cannot be read; empty if the value can be read."""
+    """The reason why a value cannot be read; empty if it can be."""
     try:
         source()
     except nvml.NVMLError as error:
@@ -290,7 +289,6 @@ def _words_of(mask: int) -> tuple[str, ...]:
 
 
 def _shut_down(nvml: Any) -> None:
-    """Shut NVML down; a failure is ignored."""
     with contextlib.suppress(nvml.NVMLError):  # NVML counts its users, and is freed with the process at the latest
         nvml.nvmlShutdown()
 
@@ -338,7 +336,7 @@ def sensors_of(device: DeviceSpec, device_name: str) -> Sensors:
 
 
 def graph_nodes(torch: Any, graph_address: int) -> int | None:
-    """How many nodes a captured graph has; None if the vendor of torch's GPUs cannot tell.
+    """Number of nodes of a captured graph; None if the vendor of torch's GPUs cannot tell.
 
     Args:
         torch: The torch module.
@@ -351,5 +349,4 @@ def graph_nodes(torch: Any, graph_address: int) -> int | None:
 
 
 def _kind_of(torch: Any) -> str:
-    """The kind of the GPUs that this build of torch is for."""
     return "cuda" if torch.version.hip is None else "hip"

@@ -13,10 +13,10 @@ from triton_ops.timing import (
     BEYOND_CHANCE,
     INDIFFERENCE,
     Arm,
-    Decision,
     GuardSummary,
     Interval,
     Preference,
+    RaceDecision,
     beats,
     decide,
     gain,
@@ -106,7 +106,7 @@ class Field:
         own = self.arms.get(self.default)
         return [] if own is None or not any(t.config == self.default for t in self.trials) else own.values_ms
 
-    def decision(self) -> Decision:
+    def decision(self) -> RaceDecision:
         """Winner and ties by the rounds of the race."""
         places = {trial.config: place for place, trial in enumerate(self.trials)}
         return decide(
@@ -117,7 +117,7 @@ class Field:
             dropped=[place for config, place in places.items() if self.arms[config].dropped_at is not None],
         )
 
-    def challenger(self, decision: Decision) -> Config | None:
+    def challenger(self, decision: RaceDecision) -> Config | None:
         """The config that the default must stand up to: the winner, or else the fastest rival; None without one."""
         winner = self.trials[decision.winner].config
         if winner != self.default:
@@ -128,7 +128,7 @@ class Field:
 
 
 def outcome_of(
-    field: Field, trials: Sequence[Trial], decision: Decision, resolved: tuple[Config, Resolved] | None = None
+    field: Field, trials: Sequence[Trial], decision: RaceDecision, resolved: tuple[Config, Resolved] | None = None
 ) -> Outcome:
     """The outcome of a race.
 
@@ -250,7 +250,7 @@ def _ratio(found: Interval) -> Interval:
 def _confidence(
     field: Field,
     winner: Config,
-    decision: Decision,
+    decision: RaceDecision,
     itself: Interval | None,
     resolved: tuple[Config, Resolved] | None,
 ) -> str:

@@ -97,7 +97,7 @@ def _section(elf: bytes, title: str) -> bytes:
 
 
 def _records(section: bytes) -> Iterator[tuple[int, bytes]]:
-    """Attribute and payload of every record that has a payload."""
+    """Attribute and payload of every record that has one."""
     at = 0
     while at + 4 <= len(section):
         form, attribute, size = struct.unpack_from("<BBH", section, at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from triton_ops.kernel_ir.syntax import Block, Function, Module, Operation, Type
+from triton_ops.kernel_ir.syntax import Function, Module, TtirBlock, TtirOperation, Type
 
 _GATHERING = {"tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled"}
 _SMALLER = {"tt.splat", "tt.broadcast", "tt.expand_dims", "arith.constant"}  # their elements are those of less
@@ -35,7 +35,7 @@ class _Liveness:
         self.most = 0.0
         self._backward(function.blocks, set())
 
-    def _measure(self, blocks: Iterable[Block]) -> None:
+    def _measure(self, blocks: Iterable[TtirBlock]) -> None:
         """Tell the size of every value; what a loop carries is as large as what its turns hand on."""
         for operation in (operation for block in blocks for operation in block.operations):
             for region in operation.regions:
@@ -54,8 +54,8 @@ class _Liveness:
                 self._words[source] = max([self._words.get(source, 0.0), *sizes])
             self._words.update(zip(operation.results, sizes, strict=False))
 
-    def _backward(self, blocks: Sequence[Block], later: set[str]) -> set[str]:
-        """What is alive before some blocks, from what is alive after them.
+    def _backward(self, blocks: Sequence[TtirBlock], later: set[str]) -> set[str]:
+        """Names that are alive before some blocks, from those alive after them.
 
         Blocks beside each other may use one name for different values, so each measures its own.
         """
@@ -76,8 +76,8 @@ class _Liveness:
         self._words, self._source = around
         return alive
 
-    def _around(self, loop: Operation, later: set[str]) -> set[str]:
-        """What is alive before the body of a loop: what its turns take from outside is so in all of them."""
+    def _around(self, loop: TtirOperation, later: set[str]) -> set[str]:
+        """Names that are alive before the body of a loop: what its turns take from outside is so in all of them."""
         results: set[str] = set()
         operands: set[str] = set()
         _names(loop.regions[0], results, operands)
@@ -85,7 +85,7 @@ class _Liveness:
         return self._backward(loop.regions[0], later | (operands - results)) - results
 
 
-def _names(blocks: Iterable[Block], results: set[str], operands: set[str]) -> None:
+def _names(blocks: Iterable[TtirBlock], results: set[str], operands: set[str]) -> None:
     for operation in (operation for block in blocks for operation in block.operations):
         results.update(operation.results)
         operands.update(operation.operands)
@@ -95,12 +95,10 @@ def _names(blocks: Iterable[Block], results: set[str], operands: set[str]) -> No
             _names(region, results, operands)
 
 
-def _sizes(operation: Operation) -> list[float]:
+def _sizes(operation: TtirOperation) -> list[float]:
     if operation.name in _SMALLER:
         return [0.0] * len(operation.results)
-    kinds = operation.result_types or operation.types[-1:]
-    several = (*kinds, *(kinds[-1:] * (len(operation.results) - len(kinds))))
-    return [_words_of(kind) for kind in several]
+    return [_words_of(kind) for kind in operation.kinds]
 
 
 def _words_of(kind: Type) -> float:

@@ -35,7 +35,7 @@ _PRODUCTS = frozenset((*range(0x9F0, 0x9F4), *range(0xDF0, 0xDF4)))
 
 
 def serialised_products(cubin: bytes, ptx: str) -> bool | None:
-    """Whether ptxas made each product of a warp group wait for the one before; None without such products.
+    """Check whether ptxas made each product of a warp group wait for the one before; None without such products.
 
     Args:
         cubin: The machine code, for sm_90.
@@ -50,13 +50,12 @@ def serialised_products(cubin: bytes, ptx: str) -> bool | None:
     if not products_asked:
         return None
     asked_fences = len(_FENCE.findall(ptx))
-    fences, products = _warp_groups_counted(cubin)
+    fences, products = _count_warp_groups(cubin)
     # Both are counted, because ptxas may leave out code that is never reached, and may repeat a loop's body.
     return fences > asked_fences and fences * products_asked > asked_fences * products
 
 
-def _warp_groups_counted(cubin: bytes) -> tuple[int, int]:
-    """Fences and products of all functions."""
+def _count_warp_groups(cubin: bytes) -> tuple[int, int]:
     fences = products = 0
     for name, code in sections(cubin):
         if name.startswith(".text."):
@@ -102,7 +101,7 @@ def ptx_features(ptx: str) -> Features:
     """The features of PTX text."""
     widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
     widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
-    return Features(_kind(ptx, _PTX_MMA), _sorted(widths))
+    return Features(_kind(ptx, _PTX_MMA), _widest_first(widths))
 
 
 def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
@@ -126,7 +125,7 @@ def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
 def amdgcn_features(assembly: str) -> Features:
     """The features of amdgcn assembly text."""
     widths = Counter(_AMD_BYTES[name] for name in _amd_loads(assembly))
-    return Features(_kind(assembly, _AMD_MMA), _sorted(widths))
+    return Features(_kind(assembly, _AMD_MMA), _widest_first(widths))
 
 
 def _amd_loads(assembly: str) -> Iterator[str]:
@@ -137,7 +136,7 @@ def _kind(text: str, kinds: tuple[tuple[str, str], ...]) -> str:
     return next((kind for kind, mark in kinds if mark in text), "none")
 
 
-def _sorted(widths: Counter[int]) -> tuple[tuple[int, int], ...]:
+def _widest_first(widths: Counter[int]) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(widths.items(), reverse=True))
 
 
@@ -172,14 +171,14 @@ def sass_traffic(text: str) -> LocalTraffic:
     lines = text.splitlines()
     matches = [(at, match) for at, line in enumerate(lines) if (match := _SASS.search(line))]
     moves = [(at, match[1] == "LDL", _width(match[2])) for at, match in matches]
-    return _counted(moves, _loops(lines))
+    return _local_traffic(moves, _loops(lines))
 
 
 def amdgcn_traffic(text: str) -> LocalTraffic:
     """The local traffic in amdgcn assembly text."""
     lines = text.splitlines()
     matches = [(at, match) for at, line in enumerate(lines) if (match := _AMD.search(line))]
-    return _counted([(at, match[2] == "Reload", int(match[1])) for at, match in matches], _loops(lines))
+    return _local_traffic([(at, match[2] == "Reload", int(match[1])) for at, match in matches], _loops(lines))
 
 
 def _width(suffixes: str) -> int:
@@ -198,7 +197,7 @@ def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
     return loops
 
 
-def _counted(moves: Iterable[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
+def _local_traffic(moves: Iterable[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
     moves = list(moves)
     loads, stores = ([width for _, is_load, width in moves if is_load is kind] for kind in (True, False))
     inside = sum(any(first < at < last for first, last in loops) for at, _, _ in moves)

@@ -9,15 +9,11 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.syntax import Operation, Type
+from triton_ops.kernel_ir.syntax import TtirOperation, UntoldError
 from triton_ops.kernel_ir.trace import Trace, Weights
 from triton_ops.kernel_ir.values import Value, Vector
 
 V = TypeVar("V")
-
-
-class UntoldError(Exception):
-    """A kernel whose work cannot be told; it says why."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +34,8 @@ class Programs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing(Generic[V]):
-    """Where an operation stands, and the values by name that it finds there.
+class Scope(Generic[V]):
+    """The surroundings of an operation, and the values by name that it finds there.
 
     Attributes:
         values: The values by name; grows.
@@ -66,28 +62,32 @@ class Standing(Generic[V]):
         """The values of these names; raises as `value` does."""
         return [self.value(name) for name in names]
 
+    def yielded(self, last: TtirOperation | None) -> list[V]:
+        """The values that a block hands on by its last operation; none where it ends without saying so."""
+        return self.all(last.operands) if last is not None and last.name == "scf.yield" else []
+
 
 @dataclass(frozen=True, kw_only=True)
-class Scope(Standing[Value]):
-    """The place of an operation on the way of many programs; values, loops and calls around are those of `Standing`.
+class ProgramScope(Scope[Value]):
+    """The place of an operation on the way of many programs; values, loops and calls around are those of `Scope`.
 
     Attributes:
         programs: All programs that are looked at.
         trace: Takes what is met.
-        seen: For each loop around whose turns are compared: where its accesses went, by their number.
+        first_pointers: For each loop around whose turns are compared: where its accesses went, by their number.
         weight: How often each program comes here.
         alive: The programs that come here.
     """
 
     programs: Programs
     trace: Trace
-    seen: list[dict[int, Value]]
+    first_pointers: list[dict[int, Value]]
     weight: Weights
     alive: NDArray[np.bool_]
 
     @property
     def count(self) -> int:
-        """How many programs are looked at."""
+        """Number of programs that are looked at."""
         return len(self.programs.ids)
 
     @property
@@ -97,17 +97,5 @@ class Scope(Standing[Value]):
 
     def see(self, number: int, pointer: Value) -> None:
         """Keep where the access of this number goes when a turn of a loop first reaches it."""
-        for seen in self.seen:
-            seen.setdefault(number, pointer)
-
-
-def result_type(operation: Operation) -> Type:
-    """The type of an operation's result, where it is the last type that the operation names.
-
-    Raises:
-        UntoldError: It names none.
-    """
-    types = operation.result_types or operation.types
-    if not types:
-        raise UntoldError(f"{operation.name} names no type")
-    return types[-1]
+        for pointers in self.first_pointers:
+            pointers.setdefault(number, pointer)

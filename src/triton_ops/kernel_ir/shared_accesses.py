@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triton_ops.device import BANKS, steps_of
-from triton_ops.kernel_ir.ptx import Held, Instruction, Registers, read_ptx
+from triton_ops.kernel_ir.ptx import Instruction, Registers, RegisterValue, read_ptx
 
 _WARP = 32
 _WORD_BYTES = 4
@@ -46,7 +46,7 @@ class SharedAccess:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What the instructions of a kernel move.
+    """The accesses and the traffic of a kernel's instructions.
 
     Attributes:
         shared: The accesses of shared memory, in their order.
@@ -62,7 +62,7 @@ class Traffic:
 
 
 def traffic(ptx: str) -> Traffic:
-    """What the instructions of a kernel's PTX move.
+    """Read the accesses and the traffic of a kernel's PTX.
 
     What Hopper's and Blackwell's matrix units and the tensor memory accelerator read and write of shared memory by
     themselves is left out: the hardware swizzles their tiles.
@@ -85,7 +85,6 @@ def traffic(ptx: str) -> Traffic:
 
 
 def _global_bytes(one: Instruction) -> int:
-    """Bytes that an instruction moves from or to global memory in one thread."""
     if one.name.startswith("cp.async.c"):
         return int(one.operands[2], 0)
     if not one.name.startswith(("ld.global", "st.global")) or (width := _WIDTH.search(one.name)) is None:
@@ -118,7 +117,7 @@ def _access(
 
 def _active(one: Instruction, registers: Registers, lanes: int) -> list[bool]:
     """Of each thread whether it takes part; all of them where that is not known."""
-    guard = registers.told(one.guard) if one.guard else None
+    guard = registers.value(one.guard) if one.guard else None
     lanes_on = [at % _WARP < lanes for at in range(registers.threads)]
     if guard is None or not guard.exact:
         return lanes_on
@@ -126,7 +125,7 @@ def _active(one: Instruction, registers: Registers, lanes: int) -> list[bool]:
 
 
 def _steps(
-    active: Sequence[bool], lane_bytes: int, memo: dict[tuple[int, ...], tuple[int, int]], address: Held | None
+    active: Sequence[bool], lane_bytes: int, memo: dict[tuple[int, ...], tuple[int, int]], address: RegisterValue | None
 ) -> tuple[int, int] | None:
     """Steps of all warps, and the fewest possible."""
     if address is None:

@@ -120,7 +120,7 @@ class Arithmetic:
 
 @dataclass
 class Trace:
-    """What was met on the way through a kernel.
+    """The operations met on the way through a kernel.
 
     Attributes:
         programs: Number of programs that were looked at.
@@ -180,18 +180,18 @@ class Trace:
             mask: The elements that are moved; None for all.
             elements: Elements of each program, where they are known otherwise.
         """
-        moved_elements = elements_moved(where.pointer, mask, self.programs) if elements is None else elements
+        moved_elements = count_elements(where.pointer, mask, self.programs) if elements is None else elements
         first = self.accesses.get(number)
         if first is None:
             first = self.accesses[number] = where
             if elements is None:
-                _measure(first, mask, moved_elements)
+                _measure_lines(first, mask, moved_elements)
         first.executions += weight
         first.elements += weight * moved_elements
 
 
-def elements_moved(pointer: Value, mask: Value | None, programs: int) -> Weights:
-    """How many elements each program moves; elements at one address, along an axis of a broadcast, count once."""
+def count_elements(pointer: Value, mask: Value | None, programs: int) -> Weights:
+    """Elements that each program moves; those at one address, along an axis of a broadcast, count once."""
     count = np.ones(programs) if mask is None or mask.base is None else mask.base.astype(float)
     masks = mask.axes if mask is not None and len(mask.axes) == len(pointer.type.shape) else ()
     for at, extent in enumerate(pointer.type.shape):
@@ -202,10 +202,12 @@ def elements_moved(pointer: Value, mask: Value | None, programs: int) -> Weights
     return count
 
 
-def _measure(access: AccessTrace, mask: Value | None, moved_elements: Weights) -> None:
+def _measure_lines(access: AccessTrace, mask: Value | None, moved_elements: Weights) -> None:
     """Tell the lines and runs of an access by the program that moves most."""
     pointer, at = access.pointer, int(np.argmax(moved_elements))
-    access.tile = int(np.prod([1, *(n for n, axis in zip(pointer.type.shape, _spread(pointer), strict=True) if axis)]))
+    access.tile = int(
+        np.prod([1, *(n for n, axis in zip(pointer.type.shape, _varying_axes(pointer), strict=True) if axis)])
+    )
     if pointer.base is None:
         access.lines = access.sectors = float(access.tile)
         access.run_bytes = float(access.item_bytes)
@@ -231,17 +233,16 @@ def _measure(access: AccessTrace, mask: Value | None, moved_elements: Weights) -
 
 
 def _units(first: int, row: Vector, item_bytes: int, unit_bytes: int) -> int:
-    """Different lines or sectors among the elements of a row."""
     items = max(1, unit_bytes // item_bytes)
     return len(np.unique((first % items + row - row.min()) // items))
 
 
-def _spread(pointer: Value) -> list[bool]:
+def _varying_axes(pointer: Value) -> list[bool]:
     return [not pointer.known or axis is not None for axis in pointer.axes]
 
 
 def _row(axis: Vector | None, mask: Vector | None, program: int) -> Vector | None:
-    """What one program's elements add along an axis, those of a mask alone."""
+    """The summand of one program's elements along an axis, those of a mask alone."""
     if axis is None:
         return None
     row: Vector = axis[program if len(axis) > 1 else 0]

@@ -17,12 +17,20 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.evaluation import evaluated
+from triton_ops.kernel_ir.evaluation import evaluate
 from triton_ops.kernel_ir.liveness import most_alive
-from triton_ops.kernel_ir.scope import Programs, UntoldError
-from triton_ops.kernel_ir.syntax import Block, Module, Operation, UnreadableError, parsed_module, parsed_type
+from triton_ops.kernel_ir.scope import Programs
+from triton_ops.kernel_ir.syntax import (
+    Module,
+    TtirBlock,
+    TtirOperation,
+    UnreadableError,
+    UntoldError,
+    parsed_module,
+    parsed_type,
+)
 from triton_ops.kernel_ir.trace import AccessTrace, DotTrace, Trace
-from triton_ops.kernel_ir.values import Value, Vector, same, uniform, unknown
+from triton_ops.kernel_ir.values import Value, Vector, equal, uniform, unknown
 
 DTYPES = {
     "bf16": "bfloat16", "f16": "float16", "f32": "float32", "tf32": "float32", "f64": "float64", "i8": "int8",
@@ -256,8 +264,8 @@ _NOT_COMPUTED = {
 
 
 @dataclass(frozen=True)
-class Made:
-    """How a value was made in this turn of the loop around.
+class _Dependencies:
+    """The origin of a value in this turn of the loop around.
 
     Attributes:
         after: The products that had to be whole before, by their numbers.
@@ -268,51 +276,58 @@ class Made:
     computed: bool = False
 
 
-_GIVEN = Made()
-_Known: TypeAlias = "dict[str, Made]"
+_NO_DEPENDENCIES = _Dependencies()
+_ByName: TypeAlias = "dict[str, _Dependencies]"
 
 
-def chains(module: Module) -> dict[int, Made]:
-    """How the operands of each product were made, by the product's number.
+def product_dependencies(module: Module) -> dict[int, _Dependencies]:
+    """The origin of the operands of each product, by the product's number.
 
     What a turn is entered with, and what was made outside of the loop, counts as given. A function that is called is
     looked at by itself.
     """
-    by_product: dict[int, Made] = {}
+    by_product: dict[int, _Dependencies] = {}
     for function in module.functions.values():
-        _walked(function.blocks, {}, by_product)
+        _block_dependencies(function.blocks, {}, by_product)
     return by_product
 
 
-def _walked(blocks: Iterable[Block], values: _Known, by_product: dict[int, Made]) -> Made:
+def _block_dependencies(
+    blocks: Iterable[TtirBlock], values: _ByName, by_product: dict[int, _Dependencies]
+) -> _Dependencies:
     """Look at blocks in order; how the operands of the last operation were made, together."""
-    last = _GIVEN
+    last = _NO_DEPENDENCIES
     for block in blocks:
         for operation in block.operations:
-            last = _together(operation.operands, values)
-            chain = _made(operation, values, by_product)
+            last = _dependencies_of(operation.operands, values)
+            chain = _operation_dependencies(operation, values, by_product)
             values.update(dict.fromkeys(operation.results, chain))
     return last
 
 
-def _made(operation: Operation, values: _Known, by_product: dict[int, Made]) -> Made:
-    inputs = _together(operation.operands, values)
+def _operation_dependencies(
+    operation: TtirOperation, values: _ByName, by_product: dict[int, _Dependencies]
+) -> _Dependencies:
+    inputs = _dependencies_of(operation.operands, values)
     if operation.name in _PRODUCTS:
-        operands = _together(operation.operands[:2], values)
+        operands = _dependencies_of(operation.operands[:2], values)
         by_product[operation.number] = operands
-        return Made(frozenset((operation.number,)), True)
-    inner = [_walked(region, {} if operation.name in _LOOPS else values, by_product) for region in operation.regions]
+        return _Dependencies(frozenset((operation.number,)), True)
+    inner = [
+        _block_dependencies(region, {} if operation.name in _LOOPS else values, by_product)
+        for region in operation.regions
+    ]
     whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
     computed = not whole and not operation.regions and operation.name not in _NOT_COMPUTED
-    return _joined([inputs, *inner, Made(computed=computed)])
+    return _join([inputs, *inner, _Dependencies(computed=computed)])
 
 
-def _together(names: Sequence[str], values: _Known) -> Made:
-    return _joined([values[name] for name in names if name in values])
+def _dependencies_of(names: Sequence[str], values: _ByName) -> _Dependencies:
+    return _join([values[name] for name in names if name in values])
 
 
-def _joined(several: Sequence[Made]) -> Made:
-    return Made(frozenset().union(*(one.after for one in several)), any(one.computed for one in several))
+def _join(several: Sequence[_Dependencies]) -> _Dependencies:
+    return _Dependencies(frozenset().union(*(one.after for one in several)), any(one.computed for one in several))
 
 
 _LOOKED_AT, _FEWEST = 64, 8  # programs of the first walk
@@ -324,7 +339,7 @@ _RANGES = re.compile(r"tt\.make_range \{end = (\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """What is known of one operand of the kernel before a launch.
+    """One operand of the kernel, as far as it is known before a launch.
 
     Attributes:
         name: The parameter's name.
@@ -366,10 +381,10 @@ def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operan
     some = Programs(_spread_ids(count, max(_FEWEST, min(_LOOKED_AT, _MOST_ELEMENTS // longest))), grid, True, contents)
     many = Programs(np.arange(min(count, _BESIDE), dtype=np.int64), grid, False, contents)
     try:
-        whole, beside = (evaluated(module, p, _values(module, operands, len(p.ids))) for p in (some, many))
+        whole, beside = (evaluate(module, p, _values(module, operands, len(p.ids))) for p in (some, many))
     except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
-    return replace(_summary((whole, beside), chains(module), grid, operands), alive=most_alive(module))
+    return replace(_summary((whole, beside), product_dependencies(module), grid, operands), alive=most_alive(module))
 
 
 def _spread_ids(count: int, most: int) -> Vector:
@@ -388,7 +403,7 @@ def _values(module: Module, operands: Sequence[Operand], count: int) -> list[Val
         operand = operands[at] if at < len(operands) else Operand()
         if kind.pointer or kind.descriptor:
             value = uniform(kind, np.zeros(count, dtype=np.int64), root=at)
-            values.append(_described(value, operand, count) if kind.descriptor else value)
+            values.append(_descriptor(value, operand, count) if kind.descriptor else value)
         elif kind.whole and operand.number is not None:
             values.append(uniform(kind, np.full(count, operand.number, dtype=np.int64)))
         else:
@@ -396,8 +411,7 @@ def _values(module: Module, operands: Sequence[Operand], count: int) -> list[Val
     return values
 
 
-def _described(descriptor: Value, operand: Operand, count: int) -> Value:
-    """A descriptor that the host has made."""
+def _descriptor(descriptor: Value, operand: Operand, count: int) -> Value:
     kind = parsed_type("i64")
 
     def numbers(several: Sequence[int]) -> tuple[Value, ...]:
@@ -407,7 +421,10 @@ def _described(descriptor: Value, operand: Operand, count: int) -> Value:
 
 
 def _summary(
-    traces: tuple[Trace, Trace], by_product: Mapping[int, Made], grid: tuple[int, int, int], operands: Sequence[Operand]
+    traces: tuple[Trace, Trace],
+    by_product: Mapping[int, _Dependencies],
+    grid: tuple[int, int, int],
+    operands: Sequence[Operand],
 ) -> LaunchWork:
     """The work, from the walk of whole tensors, the one of neighbouring programs, and how operands were made."""
     whole, beside = traces
@@ -488,12 +505,12 @@ def _access(
         repeats=_repeats(access, whole),
         known=access.pointer.known,
         again=places.get(_fullest(beside, number), -1),
-        shared=_shared(beside, number),
+        shared=_distinct_places(beside, number),
     )
 
 
 def _repeats(access: AccessTrace, trace: Trace) -> float:
-    """How often a program goes to the same places, by the turns of the loops that do not change them."""
+    """Times that a program goes to the same places, by the turns of the loops that do not change them."""
     turns = 1.0
     for loop in access.still:
         around = trace.loops[loop]
@@ -510,14 +527,14 @@ def _product(dot: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], pl
     )  # fmt: skip
 
 
-def _shared(beside: Trace, number: int) -> tuple[float, ...]:
+def _distinct_places(beside: Trace, number: int) -> tuple[float, ...]:
     """Different places of 1, 2, 4, … programs that follow each other, and of all that were looked at."""
     access, programs = beside.accesses.get(number), beside.programs
     sizes = [1 << power for power in range(programs.bit_length()) if 1 << power < programs]
     if access is None or access.pointer.base is None:
         return tuple(float(size) for size in (*sizes, programs))
     base = access.pointer.base
-    return tuple(_different(base, access.executions > 0, size) for size in (*sizes, programs))
+    return tuple(_mean_distinct(base, access.executions > 0, size) for size in (*sizes, programs))
 
 
 def _fullest(beside: Trace, number: int) -> int:
@@ -529,17 +546,16 @@ def _fullest(beside: Trace, number: int) -> int:
     here = beside.accesses.get(number)
     if here is None or here.pointer.base is None:
         return -1
-    alike = [other for other in sorted(beside.accesses) if _alike(beside.accesses[other], here)]
+    alike = [other for other in sorted(beside.accesses) if _same_places(beside.accesses[other], here)]
     fullest = max(alike, key=lambda other: float(beside.accesses[other].executions.sum()))
     return -1 if fullest == number else fullest
 
 
-def _alike(one: AccessTrace, other: AccessTrace) -> bool:
-    """Whether two accesses begin at the same places, with tiles of the same size."""
-    return one.kind == other.kind and one.tile == other.tile and same(one.pointer, other.pointer)
+def _same_places(one: AccessTrace, other: AccessTrace) -> bool:
+    return one.kind == other.kind and one.tile == other.tile and equal(one.pointer, other.pointer)
 
 
-def _different(base: Vector, arrivals: NDArray[np.bool_], size: int) -> float:
+def _mean_distinct(base: Vector, arrivals: NDArray[np.bool_], size: int) -> float:
     """Different places of `size` programs that follow each other: the mean of some such groups."""
     groups = len(base) // size
     starts = sorted({0, groups // 2 * size if groups > 2 else 0, (groups - 1) * size})

@@ -34,13 +34,13 @@ from triton_ops.processes import (
 )
 
 
-def asked(
+def ask_process(
     module: str, request: Any, changes: Mapping[str, str], limit_s: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """What the `main` of a module answered in a process of its own, which has ended with all that it has started.
+    """Answer of the `main` of a module in a process of its own, which has ended with all that it has started.
 
     Args:
-        module: Full name of the module; its `main` begins with `question`.
+        module: Full name of the module; its `main` begins with `receive_request`.
         request: What it is asked.
         changes: Changes of the environment, by name.
         limit_s: Seconds after which the process is ended; None waits for as long as it takes.
@@ -60,15 +60,15 @@ def asked(
         end_family(mark)
 
 
-def question() -> tuple[Any, int]:
-    """In the process that is asked: the request, and where `answer` writes to; what user code prints goes to stderr."""
+def receive_request() -> tuple[Any, int]:
+    """Read the request in the process that is asked; also where to answer. What user code prints goes to stderr."""
     output = os.dup(1)
     os.dup2(2, 1)
     die_with(int(sys.argv[2]), Leftovers.own())
     return pickle.load(sys.stdin.buffer), output
 
 
-def answer(where: int, content: bytes) -> None:
+def send_answer(where: int, content: bytes) -> None:
     """Write the whole answer."""
     rest = memoryview(content)
     while rest:
@@ -85,7 +85,7 @@ _readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class LintRequest:
     """A lint that is asked for.
 
     Attributes:
@@ -94,7 +94,7 @@ class Request:
         gpu: As for `lint`.
         run: As for `lint`.
         surroundings: Of the process that asks.
-        lost: Steps that are left out, with the reason.
+        omissions: Steps that are left out, with the reason.
     """
 
     packed: bytes
@@ -102,16 +102,16 @@ class Request:
     gpu: str | None
     run: bool
     surroundings: Surroundings
-    lost: dict[str, str] = field(default_factory=dict)
+    omissions: dict[str, str] = field(default_factory=dict)
 
 
 def is_interpreted(function: Any) -> bool:
-    """Whether a JIT function was made to be interpreted."""
+    """Check whether a JIT function was made to be interpreted."""
     return type(function).__name__ == _INTERPRETED
 
 
 def triton_interprets() -> bool:
-    """Whether Triton's own functions are interpreted in this process."""
+    """Check whether Triton's own functions are interpreted in this process."""
     return is_interpreted(require("triton.language", "reading kernels").sum)
 
 
@@ -124,7 +124,7 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
         KernelTypeError: The target cannot be sent to another process, is interpreted there too, or ends every process.
         TritonKernelError: As `lint`.
     """
-    request = Request(
+    request = LintRequest(
         packed=pack(target).content, rules=None if rules is None else tuple(rules), gpu=gpu, run=run,
         surroundings=Surroundings.here(),
     )  # fmt: skip
@@ -132,9 +132,9 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
         try:
             reply = _answer(request)
         except (WorkerDiedError, WorkerHungError) as error:
-            if error.during in request.lost or len(request.lost) == _MOST_LOST:
+            if error.during in request.omissions or len(request.omissions) == _MOST_LOST:
                 raise KernelTypeError(f"no process can read it: {error}", hint=_HINT) from error
-            request = replace(request, lost={**request.lost, error.during: str(error)})
+            request = replace(request, omissions={**request.omissions, error.during: str(error)})
             continue
         if isinstance(reply, TritonKernelError):
             raise reply
@@ -142,7 +142,7 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
         return reply
 
 
-def _answer(request: Request) -> Any:
+def _answer(request: LintRequest) -> Any:
     reader = _readers.take(_PROGRAM)
     if reader is None:
         changes = {**compiler_environment(), "TRITON_INTERPRET": "0"}

@@ -11,7 +11,7 @@ from triton_ops import settings
 from triton_ops.backend import one_line, unpack
 from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
-from triton_ops.lint.apart import Request
+from triton_ops.lint.apart import LintRequest
 from triton_ops.lint.engine import lint_here
 from triton_ops.lint.findings import LintReport
 from triton_ops.lint.steps import STEPS
@@ -42,14 +42,14 @@ def main() -> None:
             request = connection.receive()
         except EOFError:
             return
-        send(_answered(request))
+        send(_answer(request))
         settings.restore_environment(environment)  # for the next file
         if folder is not None:
             os.chdir(folder)
 
 
-def _answered(request: Request) -> LintReport | TritonKernelError:
-    STEPS.lost = request.lost
+def _answer(request: LintRequest) -> LintReport | TritonKernelError:
+    STEPS.omissions = request.omissions
     request.surroundings.take()
     try:
         require("triton", "reading kernels")

@@ -32,7 +32,7 @@ class Finding:
     level: str
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values, in the order of the attributes."""
+        """Plain values, in the order of the attributes."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
@@ -51,13 +51,13 @@ class Undecided:
     why: str
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values, in the order of the attributes."""
+        """Plain values, in the order of the attributes."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True)
 class LintReport:
-    """What a lint of one target found.
+    """The findings of one target, and what stays undecided.
 
     Attributes:
         findings: In the order of files and lines.
@@ -82,7 +82,7 @@ class LintReport:
         }
 
 
-def together(several: Sequence[LintReport]) -> LintReport:
+def merge_reports(several: Sequence[LintReport]) -> LintReport:
     """Several reports as one; a finding that two targets have in common is in it once."""
     findings = {(one.rule, one.file, one.line): one for report in reversed(several) for one in report.findings}
     return LintReport(

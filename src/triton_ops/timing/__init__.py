@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from triton_ops.timing.decision import BEYOND_CHANCE as BEYOND_CHANCE
     from triton_ops.timing.decision import EXCLUDED as EXCLUDED
     from triton_ops.timing.decision import INDIFFERENCE as INDIFFERENCE
-    from triton_ops.timing.decision import Decision as Decision
     from triton_ops.timing.decision import Preference as Preference
+    from triton_ops.timing.decision import RaceDecision as RaceDecision
     from triton_ops.timing.decision import beats as beats
     from triton_ops.timing.decision import decide as decide
     from triton_ops.timing.decision import doubtful as doubtful

@@ -37,7 +37,7 @@ _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among man
 
 
 @dataclass(frozen=True)
-class Decision:
+class RaceDecision:
     """The outcome of a comparison; indices are positions in the list that was compared.
 
     Attributes:
@@ -61,16 +61,16 @@ def decide(
     default: int | None = None,
     dropped: Collection[int] = (),
     zone: float = INDIFFERENCE,
-) -> Decision:
+) -> RaceDecision:
     """Compare candidates that were measured in the same rounds.
 
     Args:
         rows_ms: The medians of each candidate in milliseconds, one per round from the first round on. A
             candidate with fewer rounds than others was dropped, and cannot tie.
         preference: A sort key for each candidate: among equals the smallest key wins.
-        incumbents: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the default.
-            Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest, by three
-            standard errors as in the race.
+        incumbents: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the
+            default. Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest,
+            by three standard errors as in the race.
         default: Position of the default, which wins unless another candidate beats it; None, or a default without
             rounds, where it cannot be compared.
         dropped: Positions of the candidates that a race dropped. A candidate that is dropped at the last checkpoint has
@@ -90,7 +90,7 @@ def decide(
     gaps_and_errors = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
     gaps = {i: _interval(centre, error) for i, (centre, error) in gaps_and_errors.items()}
     equal = {i for i, (centre, error) in gaps_and_errors.items() if centre + _PROVEN * error <= zone}
-    tied = {i for i in alive if _tied(gaps[i], zone)}
+    tied = {i for i in alive if _is_tie(gaps[i], zone)}
     wins = tied
     if default is not None:
         wins = {i for i in tied if i != default and beats(rows_ms[i], rows_ms[default], zone)}
@@ -103,11 +103,11 @@ def decide(
     if winner is None:
         winner = min(wins, key=lambda i: (levels.get(i, math.inf), preference[i]))
     margins = [gaps[i].margin for i in alive if i != fastest]
-    return Decision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
+    return RaceDecision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
 
 
 def beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
-    """Whether a candidate is proven faster than the default; true for a default without rounds.
+    """Check whether a candidate is proven faster than the default; true for a default without rounds.
 
     It is faster by more than `zone`, and both 95 % intervals of the difference exclude half of that: the interval of
     normal noise, and that of any noise.
@@ -116,12 +116,12 @@ def beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = IN
 
 
 def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
-    """Whether a candidate beats the default after enough rounds, with so small a chance that a race may end on it."""
+    """Check whether a candidate beats the default after enough rounds, so clearly that a race may end on it."""
     return min(len(row_ms), len(default_ms)) >= _ENOUGH and _beats(row_ms, default_ms, zone, _RARE)
 
 
 def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
-    """Whether further rounds should say if a candidate beats the default.
+    """Check whether further rounds should say if a candidate beats the default.
 
     It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that and
     one odd round keeps it from beating the default; if the candidate is proven not to be faster by more than the zone;
@@ -176,5 +176,5 @@ def _interval(centre: float, error: float) -> Interval:
     return Interval(centre, centre - Z95 * error, centre + Z95 * error)
 
 
-def _tied(difference: Interval, zone: float) -> bool:
+def _is_tie(difference: Interval, zone: float) -> bool:
     return difference.centre <= max(zone, difference.margin)

@@ -29,7 +29,7 @@ FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 
 
 @dataclass(frozen=True)
 class DuelPolicy:
-    """How long a duel may go on.
+    """The limits of a duel.
 
     Attributes:
         checkpoints: After how many rounds the duel ends if the answer is clear; the last checkpoint ends it.
@@ -70,7 +70,7 @@ class DuelOutcome:
 
     @property
     def disturbed(self) -> bool:
-        """Whether the first and its twin differ beyond chance, which only a fault of the measurement can cause."""
+        """Check whether the first and its twin differ beyond chance, which only a fault of measurement can cause."""
         return abs(self.itself.centre) > max(INDIFFERENCE, BEYOND_CHANCE * self.itself.margin)
 
 
@@ -110,9 +110,9 @@ def duel(
             for arm, samples in visited:
                 arm.visits.append(samples)
             rounds += 1
-            if rounds in policy.checkpoints and _clear(_judged(arms, policy), arms, policy):
+            if rounds in policy.checkpoints and _is_clear(_judge_arms(arms, policy), arms, policy):
                 break
-    return _judged(arms, policy)
+    return _judge_arms(arms, policy)
 
 
 def judge(
@@ -158,14 +158,14 @@ def tick_of(samples_ms: Sequence[float], launches: int) -> float:
     return min([*steps, COARSEST_TICK_MS / launches])
 
 
-def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
+def _judge_arms(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
     tick_ms = max(tick_of(arm.samples_ms, arm.sampler.launches) for arm in arms)
     first, second, twin = (arm.values_ms for arm in arms)
     return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone, chance=policy.chance)
 
 
-def _clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
-    """Whether more rounds would not change the answer: different by far, or proven to be within the zone."""
+def _is_clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
+    """Check whether more rounds would not change the answer: different by far, or proven to be within the zone."""
     if outcome.verdict == "not distinguishable":
         return max(abs(outcome.gain.low), abs(outcome.gain.high)) <= policy.zone
     gaps = contrasts(arms[1].values_ms, arms[0].values_ms)

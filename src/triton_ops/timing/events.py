@@ -31,7 +31,7 @@ _ONE = 1  # a launch that touches no memory needs one set
 
 
 def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
-    """How many argument sets to take in turn, the first included.
+    """Number of argument sets to take in turn, the first included.
 
     Args:
         touched_bytes: Bytes that one launch reads and writes.

@@ -100,7 +100,7 @@ class GraphTimer:
         if sum(tensor.untyped_storage().nbytes() for tensor in returned) > _MOST_HELD_BYTES:
             returned.clear()
         graph, results = self._captured(calls, unrolled)
-        self._check(launch, graph, _made(results, places))
+        self._check(launch, graph, _new_tensors(results, places))
         return graph, results
 
     def _unrolled(self, launch: Launch, sets: int) -> int:
@@ -109,14 +109,13 @@ class GraphTimer:
         return min(max(count, sets), max(_MOST_UNROLLED, sets))
 
     def _captured(self, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
-        """The graph, and the tensors that the first captured call returned."""
         torch = self._queue.torch
         graph = _new_graph(torch)
         stream = torch.cuda.Stream(self._queue.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.device(self._queue.device), torch.cuda.stream(stream):
             try:
-                results = _capture(graph, calls, unrolled)
+                results = _capture_calls(graph, calls, unrolled)
             except RuntimeError as error:
                 _leave_capture(torch)
                 raise CaptureError(f"the launch cannot be captured: {str(error).splitlines()[0]}") from error
@@ -132,13 +131,13 @@ class GraphTimer:
         outputs = [t for t in (*launch.outputs, *results) if t.is_floating_point() and t.element_size() > 1]
         _poison(outputs)
         graph.replay()
-        unwritten = _unwritten(outputs)
+        unwritten = _count_unwritten(outputs)
         if unwritten == 0:
             return
         if launch.outputs:
             _poison(outputs)
             launch.call()
-            if unwritten <= _unwritten(launch.outputs):
+            if unwritten <= _count_unwritten(launch.outputs):
                 return
         elif unwritten < sum(tensor.numel() for tensor in outputs):
             return  # the results hold some NaN of their own
@@ -171,8 +170,7 @@ def node_count(torch: Any, graph: Any) -> int | None:
     return graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
-def _capture(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
-    """Capture the calls on the current stream; the results of the calls."""
+def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
     with without_gc():
         return _captured_results(graph, calls, unrolled)
 
@@ -221,11 +219,11 @@ def _has_memory(tensor: Any) -> bool:
 
 
 def _places(tensors: Sequence[Any]) -> frozenset[int]:
-    """Where the memory of tensors lies."""
+    """The addresses of the memory of tensors."""
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
 
 
-def _made(tensors: Sequence[Any], places: frozenset[int]) -> list[Any]:
+def _new_tensors(tensors: Sequence[Any], places: frozenset[int]) -> list[Any]:
     """The tensors whose memory lies in none of the places of what a call outside of any graph returned.
 
     What lies in the same place in both is no result of the graph: an argument that the launch returns as it is, which
@@ -239,5 +237,5 @@ def _poison(tensors: Sequence[Any]) -> None:
         tensor.fill_(math.nan)
 
 
-def _unwritten(tensors: Sequence[Any]) -> int:
+def _count_unwritten(tensors: Sequence[Any]) -> int:
     return sum(int(tensor.isnan().sum()) for tensor in tensors)

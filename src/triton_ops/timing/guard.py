@@ -31,7 +31,7 @@ _ALONE = 0.02  # other threads of this process that worked for a larger share of
 
 
 @dataclass(frozen=True)
-class Counts:
+class ThreadCounts:
     """The counters of a thread and its process at one moment, in nanoseconds since each began.
 
     Attributes:
@@ -46,7 +46,7 @@ class Counts:
 class Counters(Protocol):
     """Reads the counters of one thread."""
 
-    def __call__(self) -> Counts:
+    def __call__(self) -> ThreadCounts:
         """The counters now."""
 
 
@@ -59,10 +59,10 @@ def thread_counters() -> Iterator[Counters]:
     try:
         file = os.open(_FILE, os.O_RDONLY)
     except OSError:
-        yield Counts
+        yield ThreadCounts
         return
     try:
-        yield lambda: _read(file)
+        yield lambda: _read_counts(file)
     finally:
         os.close(file)
 
@@ -70,10 +70,10 @@ def thread_counters() -> Iterator[Counters]:
 @contextmanager
 def no_counters() -> Iterator[Counters]:
     """Counters that stay at 0, for clocks that do not run with the host's."""
-    yield Counts
+    yield ThreadCounts
 
 
-def waited_ns(before: Counts, after: Counts, took_ns: int) -> int:
+def waited_ns(before: ThreadCounts, after: ThreadCounts, took_ns: int) -> int:
     """For how much of a sample the thread waited for a CPU that another process had.
 
     A sample during which other threads of this process worked counts whole: they may have caused the wait, and a
@@ -89,9 +89,9 @@ def waited_ns(before: Counts, after: Counts, took_ns: int) -> int:
     return min(after.waited_ns - before.waited_ns, took_ns)
 
 
-def _read(file: int) -> Counts:
+def _read_counts(file: int) -> ThreadCounts:
     own, wait, _ = os.pread(file, _LENGTH, 0).split()
-    return Counts(int(wait), time.process_time_ns() - int(own))
+    return ThreadCounts(int(wait), time.process_time_ns() - int(own))
 
 
 _WAITS_S = (0.25, 1.0, 4.0)  # after the first, second and third slowed round in a row
@@ -105,7 +105,7 @@ _Number = TypeVar("_Number", int, float)
 
 @dataclass(frozen=True, kw_only=True)
 class GuardSummary:
-    """What a guard read during a race. Ranges are (lowest, highest) after a round; None where the GPU told nothing.
+    """The readings of a guard during a race. Ranges are (lowest, highest) after a round; None without a reading.
 
     Attributes:
         guarded: Whether the GPU was watched to the end.
@@ -146,11 +146,11 @@ class GuardSummary:
     confidence_reason: str = ""
 
 
-class Guard(Protocol):
+class RoundGuard(Protocol):
     """Watches a device during one race; every race has its own guard."""
 
     def round_ok(self) -> bool:
-        """Whether the round that has just ended counts; the call may wait until the device has recovered."""
+        """Check whether the round that has just ended counts; the call may wait until the device has recovered."""
 
     def summary(self) -> GuardSummary:
         """A summary of all rounds so far."""
@@ -313,7 +313,7 @@ class SensorGuard:
         return "ok", f"not watched to the end: {self._failure}" if self._failure else ""
 
 
-def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = time.sleep) -> Guard:
+def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = time.sleep) -> RoundGuard:
     """The guard of a device; never raises.
 
     A device that cannot be watched gets an `Unguarded`, which says why.

@@ -54,19 +54,19 @@ def calibrate(device: str | None = None) -> Calibration:
         return Calibration(
             device=spec.name,
             driver=spec.driver,
-            dram_gbps=_taken("dram_gbps", partial(_dram_gbps, torch, l2_bytes)),
-            l2_gbps=_taken("l2_gbps", partial(_l2_gbps, torch, l2_bytes)),
-            launch_us=_taken("launch_us", partial(_launch_us, torch)),
-            sync_us=_taken("sync_us", partial(_sync_us, torch)),
+            dram_gbps=_figure("dram_gbps", partial(_dram_gbps, torch, l2_bytes)),
+            l2_gbps=_figure("l2_gbps", partial(_l2_gbps, torch, l2_bytes)),
+            launch_us=_figure("launch_us", partial(_launch_us, torch)),
+            sync_us=_figure("sync_us", partial(_sync_us, torch)),
             mma_tflops={
                 name: rate
                 for name in _MATRIX_DTYPES
-                if (rate := _taken(f"mma_tflops of {name}", partial(_mma_tflops, torch, name))) is not None
+                if (rate := _figure(f"mma_tflops of {name}", partial(_mma_tflops, torch, name))) is not None
             },
         )
 
 
-def _taken(what: str, measure: Callable[[], float | None]) -> float | None:
+def _figure(what: str, measure: Callable[[], float | None]) -> float | None:
     """One figure; None and a warning where this device or torch cannot give the figure: the others still count."""
     try:
         return measure()
@@ -76,7 +76,6 @@ def _taken(what: str, measure: Callable[[], float | None]) -> float | None:
 
 
 def _dram_gbps(torch: Any, l2_bytes: int) -> float:
-    """Bytes read and written by a copy much larger than L2, 10^9 per second."""
     size_bytes = max(_COPY_FACTOR * l2_bytes // 2, _LEAST_COPY_BYTES)
     return 2 * size_bytes / (_copy_ms(torch, size_bytes) * 1e6)
 
@@ -122,7 +121,6 @@ def _launch_us(torch: Any) -> float:
 
 
 def _sync_us(torch: Any) -> float:
-    """Median microseconds of host time from the launch of a tiny kernel until a synchronize returns."""
     one = torch.zeros(1, device="cuda")
     times = []
     for _ in range(_SYNCS):
@@ -158,7 +156,6 @@ def _mma_tflops(torch: Any, dtype: str) -> float | None:
 
 
 def _best_ms(torch: Any, launch: Callable[[], Any], launches: int) -> float:
-    """Milliseconds per launch, the best of a few repeats."""
     launch()
     torch.cuda.synchronize()
     best = float("inf")

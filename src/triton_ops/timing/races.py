@@ -62,12 +62,12 @@ class Arm:
 
     @property
     def visit_ms(self) -> float:
-        """How long the arm's last visit took; 0 before the first visit."""
+        """The time of the arm's last visit; 0 before the first visit."""
         return statistics.median(self.visits[-1]) * self.sampler.launches * self.visit_samples if self.visits else 0.0
 
     @property
     def running(self) -> bool:
-        """Whether the arm takes part in the next round."""
+        """Check whether the arm takes part in the next round."""
         return self.dropped_at is None and self.error is None
 
     def start_again(self) -> None:
@@ -89,7 +89,7 @@ def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: rando
 
 def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
     """Run one round, in bursts short enough for a GPU's highest clock; the samples of the arms that did not fail."""
-    return [pair for burst in _bursts(order) for pair in _together(burst, timer)]
+    return [pair for burst in _bursts(order) for pair in _run_burst(burst, timer)]
 
 
 def interleave(
@@ -131,15 +131,15 @@ def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
     return bursts
 
 
-def _together(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
+def _run_burst(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
     """The samples of `arms`, all of which are queued before any time is read."""
     queued: list[tuple[Arm, Pending]] = []
     with timer.round():
-        queued.extend((arm, pending) for arm in arms if (pending := _queued(arm)) is not None)
+        queued.extend((arm, pending) for arm in arms if (pending := _queue_visit(arm)) is not None)
     return [(arm, collect()) for arm, collect in queued]
 
 
-def _queued(arm: Arm) -> Pending | None:
+def _queue_visit(arm: Arm) -> Pending | None:
     try:
         return arm.sampler.queue(arm.visit_samples)
     except KeyboardInterrupt:
@@ -152,7 +152,7 @@ def _queued(arm: Arm) -> Pending | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RacePolicy:
-    """How long a race may go on, and when an arm is dropped.
+    """The limits of a race, and the rule by which an arm is dropped.
 
     Attributes:
         checkpoints: After how many rounds arms may be dropped; the last checkpoint ends the race.
@@ -197,11 +197,11 @@ class RacePolicy:
             raise SettingsError(f"longest of a race is {self.longest!r}; it must be a whole number of 1 or more")
 
     def samples(self, sample_ms: float) -> int:
-        """How many samples of `sample_ms` milliseconds make a visit."""
+        """Number of samples of `sample_ms` milliseconds that make a visit."""
         return fitting(sample_ms, self.visit_ms, 1, self.longest)
 
     def undecided(self, gap: float, error: float, rounds: int) -> bool:
-        """Whether a race goes on for an arm.
+        """Check whether a race goes on for an arm.
 
         Args:
             gap: The share by which the arm was slower than the leader.
@@ -214,7 +214,7 @@ class RacePolicy:
         return rounds < _LEAST_ROUNDS or margin - gap > self.regret
 
     def ends_on(self, gain: float) -> bool:
-        """Whether a race may end on so large a proven gain over the default.
+        """Check whether a race may end on so large a proven gain over the default.
 
         A race that may end early does not end on a gain near the zone: what lasts for the tenths of a second of a few
         rounds, such as the boost of a chip that has rested, can look like it.

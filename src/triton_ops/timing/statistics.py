@@ -108,7 +108,7 @@ def median_interval(values: Sequence[float], chance: float = 0.05) -> Interval:
 
 
 def _left_out(count: int, chance: float) -> int:
-    """How many values on either side lie outside an interval of the median that misses with `chance`."""
+    """Number of values on either side outside of an interval of the median that misses with `chance`."""
     allowed = round(chance / 2 * _PARTS) * 2**count  # of 2^count equally likely outcomes, in parts
     term, tail = 1, 0  # whole numbers, since 2^-count is too small for a float
     for out in range(count // 2):

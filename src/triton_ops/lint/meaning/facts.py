@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
-from triton_ops.kernel_ir import Block, Place, Type
+from triton_ops.kernel_ir import SourcePlace, TtirBlock, Type
 from triton_ops.lint.meaning.terms import Term, Terms
 
 
 @dataclass(frozen=True)
-class Value:
+class TermValue:
     """A value of the kernel.
 
     Attributes:
@@ -23,8 +23,8 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Met:
-    """What every fact has.
+class Fact:
+    """The part that all facts have.
 
     Attributes:
         number: The operation.
@@ -34,13 +34,13 @@ class Met:
     """
 
     number: int
-    frames: tuple[Place, ...]
+    frames: tuple[SourcePlace, ...]
     path: Term
     loops: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Access(Met):
+class AccessFact(Fact):
     """A load, a store or an atomic operation.
 
     Attributes:
@@ -63,30 +63,30 @@ class Access(Met):
     mask: Term
     masked: bool = False
     other: Term | None = None
-    value: Value | None = None
+    value: TermValue | None = None
     does: str = ""
 
 
 @dataclass(frozen=True)
-class Reduction(Met):
+class ReductionFact(Fact):
     """`tt.reduce`, or a scan that runs backwards.
 
     Attributes:
         axis: Along which axis.
-        given: What it takes, one value for each of its results.
+        inputs: What it takes, one value for each of its results.
         combine: The block that makes one element of two.
         around: Values from outside that the block uses, by name.
     """
 
     _: KW_ONLY
     axis: int
-    given: tuple[Value, ...]
-    combine: Block
+    inputs: tuple[TermValue, ...]
+    combine: TtirBlock
     around: Mapping[str, Term] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Product(Met):
+class ProductFact(Fact):
     """`tt.dot`.
 
     Attributes:
@@ -98,9 +98,9 @@ class Product(Met):
     """
 
     _: KW_ONLY
-    left: Value
-    right: Value
-    start: Value
+    left: TermValue
+    right: TermValue
+    start: TermValue
     type: Type
     precision: str = ""
 
@@ -125,7 +125,7 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Loop(Met):
+class LoopFact(Fact):
     """A loop over whole numbers.
 
     Attributes:
@@ -145,7 +145,7 @@ class Loop(Met):
 
 
 @dataclass(frozen=True)
-class Widening(Met):
+class Widening(Fact):
     """A whole number that becomes a wider one.
 
     Attributes:
@@ -161,7 +161,7 @@ class Widening(Met):
 
 
 @dataclass(frozen=True)
-class Multiplication(Met):
+class Multiplication(Fact):
     """A product of two whole numbers of this width."""
 
     _: KW_ONLY
@@ -182,10 +182,10 @@ class Facts:
 
     terms: Terms
     arguments: tuple[tuple[str, Type], ...] = ()
-    accesses: list[Access] = field(default_factory=list)
-    reductions: list[Reduction] = field(default_factory=list)
-    products: list[Product] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
+    accesses: list[AccessFact] = field(default_factory=list)
+    reductions: list[ReductionFact] = field(default_factory=list)
+    products: list[ProductFact] = field(default_factory=list)
+    loops: list[LoopFact] = field(default_factory=list)
     widenings: list[Widening] = field(default_factory=list)
     multiplications: list[Multiplication] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_ops.kernel_ir import COMPARISONS
+
 Numbers: TypeAlias = NDArray[Any]
 
 
@@ -27,9 +29,6 @@ def _remainder(one: Numbers, other: Numbers) -> Numbers:
     return np.asarray(np.mod(one, np.where(other == 0, 1, other)))
 
 
-COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-}  # fmt: skip
 _erf = np.vectorize(math.erf, otypes=[float])
 _ONE: dict[str, Callable[[Any], Any]] = {
     "math.exp": np.exp, "math.exp2": np.exp2, "math.log": np.log, "math.log2": np.log2, "math.sqrt": np.sqrt,
@@ -55,18 +54,17 @@ _MORE: dict[str, Callable[..., Any]] = {
     "least": np.minimum, "most": np.maximum,
 }  # fmt: skip
 _BITS = {"arith.andi": np.logical_and, "arith.ori": np.logical_or, "arith.xori": np.logical_xor}
-_LIBRARY: dict[str, Callable[[Any], Any]] = {"exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2,
-"sqrt": np.sqrt, "tanh": np.tanh,
-            "rsqrt": lambda x: 1 / np.sqrt(x), "erf": _erf, "fabs": np.abs, "floor": np.floor, "sin": np.sin,
-            "cos": np.cos, "log1p": np.log1p, "expm1": np.expm1, "sinh": np.sinh, "cosh": np.cosh,
-            "fast_exp": np.exp, "fast_tanh": np.tanh, "fast_log": np.log, "fast_log2": np.log2}  # fmt: skip
+_LIBRARY: dict[str, Callable[[Any], Any]] = {
+    **{name.removeprefix("math."): work for name, work in _ONE.items() if name.startswith("math.")},
+    "fabs": np.abs, "sinh": np.sinh, "cosh": np.cosh,
+}  # fmt: skip
 
 
 class NotComputedError(Exception):
     """An operation whose result cannot be computed here; it names the operation."""
 
 
-def applied(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
+def apply(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
     """An operation on single elements.
 
     Args:
@@ -81,9 +79,9 @@ def applied(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
     if name in _BITS and all(one.dtype == bool for one in operands):
         function = _BITS[name]
     elif name in ("arith.cmpf", "arith.cmpi"):
-        function = COMPARE.get(word.strip()[-2:])
+        function = COMPARISONS.get(word.strip()[-2:])
     elif name == "tt.extern_elementwise":
-        symbol = word.strip('" ').removeprefix("__nv_")
+        symbol = word.strip('" ').removeprefix("__nv_").removeprefix("fast_")
         function = _LIBRARY.get(symbol) or _LIBRARY.get(symbol.removesuffix("f"))
     if function is None:
         raise NotComputedError(f"{name} {word}".strip())
@@ -115,14 +113,14 @@ class Term:
         return self.number < other.number
 
     def __repr__(self) -> str:
-        return said(self)
+        return describe(self)
 
 
 class Terms:
     """The terms of one kernel."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, tuple[Any, ...]], Term] = {}
+        self._terms: dict[tuple[str, tuple[Any, ...]], Term] = {}
         self._simple: dict[str, Callable[..., Term]] = {
             AT_LEAST_ZERO: self.at_least_zero, ZERO: self.zero, AND: self.both, OR: self.either, NOT: self.refuse,
             "choose": self.choose, "quotient": self.quotient, "remainder": self.remainder,
@@ -132,18 +130,18 @@ class Terms:
 
     @property
     def count(self) -> int:
-        """How many different terms there are."""
-        return len(self._known)
+        """Number of different terms."""
+        return len(self._terms)
 
     def make(self, name: str, *operands: Any) -> Term:
         """The term of this name and these operands."""
         key = (name, operands)
-        term = self._known.get(key)
+        term = self._terms.get(key)
         if term is None:
-            number = len(self._known)
-            inner = [one.inside for one in _terms(name, operands)]
+            number = len(self._terms)
+            inner = [one.inside for one in _inner(name, operands)]
             inside = frozenset().union(*inner) if inner else frozenset((number,))
-            term = self._known[key] = Term(name, operands, number, inside)
+            term = self._terms[key] = Term(name, operands, number, inside)
         return term
 
     def index(self, axis: int) -> Term:
@@ -180,12 +178,12 @@ class Terms:
         return self.sum(product)
 
     def at_least_zero(self, term: Term) -> Term:
-        """Whether a whole number is 0 or more."""
+        """Check whether a whole number is 0 or more."""
         value = constant(term)
         return self.make(AT_LEAST_ZERO, term) if value is None else self.truth(value >= 0)
 
     def zero(self, term: Term) -> Term:
-        """Whether a whole number is 0."""
+        """Check whether a whole number is 0."""
         value = constant(term)
         if value is not None:
             return self.truth(value == 0)
@@ -197,7 +195,7 @@ class Terms:
         return self.true if value else self.false
 
     def both(self, *terms: Term) -> Term:
-        """Whether all hold."""
+        """Check whether all hold."""
         conditions = {part for term in terms for part in all_of(term)} - {self.true}
         if self.false in conditions or any(self.refuse(one) in conditions for one in conditions):
             return self.false
@@ -210,7 +208,7 @@ class Terms:
         )
 
     def either(self, *terms: Term) -> Term:
-        """Whether one holds."""
+        """Check whether one holds."""
         shared = frozenset.intersection(*(frozenset(all_of(term)) for term in terms)) - {self.true}
         rests = {self.both(*(part for part in all_of(term) if part not in shared)) for term in terms}
         if self.true in rests or any(self.refuse(one) in rests for one in rests):
@@ -220,7 +218,7 @@ class Terms:
         return self.both(*shared, rest)
 
     def refuse(self, term: Term) -> Term:
-        """Whether a condition does not hold."""
+        """Check whether a condition does not hold."""
         if term.name == "truth":
             return self.truth(not term.operands[0])
         if term.name == NOT:
@@ -259,29 +257,25 @@ class Terms:
                 return multiple
             if constant(self.sum(rest)) is not None or not whole:
                 value = constant(one)
-                return self.number(value // by) if value is not None else self._odd("quotient", one, other)
-        return self._odd("quotient", one, other)
+                return self.number(value // by) if value is not None else self.opaque("quotient", one, other)
+        return self.opaque("quotient", one, other)
 
     def remainder(self, one: Term, other: Term) -> Term:
-        """What a whole division leaves."""
+        """The rest of a whole division."""
         by, value = constant(other), constant(one)
         if by and value is not None:
             return self.number(value % by)
         if by and all(c % by == 0 for c in parts(one).values()):
             return self.number(0)
-        return self._odd("remainder", one, other)
+        return self.opaque("remainder", one, other)
 
-    def _odd(self, name: str, *operands: Any) -> Term:
+    def opaque(self, name: str, *operands: Any) -> Term:
+        """A whole number that is no polynomial of what it is made of."""
         return self.whole(self.make(name, *operands))
 
-    def odd(self, name: str, *operands: Any) -> Term:
-        """A whole number that is no polynomial of what it is made of."""
-        return self._odd(name, *operands)
-
-    def change(self, term: Term, to: Mapping[Term, Term], memo: dict[int, Term] | None = None) -> Term:
+    def change(self, term: Term, to: Mapping[Term, Term]) -> Term:
         """`term` with other terms in place of symbols."""
-        numbers = frozenset(symbol.number for symbol in to)
-        return self._changed(term, to, numbers, {} if memo is None else memo)
+        return self._changed(term, to, frozenset(symbol.number for symbol in to), {})
 
     def _changed(self, term: Term, to: Mapping[Term, Term], numbers: frozenset[int], memo: dict[int, Term]) -> Term:
         if not (term.inside & numbers):
@@ -306,7 +300,7 @@ class Terms:
         return self.make(term.name, *inner) if again is None else again(*inner)
 
 
-def _terms(name: str, operands: Iterable[Any]) -> Iterator[Term]:
+def _inner(name: str, operands: Iterable[Any]) -> Iterator[Term]:
     if name == SUM:
         for monomial, _ in operands:
             yield from monomial
@@ -320,7 +314,7 @@ def inner_terms(term: Term) -> Iterator[Term]:
     while queue:
         one = queue.pop()
         yield one
-        for inner in _terms(one.name, one.operands):
+        for inner in _inner(one.name, one.operands):
             if inner.number not in numbers:
                 numbers.add(inner.number)
                 queue.append(inner)
@@ -361,35 +355,39 @@ _FORMS: dict[str, str] = {
 _AXES = "ijklm"
 
 
-def said(term: Term) -> str:
+def describe(term: Term) -> str:
     """A term in words, for messages and for a debugger."""
     if term.name == SUM:
-        return " + ".join(_monomial(m, c) for m, c in term.operands) or "0"
+        return " + ".join(_describe_monomial(m, c) for m, c in term.operands) or "0"
     if term.name == AT_LEAST_ZERO:
-        return _compared(term.operands[0])
+        return _describe_condition(term.operands[0])
     if term.name == INDEX:
         return _AXES[min(term.operands[0], len(_AXES) - 1)]
-    inner = [said(one) if isinstance(one, Term) else str(one) for one in term.operands]
+    inner = [describe(one) if isinstance(one, Term) else str(one) for one in term.operands]
     if term.name == "load":
         return f"{inner[1]}[{inner[2]}]"
     form = _FORMS.get(term.name)
     return form.format(*inner) if form is not None else f"{term.name}({', '.join(inner)})"
 
 
-def _compared(sums: Term) -> str:
+def _describe_condition(sums: Term) -> str:
     """`0 <= n - 1 - i` as it is written: `i < n`."""
     low = {m: -c for m, c in parts(sums).items() if m and c < 0}
     high = {m: c for m, c in parts(sums).items() if m and c > 0}
     rest = parts(sums).get((), 0)
     strict = rest < 0
     rest += strict
-    smaller = " + ".join([*(_monomial(m, c) for m, c in low.items()), *([str(-rest)] if rest < 0 else [])]) or "0"
-    larger = " + ".join([*(_monomial(m, c) for m, c in high.items()), *([str(rest)] if rest > 0 else [])]) or "0"
+    smaller = (
+        " + ".join([*(_describe_monomial(m, c) for m, c in low.items()), *([str(-rest)] if rest < 0 else [])]) or "0"
+    )
+    larger = (
+        " + ".join([*(_describe_monomial(m, c) for m, c in high.items()), *([str(rest)] if rest > 0 else [])]) or "0"
+    )
     return f"{smaller} {'<' if strict else '<='} {larger}"
 
 
-def _monomial(symbols: Monomial, coefficient: int) -> str:
-    product = "·".join(said(one) for one in symbols)
+def _describe_monomial(symbols: Monomial, coefficient: int) -> str:
+    product = "·".join(describe(one) for one in symbols)
     if not product:
         return str(coefficient)
     return product if coefficient == 1 else f"{coefficient}·{product}"

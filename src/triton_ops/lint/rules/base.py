@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from triton_ops.kernel_ir import Place
+from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
-from triton_ops.lint.kernel import KernelReading
-from triton_ops.lint.meaning.facts import Met
+from triton_ops.lint.kernel import KernelReading, Variant
+from triton_ops.lint.meaning.facts import Fact
 
-Said: TypeAlias = "Finding | Undecided"
+Statement: TypeAlias = "Finding | Undecided"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,29 +31,36 @@ class Rule:
     level: str
     symptom: str
     fix: str
-    decide: Callable[[Rule, KernelReading], Iterable[Said]]
+    decide: Callable[[Rule, KernelReading], Iterable[Statement]]
     needs_ttir: bool = True
 
     def found(
-        self, kernel: KernelReading, where: Met | Place | int, evidence: str, *, symptom: str = "", fix: str = ""
+        self, kernel: KernelReading, where: Fact | SourcePlace | int, evidence: str, *, symptom: str = "", fix: str = ""
     ) -> Finding:
         """A finding at a place."""
         if isinstance(where, int):
-            where = Place(kernel.file, where)
-        place = kernel.place(where) if isinstance(where, Met) else where
+            where = SourcePlace(kernel.file, where)
+        place = kernel.place(where) if isinstance(where, Fact) else where
         return Finding(
             rule=self.id, kernel=kernel.name, file=place.file, line=place.line, symptom=symptom or self.symptom,
             evidence=evidence, fix=fix or self.fix, level=self.level,
         )  # fmt: skip
 
     def undecided(self, kernel: KernelReading, why: str) -> Undecided:
-        """That the rule cannot decide."""
+        """A statement that the rule cannot decide."""
         return Undecided(rule=self.id, kernel=kernel.name, why=why)
 
 
-def once(several: Iterable[Said]) -> list[Said]:
+def in_each_variant(
+    decide: Callable[[Rule, KernelReading, Variant], Iterable[Statement]],
+) -> Callable[[Rule, KernelReading], list[Statement]]:
+    """A decision by what each variant of a kernel does."""
+    return lambda rule, kernel: once(one for variant in kernel.variants for one in decide(rule, kernel, variant))
+
+
+def once(several: Iterable[Statement]) -> list[Statement]:
     """Each finding of a place once, and at most one undecided of a rule, which findings do not hide."""
-    unique: dict[tuple[object, ...], Said] = {}
+    unique: dict[tuple[object, ...], Statement] = {}
     for one in several:
         key = (one.rule, one.file, one.line) if isinstance(one, Finding) else (one.rule, "undecided")
         unique.setdefault(key, one)

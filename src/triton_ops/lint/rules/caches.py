@@ -6,27 +6,29 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Loop
+from triton_ops.lint.meaning.facts import LoopFact
 from triton_ops.lint.meaning.terms import constant, inner_terms
-from triton_ops.lint.rules.base import Rule, Said, once
+from triton_ops.lint.rules.base import Rule, Statement, once
 from triton_ops.lint.rules.indices import arguments_in, bounds, indices
 
 
-def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """A tuned kernel whose work per program is decided by an extent that the key leaves out."""
     if kernel.key is None or len(kernel.configs) < 2:
         return []
     variant, extents = kernel.tuned
-    return [] if variant is None else once(_left_out(rule, kernel, variant, extents))
+    return [] if variant is None else once(_left_out_extents(rule, kernel, variant, extents))
 
 
-def _left_out(rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapping[int, str]) -> Iterator[Said]:
+def _left_out_extents(
+    rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapping[int, str]
+) -> Iterator[Statement]:
     key = set(kernel.key or ())
     for loop in variant.facts.loops:
         if any(one.name in ("program_id", "load") for one in inner_terms(loop.upper)):
             continue
         ends = arguments_in(loop.upper) - key
-        if ends and _is_tuned(extents, loop) and not _derived(kernel, ends, key):
+        if ends and _is_tuned(extents, loop) and not _is_derived(kernel, ends, key):
             names = ", ".join(sorted(ends))
             yield rule.found(
                 kernel, loop,
@@ -36,7 +38,7 @@ def _left_out(rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapp
             )  # fmt: skip
     limits = _tiled_limits(variant, extents, axes=2)
     for name in sorted((limits | _tiled_limits(variant, extents, axes=1)) - key):
-        if not _derived(kernel, {name}, key) and not any(
+        if not _is_derived(kernel, {name}, key) and not any(
             name in arguments_in(loop.upper) for loop in variant.facts.loops
         ):
             if name in limits and limits & key:
@@ -53,19 +55,18 @@ def _left_out(rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapp
                 )
 
 
-def _is_tuned(extents: Mapping[int, str], loop: Loop) -> bool:
-    """Whether a loop steps by an extent that differs between the configs."""
+def _is_tuned(extents: Mapping[int, str], loop: LoopFact) -> bool:
     by = {constant(loop.step)}
     by |= {constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"}
     return any(extent in by for extent in extents)
 
 
-def _derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
-    """Whether the launches make the arguments from others that are in the key, or those from them, such as buckets."""
+def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
+    """Check whether launches make the arguments from others in the key, or those from them, such as buckets."""
     for launch in kernel.launches:
-        nodes = [launch.given[name] for name in key if name in launch.given]
+        nodes = [launch.arguments[name] for name in key if name in launch.arguments]
         key_parts = {ast.unparse(launch.resolved(part)) for node in nodes for part in launch.inner(node)}
-        mine = {ast.unparse(launch.resolved(launch.given[name])) for name in names if name in launch.given}
+        mine = {ast.unparse(launch.resolved(launch.arguments[name])) for name in names if name in launch.arguments}
         if mine and mine <= key_parts:
             return True
     return False
@@ -85,7 +86,7 @@ def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> se
     return names
 
 
-def _changed_global(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
     globals_read = _globals_read(kernel)
     for node in ast.walk(kernel.tree):
@@ -148,6 +149,6 @@ CHANGED_GLOBAL = Rule(
     level="source",
     symptom="a changed setting has no effect on a kernel that is compiled already, or the launch is refused",
     fix="pass the value as a tl.constexpr parameter",
-    decide=_changed_global,
+    decide=_find_changed_globals,
     needs_ttir=False,
 )

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 
 from triton_ops.lint.kernel import KernelReading
 from triton_ops.lint.meaning.terms import Term, constant, parts
-from triton_ops.lint.rules.base import Rule, Said
+from triton_ops.lint.rules.base import Rule, Statement
 from triton_ops.lint.rules.indices import arguments_in, bounds, indices
-from triton_ops.lint.source.functions import last_name
-from triton_ops.lint.source.launches import Launch
+from triton_ops.lint.source.functions import last_name, parameters_of
+from triton_ops.lint.source.launches import SourceLaunch
 from triton_ops.lint.source.usage import Uses
 
 _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 
 
-def _missing(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """A parameter that decides a shape, and that Triton refuses as a number of the launch."""
     uses = kernel.uses
     deciders = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
@@ -28,32 +28,32 @@ def _missing(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
         if refused[0]:
             continue  # it is no constant where it matters
         line = deciders[name] or kernel.line
-        what = _decided(uses, name)
+        what = _what_it_decides(uses, name)
         if accepted[0]:
             yield rule.found(kernel, line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
         else:
             yield rule.undecided(kernel, f"{name} decides {what}; with or without tl.constexpr, {accepted[1]}")
 
 
-def _decided(uses: Uses, name: str) -> str:
+def _what_it_decides(uses: Uses, name: str) -> str:
     if name in uses.types:
         return "an element type"
     return "the turns of a loop that is unrolled" if name in uses.ranges - set(uses.tiles) else "a block's extent"
 
 
-def _over(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_needless(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
     uses = kernel.uses
-    deciders = set(uses.tiles) | uses.ranges | uses.types | uses.called | uses.switches
+    deciders = set(uses.tiles) | uses.ranges | uses.types | uses.callables | uses.switches
     for name in kernel.function.parameters:
         if name not in kernel.function.constants or name in deciders or name not in uses.numbers:
             continue
         for launch in kernel.launches:
-            if name not in launch.given:
+            if name not in launch.arguments:
                 continue
-            sizes = [node for node in _factors(launch, launch.given[name]) if _varies(node)]
-            size = launch.resolved(launch.given[name])
-            if not sizes or _rounded(size) or _is_one_block(kernel, launch, name):
+            sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(node)]
+            size = launch.resolved(launch.arguments[name])
+            if not sizes or _is_rounded(size) or _is_one_block(kernel, launch, name):
                 continue
             if kernel.lowered[0] and _is_needless(kernel, name):
                 yield rule.found(
@@ -66,7 +66,7 @@ def _over(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
 
 
 def _is_needless(kernel: KernelReading, name: str) -> bool:
-    """Whether the kernel can do with a plain argument that is no width of rows: widths are those of a model."""
+    """Check whether the kernel can do with a plain argument that is no width of rows: widths are those of a model."""
     plain = kernel.lowered_without(name)
     if plain is None:
         return False
@@ -89,10 +89,10 @@ def _argument(symbol: Term) -> str:
     return str(symbol.operands[0]) if symbol.name == "argument" else ""
 
 
-def _is_one_block(kernel: KernelReading, launch: Launch, name: str) -> bool:
-    """Whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
-    size = ast.unparse(launch.resolved(launch.given[name]))
-    blocks = (launch.resolved(node) for tile, node in launch.given.items() if tile in kernel.uses.tiles)
+def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:
+    """Check whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
+    size = ast.unparse(launch.resolved(launch.arguments[name]))
+    blocks = (launch.resolved(node) for tile, node in launch.arguments.items() if tile in kernel.uses.tiles)
     rounded = (one for block in blocks for one in ast.walk(block) if isinstance(one, ast.Call))
     return any(
         last_name(one) == "next_power_of_2" and one.args and ast.unparse(launch.resolved(one.args[0])) == size
@@ -100,8 +100,8 @@ def _is_one_block(kernel: KernelReading, launch: Launch, name: str) -> bool:
     )
 
 
-def _factors(launch: Launch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:
-    """What a size is computed from, through names and arithmetic, and not into the calls that made its parts."""
+def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:
+    """The parts of a size, through names and arithmetic, and not into the calls that made them."""
     node = launch.resolved(node)
     yield node
     if depth and isinstance(node, ast.BinOp):
@@ -123,8 +123,8 @@ def _varies(node: ast.expr) -> bool:
     return False
 
 
-def _rounded(node: ast.expr) -> bool:
-    """Whether a size is rounded, so that few values of it occur."""
+def _is_rounded(node: ast.expr) -> bool:
+    """Check whether a size is rounded, so that few values of it occur."""
     return any(
         isinstance(one, ast.Call) and last_name(one) in ("next_power_of_2", "cdiv", "ceil", "min", "max")
         for one in ast.walk(node)
@@ -132,9 +132,8 @@ def _rounded(node: ast.expr) -> bool:
 
 
 def _line_of(kernel: KernelReading, name: str) -> int:
-    given = kernel.function.node.args
-    found = [one.lineno for one in (*given.posonlyargs, *given.args, *given.kwonlyargs) if one.arg == name]
-    return found[0] if found else kernel.line
+    lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
+    return next(lines, kernel.line)
 
 
 MISSING = Rule(
@@ -142,7 +141,7 @@ MISSING = Rule(
     level="source",
     symptom="the kernel does not compile: a shape, a step or a type must be known when it is compiled",
     fix="annotate the parameter as tl.constexpr",
-    decide=_missing,
+    decide=_find_missing,
     needs_ttir=False,
 )
 OVER = Rule(
@@ -150,6 +149,6 @@ OVER = Rule(
     level="source",
     symptom="every new size compiles the kernel again, which takes from a tenth of a second to many seconds",
     fix="pass the size as a plain argument; Triton specialises on 1 and on multiples of 16 by itself",
-    decide=_over,
+    decide=_find_needless,
     needs_ttir=False,
 )

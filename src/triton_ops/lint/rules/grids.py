@@ -7,29 +7,33 @@ from collections.abc import Iterable
 
 from triton_ops.lint.kernel import KernelReading
 from triton_ops.lint.meaning.terms import inner_terms, parts
-from triton_ops.lint.rules.base import Rule, Said
+from triton_ops.lint.rules.base import Rule, Statement
 from triton_ops.lint.rules.indices import bounds, indices
-from triton_ops.lint.source.launches import Launch
+from triton_ops.lint.source.launches import SourceLaunch
 
 
-def _static(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_static(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     for launch in kernel.launches:
         if launch.grid is None:
             continue
-        stepped = _stepped(kernel)
+        stepped = _stepped_limits(kernel)
         if stepped is None:
             yield rule.undecided(kernel, f"how it steps from program to program cannot be read: {kernel.lowered[1]}")
             return
         tuned_extents = _tuned_steps(kernel)
-        if tuned_extents and not _follows(launch) and not (_is_function(launch) and _strides_the_grid(kernel)):
+        if (
+            tuned_extents
+            and not _may_follow_config(launch)
+            and not (_is_function(launch) and _strides_the_grid(kernel))
+        ):
             yield rule.found(
                 kernel, launch.line,
-                f"the grid {ast.unparse(launch.grid)} is no function of the config, and {', '.join(tuned_extents)}, by which "
-                "programs step, differs between configs: with blocks smaller than the grid was made for, some elements "
-                "are never computed; with larger ones, programs are left over",
+                f"the grid {ast.unparse(launch.grid)} is no function of the config, and {', '.join(tuned_extents)}, by "
+                "which programs step, differs between configs: with blocks smaller than the grid was made for, some "
+                "elements are never computed; with larger ones, programs are left over",
                 fix=f"grid = lambda meta: (triton.cdiv(n, meta[{tuned_extents[0]!r}]),)",
             )  # fmt: skip
-        elif stepped and _fixed(launch) and not _strides_the_grid(kernel):
+        elif stepped and _is_fixed(launch) and not _strides_the_grid(kernel):
             yield rule.found(
                 kernel, launch.line,
                 f"the grid {ast.unparse(launch.grid)} does not depend on "
@@ -38,7 +42,7 @@ def _static(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
             )  # fmt: skip
 
 
-def _stepped(kernel: KernelReading) -> set[str] | None:
+def _stepped_limits(kernel: KernelReading) -> set[str] | None:
     """The arguments at which an index ends that steps from program to program; None if nothing could be read."""
     if not kernel.variants:
         return None
@@ -55,7 +59,6 @@ def _stepped(kernel: KernelReading) -> set[str] | None:
 
 
 def _tuned_steps(kernel: KernelReading) -> list[str]:
-    """The tuned extents by which an index steps from program to program."""
     variant, extents = kernel.tuned
     if variant is None:
         return []
@@ -68,8 +71,8 @@ def _tuned_steps(kernel: KernelReading) -> list[str]:
     return sorted(set(extent_names))
 
 
-def _follows(launch: Launch) -> bool:
-    """Whether a grid may follow the config: a function does that reads its first parameter, or cannot be read."""
+def _may_follow_config(launch: SourceLaunch) -> bool:
+    """Check whether a grid may follow the config: a function does that reads its first parameter, or cannot be read."""
     grid = launch.grid
     if not isinstance(grid, ast.Lambda):
         return _is_function(launch)
@@ -80,12 +83,11 @@ def _follows(launch: Launch) -> bool:
     return not inside or any(isinstance(one, ast.Name) and one.id in names for one in nodes)
 
 
-def _is_function(launch: Launch) -> bool:
+def _is_function(launch: SourceLaunch) -> bool:
     return isinstance(launch.grid, (ast.Lambda, ast.Name, ast.Attribute, ast.Call))
 
 
-def _fixed(launch: Launch) -> bool:
-    """Whether a grid is made of numbers alone."""
+def _is_fixed(launch: SourceLaunch) -> bool:
     grid = launch.grid.body if isinstance(launch.grid, ast.Lambda) else launch.grid
     if grid is None:
         return False
@@ -94,12 +96,12 @@ def _fixed(launch: Launch) -> bool:
     )
 
 
-def _is_number(launch: Launch, node: ast.AST) -> bool:
+def _is_number(launch: SourceLaunch, node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and isinstance(launch.literal(node), int)
 
 
 def _strides_the_grid(kernel: KernelReading) -> bool:
-    """Whether programs go on to further blocks, so that any number of them does all the work."""
+    """Check whether programs go on to further blocks, so that any number of them does all the work."""
     facts = kernel.variants[0].facts
     for loop in facts.loops:
         if any(
@@ -114,6 +116,6 @@ STATIC = Rule(
     level="source",
     symptom="the end of large inputs is never computed, or the tuned block sizes do not fit the number of programs",
     fix="make the grid from the size of the data and the block: (triton.cdiv(n, BLOCK),)",
-    decide=_static,
+    decide=_find_static,
     needs_ttir=False,
 )

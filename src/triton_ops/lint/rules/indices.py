@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from triton_ops.lint.meaning.facts import Access, Facts, Loop
+from triton_ops.lint.meaning.facts import AccessFact, Facts, LoopFact
 from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, NOT, Monomial, Term, Terms, all_of, inner_terms, parts
 
 _MOST_BLOCKS = 2  # counts of blocks in one index: of programs and of turns
@@ -29,7 +29,7 @@ class Index:
         term: The index, as the kernel computes it.
     """
 
-    access: Access
+    access: AccessFact
     axis: int
     extent: int
     stride: Term
@@ -42,7 +42,7 @@ class Index:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing else can hide in the index: its parts are the place, whole blocks, and less than a block.
+        """Check whether nothing else can hide in the index: its parts are the place, whole blocks, less than a block.
 
         Where strides are numbers, an offset of another kind may be a multiple of them.
         """
@@ -54,7 +54,7 @@ class Index:
         return all(c % self.extent == 0 for c in blocks) and abs(first) < self.extent and len(blocks) <= _MOST_BLOCKS
 
     def tiled(self, *names: str) -> list[Term]:
-        """What counts its blocks: symbols of which one more moves the index by exactly one block."""
+        """The counters of its blocks: symbols of which one more moves the index by exactly one block."""
         return [
             one
             for monomial, factor in parts(self.term).items()
@@ -64,7 +64,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Bound:
+class IndexBound:
     """A condition that ends an index.
 
     Attributes:
@@ -78,7 +78,7 @@ class Bound:
     fits: bool
 
 
-def indices(terms: Terms, access: Access) -> list[Index]:
+def indices(terms: Terms, access: AccessFact) -> list[Index]:
     """The indices of an access along the axes of its block, where they are sums."""
     shape, sums = access.type.shape, parts(access.offset)
     strides: dict[int, tuple[Monomial, int]] = {}
@@ -103,8 +103,8 @@ def indices(terms: Terms, access: Access) -> list[Index]:
     return result
 
 
-def _begins_inside(access: Access, symbol: Term) -> bool:
-    """Whether the mask asks that an index is at least something: it is moved by a number."""
+def _begins_inside(access: AccessFact, symbol: Term) -> bool:
+    """Check whether the mask asks that an index is at least something: it is moved by a number."""
     return any(
         one.name == AT_LEAST_ZERO and parts(one.operands[0]).get((symbol,), 0) > 0 for one in inner_terms(access.mask)
     )
@@ -130,7 +130,7 @@ def _without(monomial: Monomial, rest: Monomial) -> Monomial:
     return tuple(symbols)
 
 
-def bounds(terms: Terms, index: Index) -> list[Bound]:
+def bounds(terms: Terms, index: Index) -> list[IndexBound]:
     """The conditions of the mask and of the path that end an index from above."""
     symbol, result = terms.index(index.axis), []
     for condition in all_of(terms.both(index.access.mask, index.access.path)):
@@ -139,12 +139,12 @@ def bounds(terms: Terms, index: Index) -> list[Bound]:
             factor = -sums.get((symbol,), 0)
             last = terms.add((1, inner.operands[0]), (factor, index.term))
             steps = {one for one in inner_terms(last) if one.name in STEPPING or one is symbol}
-            result.append(Bound(inner, last, fits=factor == 1 and not steps))
+            result.append(IndexBound(inner, last, fits=factor == 1 and not steps))
     return result
 
 
-def touched(terms: Terms, index: Index) -> bool:
-    """Whether any condition of the mask depends on the place along the axis, in whatever way."""
+def is_masked(terms: Terms, index: Index) -> bool:
+    """Check whether any condition of the mask depends on the place along the axis, in whatever way."""
     return terms.index(index.axis).number in index.access.mask.inside
 
 
@@ -159,8 +159,8 @@ def _upper(condition: Term, symbol: Term) -> Iterator[Term]:
                 yield from _upper(one, symbol)
 
 
-def lower_bounded(terms: Terms, index: Index) -> bool:
-    """Whether a condition keeps an index from falling below 0, or depends on it in a way that is not a sum."""
+def has_lower_bound(terms: Terms, index: Index) -> bool:
+    """Check whether a condition keeps an index from falling below 0, or depends on it in a way that is not a sum."""
     symbol = terms.index(index.axis)
     for condition in all_of(terms.both(index.access.mask, index.access.path)):
         for inner in inner_terms(condition):
@@ -183,11 +183,11 @@ def arguments_in(term: Term) -> set[str]:
     return {one.operands[0] for one in inner_terms(term) if one.name == "argument"}
 
 
-def loop_of(facts: Facts, turn: Term) -> Loop | None:
+def loop_of(facts: Facts, turn: Term) -> LoopFact | None:
     """The loop whose turns a symbol counts."""
     return next((loop for loop in facts.loops if loop.turn is turn), None)
 
 
-def root_name(access: Access) -> str:
+def root_name(access: AccessFact) -> str:
     """The name of the argument that an access begins from; `memory` if it was loaded."""
     return str(access.root.operands[0]) if access.root.name == "argument" else "memory"

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Access, Facts
-from triton_ops.lint.meaning.terms import ZERO, Term, constant, inner_terms, parts, said
-from triton_ops.lint.rules.base import Rule, Said, once
+from triton_ops.lint.meaning.facts import AccessFact, Facts
+from triton_ops.lint.meaning.terms import ZERO, Term, constant, describe, inner_terms, parts
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 from triton_ops.lint.rules.indices import indices, root_name
 
 _AXES = "xyz"
 _LOCKS = ("exch", "tt.atomic_cas")
 
 
-def _atomics(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    return once(one for variant in kernel.variants for one in _atomics_of(rule, kernel, variant))
-
-
-def _atomics_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _atomics_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Sums of floating point, whose order differs from run to run, where two programs can add to one element."""
     facts = variant.facts
     for access in facts.accesses:
         if access.kind != "atomic" or "fadd" not in access.does or _counts(access):
             continue
-        shared = _shared(facts, access)
+        shared = _sharing(facts, access)
         if shared:
             yield rule.found(kernel, access, f"tl.atomic_add on {access.type.element}: {shared}")
 
 
-def _counts(access: Access) -> bool:
-    """Whether whole numbers are added, whose sum is the same in any order."""
+def _counts(access: AccessFact) -> bool:
+    """Check whether whole numbers are added, whose sum is the same in any order."""
     term = access.value.term if access.value is not None else access.offset
     while term.name in ("choose", "arith.extf", "arith.truncf") and isinstance(term.operands[1], Term):
         term = term.operands[1]
@@ -39,8 +35,8 @@ def _counts(access: Access) -> bool:
     )
 
 
-def _shared(facts: Facts, access: Access) -> str:
-    """How several programs come to add to one element; empty if each has elements of its own."""
+def _sharing(facts: Facts, access: AccessFact) -> str:
+    """Words for how several programs add to one element; empty if each has elements of its own."""
     for program in _programs(facts):
         if _only_one(access, program):
             continue
@@ -49,7 +45,7 @@ def _shared(facts: Facts, access: Access) -> str:
                 f"the address does not depend on program_id({program.operands[0]}), so that all "
                 f"programs along {_AXES[program.operands[0]]} add to it"
             )
-        part = _lost(facts, access, program)
+        part = _unused_part(facts, access, program)
         if part:
             return f"the address does not depend on {part}, so that programs that differ in it add to the same elements"
     if _is_scattered(facts, access):
@@ -57,8 +53,8 @@ def _shared(facts: Facts, access: Access) -> str:
     return ""
 
 
-def _is_scattered(facts: Facts, access: Access) -> bool:
-    """Whether data says where each element goes; a block that begins where data says is the program's own."""
+def _is_scattered(facts: Facts, access: AccessFact) -> bool:
+    """Check whether data says where each element goes; a block that begins where data says is the program's own."""
     if access.root.name != "argument":
         return True
     axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
@@ -81,8 +77,7 @@ def _programs(facts: Facts) -> list[Term]:
     return sorted(programs)
 
 
-def _only_one(access: Access, program: Term) -> bool:
-    """Whether only one program along an axis comes here."""
+def _only_one(access: AccessFact, program: Term) -> bool:
     for holder in (access.path, access.mask):
         for one in inner_terms(holder):
             if one.name == ZERO and program.number in one.inside:
@@ -90,7 +85,7 @@ def _only_one(access: Access, program: Term) -> bool:
     return False
 
 
-def _lost(facts: Facts, access: Access, program: Term) -> str:
+def _unused_part(facts: Facts, access: AccessFact, program: Term) -> str:
     """A quotient or remainder of the program's number that decides what is read, and not where it is added to."""
     mine = set(inner_terms(access.offset))
     if any(program in monomial for monomial in parts(access.offset)):
@@ -99,7 +94,7 @@ def _lost(facts: Facts, access: Access, program: Term) -> str:
     quotients = [one for one in mine if one.name in ("quotient", "remainder")]
     if quotients and all(one in mine or any(one in set(inner_terms(two)) for two in quotients) for one in others):
         return ""
-    return next((said(one) for one in others if one not in mine), "")
+    return next((describe(one) for one in others if one not in mine), "")
 
 
 def _parts_of(facts: Facts, program: Term) -> list[Term]:
@@ -110,11 +105,7 @@ def _parts_of(facts: Facts, program: Term) -> list[Term]:
     return list(dict.fromkeys(one for one in quotients if program.number in one.inside))
 
 
-def _overlaps(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    return once(one for variant in kernel.variants for one in _overlaps_of(rule, kernel, variant))
-
-
-def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     facts = variant.facts
     locked = any(access.kind == "atomic" and any(word in access.does for word in _LOCKS) for access in facts.accesses)
     for access in facts.accesses:
@@ -126,10 +117,10 @@ def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
             ):
                 continue
             what = (
-                f"the store to {root_name(access)} goes to the same place for every {said(program)}, and what it "
+                f"the store to {root_name(access)} goes to the same place for every {describe(program)}, and what it "
                 "stores differs"
             )
-            why = "the kernel has a lock, whose order is not followed" if locked else _promised(kernel, variant, access)
+            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, variant, access)
             if why:
                 yield rule.undecided(kernel, f"line {kernel.place(access).line}: {what}; {why}")
             else:
@@ -140,7 +131,7 @@ def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
         yield from _others_stores(rule, kernel, variant)
 
 
-def _promised(kernel: KernelReading, variant: Variant, access: Access) -> str:
+def _promise(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
     """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
     line = kernel.place(access).line
     for other in kernel.variants:
@@ -151,13 +142,12 @@ def _promised(kernel: KernelReading, variant: Variant, access: Access) -> str:
     return ""
 
 
-def _touches(facts: Facts, access: Access, program: Term) -> bool:
-    """Whether where or whether a store happens depends on the program's number."""
+def _touches(facts: Facts, access: AccessFact, program: Term) -> bool:
     return any(_depends(facts, term, program) for term in (access.offset, access.mask, access.path, access.root))
 
 
 def _depends(facts: Facts, term: Term, symbol: Term) -> bool:
-    """Whether a term depends on a symbol, also through what loops carry and what was loaded."""
+    """Check whether a term depends on a symbol, also through what loops carry and what was loaded."""
     queue, numbers = [term], set()
     while queue:
         for one in inner_terms(queue.pop()):
@@ -190,9 +180,9 @@ def _place(symbol: Term) -> object:
     return None
 
 
-def _narrow_step(kernel: KernelReading, variant: Variant, access: Access) -> str | None:
+def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) -> str | None:
     """Blocks of neighbouring programs that overlap: the step between them is smaller than the block."""
-    if not kernel.function.constants <= variant.guess.known | {name for c in kernel.configs for name in c}:
+    if not kernel.function.constants <= variant.guess.known_names | {name for c in kernel.configs for name in c}:
         return None
     for index in indices(variant.facts.terms, access):
         for program in (one for one in index.stepping if one.name == "program_id"):
@@ -206,7 +196,7 @@ def _narrow_step(kernel: KernelReading, variant: Variant, access: Access) -> str
     return None
 
 
-def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Loads of what a neighbouring program stores in the same launch."""
     facts, terms = variant.facts, variant.facts.terms
     stores = [one for one in facts.accesses if one.kind == "store" and one.root.name == "argument" and not one.loops]
@@ -238,12 +228,12 @@ ATOMICS = Rule(
     "launch, and speed "
     "depends on how programs collide",
     fix="two passes: each program stores its partial result, and a second kernel adds them up in a fixed order",
-    decide=_atomics,
+    decide=in_each_variant(_atomics_of),
 )
 OVERLAPS = Rule(
     id="overlapping-writes",
     level="ttir",
     symptom="results depend on which program runs last: several write the same elements, or read what another writes",
     fix="let the address depend on every program_id that the launch has, or store from one program alone",
-    decide=_overlaps,
+    decide=in_each_variant(_overlaps_of),
 )

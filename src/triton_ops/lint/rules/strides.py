@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Access
+from triton_ops.lint.meaning.facts import AccessFact
 from triton_ops.lint.meaning.terms import constant, parts
-from triton_ops.lint.rules.base import Rule, Said, once
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 from triton_ops.lint.rules.indices import Index, arguments_in, bounds, indices, loop_of, root_name
 from triton_ops.lint.source.launches import AxisOf, extents_of, rank_of, stride_of, tensor_of
 
@@ -22,11 +22,7 @@ class _Use:
     ends: frozenset[str]
 
 
-def _swapped(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    return once(one for variant in kernel.variants for one in _of_variant(rule, kernel, variant))
-
-
-def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _find_swapped(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     open_roots: dict[str, None] = {}
     for access in variant.facts.accesses:
         uses = [_use(variant, index) for index in indices(variant.facts.terms, access)]
@@ -64,7 +60,7 @@ def _use(variant: Variant, index: Index) -> _Use:
 
 
 def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
-    """What a launch shows to be wrong; empty if it shows that all is right, and None if it shows nothing."""
+    """Words for what a launch shows to be wrong; empty if it shows that all is right, and None if it shows nothing."""
     verdict: str | None = None
     for launch in kernel.launches:
         tensor = tensor_of(launch, root)
@@ -93,7 +89,7 @@ def _different(one: AxisOf, other: AxisOf, rank: int | None) -> bool:
     return rank is not None and one.axis % rank != other.axis % rank
 
 
-def _pitch(rule: Rule, kernel: KernelReading, access: Access, uses: list[_Use]) -> Iterator[Said]:
+def _pitch(rule: Rule, kernel: KernelReading, access: AccessFact, uses: list[_Use]) -> Iterator[Statement]:
     """`i * M + j` where i ends at M and j at N: rows are as far apart as there are rows."""
     inner = [use for use in uses if constant(use.index.stride) == 1 and len(use.ends) == 1]
     for outer in (use for use in uses if use.stride is not None and use.stride in use.ends):
@@ -112,5 +108,5 @@ SWAPPED = Rule(
     level="ttir",
     symptom="wrong results or illegal addresses for transposed and non-square tensors; contiguous square ones may pass",
     fix="pass x.stride(0), x.stride(1) in the order in which the kernel multiplies them by row and column",
-    decide=_swapped,
+    decide=in_each_variant(_find_swapped),
 )

@@ -8,11 +8,11 @@ from math import gcd, prod
 
 from triton_ops.backend import one_line
 from triton_ops.kernel_ir import widths_by_line
-from triton_ops.lint.compiled import compiled, known_configs, shown
+from triton_ops.lint.compiled import compile_variant, in_words, known_configs
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Access
+from triton_ops.lint.meaning.facts import AccessFact
 from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, Monomial, Term, all_of, constant, parts
-from triton_ops.lint.rules.base import Rule, Said, once
+from triton_ops.lint.rules.base import Rule, Statement, once
 from triton_ops.lint.rules.indices import Index, indices
 
 _NARROW_BYTES = 4  # less than a word at a time
@@ -32,17 +32,17 @@ class _Suspect:
         gap: How many elements its neighbours lie apart.
     """
 
-    access: Access
+    access: AccessFact
     cause: str
     gap: int = 1
 
 
-def _narrow(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    """What the address or the mask makes narrow is compiled, to see whether it is; nothing else is."""
-    return once(_judged(rule, kernel, kernel.variants[0]))
+def _find_narrow(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    """Compile what the address or the mask makes narrow, to see whether it is; nothing else is compiled."""
+    return once(_decide_variant(rule, kernel, kernel.variants[0]))
 
 
-def _judged(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     suspects = list(_suspects(variant))
     if not suspects:
         return
@@ -53,9 +53,9 @@ def _judged(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Sai
     config = configs[0] if configs else {"num_warps": 1}
     with_tiles = kernel.with_values(config) or variant
     try:
-        widths = widths_by_line(compiled(kernel, with_tiles, config).assembly)
+        widths = widths_by_line(compile_variant(kernel, with_tiles, config).assembly)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {shown(config)}: {one_line(error)}")
+        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {one_line(error)}")
         return
     for one in _suspects(with_tiles):
         place = kernel.place(one.access)
@@ -66,7 +66,7 @@ def _judged(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Sai
         item = one.access.type.item_bytes
         room = min(_WIDEST_BYTES, prod(one.access.type.shape) * item // (kernel.target.warp_size * config["num_warps"]))
         if (one.gap > 1 and max(line_widths) <= item) or (max(line_widths) < _NARROW_BYTES <= room):
-            yield rule.found(kernel, one.access, _evidence(kernel, one, max(line_widths), shown(config)))
+            yield rule.found(kernel, one.access, _evidence(kernel, one, max(line_widths), in_words(config)))
 
 
 def _evidence(kernel: KernelReading, one: _Suspect, width: int, config: str) -> str:
@@ -93,25 +93,25 @@ def _suspects(variant: Variant) -> Iterator[_Suspect]:
         if gap > 1 and not _is_guessed(variant, gap):
             yield _Suspect(access, f"neighbours lie {_elements(gap)} apart in memory", gap)
         elif gap == 1 and not any(_is_guessed(variant, stride or 0) for stride in strides):
-            cause = _misaligned(variant, access, along[[abs(s or 0) for s in strides].index(1)])
+            cause = _misalignment(variant, access, along[[abs(s or 0) for s in strides].index(1)])
             if cause:
                 yield _Suspect(access, cause)
 
 
 def _is_guessed(variant: Variant, gap: int) -> bool:
-    """Whether a distance may be a multiple of a size that was guessed: callers decide how tensors lie."""
+    """Check whether a distance may be a multiple of a size that was guessed: callers decide how tensors lie."""
     guess = variant.guess
-    sizes = [v for name, v in guess.constants.items() if name not in guess.known and type(v) is int and v > 1]
+    sizes = [v for name, v in guess.constants.items() if name not in guess.known_names and type(v) is int and v > 1]
     return any(gap % size == 0 for size in sizes)
 
 
-def _misaligned(variant: Variant, access: Access, index: Index) -> str:
-    """Why the address or the mask is no multiple of a word; empty if it is, or if that depends on data."""
+def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
+    """Words for why the address or the mask is no multiple of a word; empty if it is, or if that depends on data."""
     symbol, item = variant.facts.terms.index(index.axis), access.type.item_bytes
     steps = {m: c for m, c in parts(access.offset).items() if symbol not in m}
     if _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
         return ""
-    if (shift := _odd(steps, item)) is not None:
+    if (shift := _odd_part(steps, item)) is not None:
         return f"it begins {shift} element{'s' if shift != 1 else ''} after a multiple of {_WIDEST_BYTES} bytes"
     for condition in all_of(access.mask):
         sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
@@ -119,14 +119,14 @@ def _misaligned(variant: Variant, access: Access, index: Index) -> str:
             continue
         end = {m: c for m, c in sums.items() if symbol not in m}
         end[()] = end.get((), 0) + 1
-        if (shift := _odd(end, item)) is not None and shift < 0:
+        if (shift := _odd_part(end, item)) is not None and shift < 0:
             return f"its mask ends {_elements(-shift)} before a multiple of {_WIDEST_BYTES} bytes"
     return ""
 
 
-def _odd(sums: dict[Monomial, int], item: int) -> int | None:
+def _odd_part(sums: dict[Monomial, int], item: int) -> int | None:
     """The number that keeps a sum from being a multiple of a word; None if it is one, or if data says."""
-    remainders = [(m, c) for m, c in sums.items() if gcd(c * _even(m) * item, _WIDEST_BYTES) < _NARROW_BYTES]
+    remainders = [(m, c) for m, c in sums.items() if gcd(c * _evenness(m) * item, _WIDEST_BYTES) < _NARROW_BYTES]
     if len(remainders) != 1 or remainders[0][0] != ():
         return None
     return remainders[0][1]
@@ -136,14 +136,14 @@ def _elements(count: int) -> str:
     return f"{count} element{'' if count == 1 else 's'}"
 
 
-def _even(monomial: Monomial) -> int:
+def _evenness(monomial: Monomial) -> int:
     return _EVEN if any(one.name == "argument" for one in monomial) else 1
 
 
-def _is_shifted(variant: Variant, access: Access) -> bool:
-    """Whether the kernel reads the same elements at another offset too, as stencils do: one of both is not aligned."""
+def _is_shifted(variant: Variant, access: AccessFact) -> bool:
+    """Check whether the same elements are read at another offset too, as stencils do: one of both is not aligned."""
 
-    def apart(one: Access) -> Term:
+    def apart(one: AccessFact) -> Term:
         return variant.facts.terms.sum({m: c for m, c in parts(one.offset).items() if m})
 
     return any(
@@ -157,5 +157,5 @@ NARROW = Rule(
     symptom="a fraction of the bandwidth: threads move few bytes at a time, or memory moves what nobody uses",
     fix="let neighbouring threads take neighbouring elements, from a multiple of 16 bytes on: load whole rows and "
     "tl.split, tl.reshape or tl.trans them in registers, or pad what is stored",
-    decide=_narrow,
+    decide=_find_narrow,
 )

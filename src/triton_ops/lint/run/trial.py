@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from typing import Any
 
+import msgspec
+
 from triton_ops.backend import compiler_environment, pack
 from triton_ops.exceptions import DeviceError, KernelTypeError
-from triton_ops.lint.apart import asked
-from triton_ops.lint.run.child import PATIENCE, Request
-from triton_ops.lint.run.record import RunRecord, Seen
+from triton_ops.lint.apart import ask_process
+from triton_ops.lint.run.child import PATIENCE
+from triton_ops.lint.run.record import RunRecord
 from triton_ops.processes import Surroundings
 
 LIMIT_S = 5.0
@@ -18,7 +19,7 @@ _BEGIN_S = 60.0  # for the imports of torch and Triton on a machine that is busy
 
 
 def run_watched(target: Any, limit_s: float = LIMIT_S) -> RunRecord:
-    """What an operation, or a function without parameters, does to memory when Triton's interpreter runs it once.
+    """Run an operation, or a function without parameters, once by Triton's interpreter, and watch its memory.
 
     An operation is run with its default config on a small problem of odd extents.
 
@@ -29,22 +30,15 @@ def run_watched(target: Any, limit_s: float = LIMIT_S) -> RunRecord:
     Cost: 2 s for the imports of a new process, and the launches: 2 ms for each program of a row kernel.
     """
     try:
-        request = Request(pack(target).content, Surroundings.here(), limit_s)
+        request = (pack(target).content, Surroundings.here(), limit_s)
         changes = {**compiler_environment(), "TRITON_INTERPRET": "1"}
-        process = asked("triton_ops.lint.run.child", request, changes, PATIENCE * limit_s + _BEGIN_S)
+        process = ask_process("triton_ops.lint.run.child", request, changes, PATIENCE * limit_s + _BEGIN_S)
     except (KernelTypeError, DeviceError) as error:
         return RunRecord(whole=f"it cannot be run in another process: {error.message}")
     except subprocess.TimeoutExpired as error:
         return RunRecord(whole=f"the interpreter did not end within {error.timeout:g} s")
     try:
-        return _record(json.loads(process.stdout))
-    except ValueError:
+        return msgspec.json.decode(process.stdout, type=RunRecord)
+    except msgspec.DecodeError:
         last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
         return RunRecord(whole=f"the process that ran it ended with code {process.returncode}: {last[0][:200]}")
-
-
-def _record(content: dict[str, Any]) -> RunRecord:
-    reasons = {(kind, kernel): why for kind, kernel, why in content["open"]}
-    return RunRecord(
-        tuple(Seen(**one) for one in content["seen"]), frozenset(content["kernels"]), content["whole"], reasons
-    )

@@ -17,9 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from triton_ops.backend import Arguments, with_canaries
 from triton_ops.base import require
-from triton_ops.lint.run.record import CONFLICT, OUTSIDE, Seen
+from triton_ops.lint.run.record import CONFLICT, OUTSIDE, Observation
 
 _NOBODY, _SEVERAL = -1, -2
 
@@ -33,7 +35,7 @@ class Region:
         start: The address of its first byte.
         own: bool [bytes]: which bytes are elements of an argument.
         origin: The address of the caller's storage, of which this may be a copy.
-        written: bool [bytes]: which bytes were stored to.
+        stores: bool [bytes]: which bytes were stored to.
         writer: int32 [bytes]: the program that stored last, or -1; of the first byte of each element.
         reader: int32 [bytes]: the program that loaded, -1 for none, -2 for several.
     """
@@ -42,32 +44,29 @@ class Region:
     start: int
     own: Any
     origin: int
-    written: Any = field(init=False)
+    stores: Any = field(init=False)
     writer: Any = field(init=False)
     reader: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        numpy = require("numpy", "watching a launch")
-        self.written = numpy.zeros(len(self.own), dtype=bool)
-        self.writer = numpy.full(len(self.own), _NOBODY, dtype=numpy.int32)
-        self.reader = numpy.full(len(self.own), _NOBODY, dtype=numpy.int32)
+        self.stores = np.zeros(len(self.own), dtype=bool)
+        self.writer = np.full(len(self.own), _NOBODY, dtype=np.int32)
+        self.reader = np.full(len(self.own), _NOBODY, dtype=np.int32)
 
-    def read_by(self, at: Any, program: int) -> int:
+    def note_loads(self, at: Any, program: int) -> int:
         """Note loads of one program; how many of them are of what another program has stored."""
         others = (self.writer[at] != _NOBODY) & (self.writer[at] != program)
         before = self.reader[at]
-        self.reader[at] = require("numpy", "watching a launch").where(
-            (before == _NOBODY) | (before == program), program, _SEVERAL
-        )
+        self.reader[at] = np.where((before == _NOBODY) | (before == program), program, _SEVERAL)
         return int(others.sum())
 
-    def written_by(self, at: Any, changed: Any, width: int, program: int) -> tuple[int, int]:
+    def note_stores(self, at: Any, changed: Any, width: int, program: int) -> tuple[int, int]:
         """Note stores of one program; how many change what another has stored, and how many what another has loaded."""
         overwritten = changed & (self.writer[at] != _NOBODY) & (self.writer[at] != program)
         races = changed & (self.reader[at] != _NOBODY) & (self.reader[at] != program)
         self.writer[at] = program
         for byte in range(width):
-            self.written[at + byte] = True
+            self.stores[at + byte] = True
         return int(overwritten.sum()), int((races & ~overwritten).sum())
 
     def where(self, offset: int, width: int) -> str:
@@ -115,29 +114,26 @@ class Memory:
     """All regions of a launch."""
 
     def __init__(self, regions: list[Region]) -> None:
-        numpy = require("numpy", "watching a launch")
         self.regions = regions
-        self._starts = numpy.array([one.start for one in regions], dtype=numpy.int64)
+        self._starts = np.array([one.start for one in regions], dtype=np.int64)
 
     def nearest(self, addresses: Any) -> Any:
         """int64: for each address the number of the region that it is in, or is nearest to."""
-        numpy = require("numpy", "watching a launch")
-        ends = numpy.array([one.start + len(one.own) for one in self.regions], dtype=numpy.int64)
-        before = numpy.clip(numpy.searchsorted(self._starts, addresses, side="right") - 1, 0, None)
-        after = numpy.clip(before + 1, None, len(self.regions) - 1)
+        ends = np.array([one.start + len(one.own) for one in self.regions], dtype=np.int64)
+        before = np.clip(np.searchsorted(self._starts, addresses, side="right") - 1, 0, None)
+        after = np.clip(before + 1, None, len(self.regions) - 1)
         closer = self._starts[after] - addresses < addresses - ends[before]
-        return numpy.where((addresses >= ends[before]) & closer, after, before)
+        return np.where((addresses >= ends[before]) & closer, after, before)
 
     def within(self, addresses: Any, which: Any, width: int) -> Any:
         """bool: whether all bytes of each access are an argument's."""
-        numpy = require("numpy", "watching a launch")
-        inside = numpy.zeros(addresses.shape, dtype=bool)
-        for number in numpy.unique(which):
+        inside = np.zeros(addresses.shape, dtype=bool)
+        for number in np.unique(which):
             region, members = self.regions[number], which == number
             at = addresses[members] - region.start
             valid = (at >= 0) & (at + width <= len(region.own))
-            safe = numpy.where(valid, at, 0)
-            last = numpy.where(valid, at + width - 1, 0)
+            safe = np.where(valid, at, 0)
+            last = np.where(valid, at + width - 1, 0)
             inside[members] = valid & region.own[safe] & region.own[last] if len(region.own) else False
         return inside
 
@@ -147,7 +143,7 @@ _SHOWN_AXES = 3
 
 @dataclass
 class _Event:
-    """What happened first in a line, and how often in all."""
+    """The first event of a kind in a line, and the number of all."""
 
     first: str
     unit: str
@@ -155,20 +151,20 @@ class _Event:
 
 
 @dataclass(kw_only=True)
-class Watch:
-    """What the launches of one run do.
+class MemoryWatch:
+    """The accesses to memory of the launches of one run.
 
     Attributes:
         kernels: Names of the kernels whose launches have ended.
         locked: Kernels with atomic operations by which programs may wait for each other.
-        written: For the address of each storage that was stored to, which bytes were: bool [bytes].
-        stored: For the address of each storage the kernel, file and line of the last store.
+        stores: For the address of each storage that was stored to, which bytes were: bool [bytes].
+        last_stores: For the address of each storage the kernel, file and line of the last store.
     """
 
     kernels: set[str] = field(default_factory=set)
     locked: set[str] = field(default_factory=set)
-    written: dict[int, Any] = field(default_factory=dict)
-    stored: dict[int, tuple[str, str, int]] = field(default_factory=dict)
+    stores: dict[int, Any] = field(default_factory=dict)
+    last_stores: dict[int, tuple[str, str, int]] = field(default_factory=dict)
     _events: dict[tuple[str, str, str, int], _Event] = field(default_factory=dict)
 
     def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, words: tuple[str, str]) -> None:
@@ -176,45 +172,47 @@ class Watch:
         first, unit = words
         self._events.setdefault((kind, kernel, *line), _Event(first, unit)).count += count
 
-    def seen(self) -> list[Seen]:
+    def observations(self) -> list[Observation]:
         """Everything that was noted, a line once for each kind."""
         return [
-            Seen(kind=kind, kernel=kernel, file=file, line=line, evidence=f"{one.first}; {one.count} {one.unit} in all")
+            Observation(
+                kind=kind, kernel=kernel, file=file, line=line, evidence=f"{one.first}; {one.count} {one.unit} in all"
+            )
             for (kind, kernel, file, line), one in self._events.items()
             if kind != CONFLICT or kernel not in self.locked
         ]
 
-    def ended(self, kernel: str, regions: list[Region]) -> None:
-        """A launch has ended; what it stored is kept."""
+    def keep_stores(self, kernel: str, regions: list[Region]) -> None:
+        """Keep what a launch has stored that has ended."""
         self.kernels.add(kernel)
         for region in regions:
-            if region.written.any():
-                before = self.written.get(region.origin)
-                same = before is not None and len(before) == len(region.written)
-                self.written[region.origin] = before | region.written if same else region.written
+            if region.stores.any():
+                before = self.stores.get(region.origin)
+                same = before is not None and len(before) == len(region.stores)
+                self.stores[region.origin] = before | region.stores if same else region.stores
 
 
 @dataclass
-class _Launch:
+class _WatchedLaunch:
     """One launch that runs."""
 
-    watch: Watch
+    watch: MemoryWatch
     kernel: str
     memory: Memory
     builder: Any
     kernel_line: tuple[str, int]
 
-    def loaded(self, pointers: Any, mask: Any, width: int) -> Any:
+    def allowed_loads(self, pointers: Any, mask: Any, width: int) -> Any:
         """bool, as the mask: which of these loads are within the arguments; all are noted."""
         line = _line() or self.kernel_line
-        active, addresses, which, inside = self._judged("reads", pointers, mask, width, line)
+        active, addresses, which, inside = self._judge("reads", pointers, mask, width, line)
         for region, at, _ in self._each(addresses, which, inside):
-            if count := region.read_by(at, self.program):
+            if count := region.note_loads(at, self.program):
                 words = f"program {self.shown} reads what another program of this launch has written to {region.name}"
                 self.watch.note(CONFLICT, self.kernel, line, count, (words, "elements"))
         return _put_back(active, inside)
 
-    def stored(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
+    def allowed_stores(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
         """bool, as the mask: which of these stores are within the arguments; all are noted.
 
         Args:
@@ -224,12 +222,12 @@ class _Launch:
             changed: From the mask of those within to which of them change what is there.
         """
         line = _line() or self.kernel_line
-        active, addresses, which, inside = self._judged("writes", pointers, mask, width, line)
+        active, addresses, which, inside = self._judge("writes", pointers, mask, width, line)
         allowed = _put_back(active, inside)
         differ = changed(allowed)[active]
         for region, at, members in self._each(addresses, which, inside):
-            overwrites, races = region.written_by(at, differ[members], width, self.program)
-            self.watch.stored[region.origin] = (self.kernel, *line)
+            overwrites, races = region.note_stores(at, differ[members], width, self.program)
+            self.watch.last_stores[region.origin] = (self.kernel, *line)
             if overwrites:
                 words = (
                     f"program {self.shown} writes other values to elements of {region.name} that another has written"
@@ -240,14 +238,14 @@ class _Launch:
                 self.watch.note(CONFLICT, self.kernel, line, races, (words, "elements"))
         return allowed
 
-    def added(self, pointers: Any, mask: Any, width: int) -> Any:
+    def allowed_sums(self, pointers: Any, mask: Any, width: int) -> Any:
         """bool, as the mask: which of these atomic operations are within the arguments."""
         line = _line() or self.kernel_line
-        active, addresses, which, inside = self._judged("adds to", pointers, mask, width, line)
+        active, addresses, which, inside = self._judge("adds to", pointers, mask, width, line)
         for region, at, _ in self._each(addresses, which, inside):
             for byte in range(width):
-                region.written[at + byte] = True
-            self.watch.stored[region.origin] = (self.kernel, *line)
+                region.stores[at + byte] = True
+            self.watch.last_stores[region.origin] = (self.kernel, *line)
         return _put_back(active, inside)
 
     @property
@@ -261,14 +259,13 @@ class _Launch:
         """The program that runs, in words."""
         return str(tuple(int(place) for place in self.builder.grid_idx[:_SHOWN_AXES]))
 
-    def _judged(self, does: str, pointers: Any, mask: Any, width: int, line: tuple[str, int]) -> tuple[Any, ...]:
-        numpy = require("numpy", "watching a launch")
-        pointers = numpy.asarray(pointers)
-        active = numpy.broadcast_to(numpy.asarray(mask, dtype=bool), pointers.shape)
-        addresses = pointers[active].astype(numpy.int64)
+    def _judge(self, does: str, pointers: Any, mask: Any, width: int, line: tuple[str, int]) -> tuple[Any, ...]:
+        pointers = np.asarray(pointers)
+        active = np.broadcast_to(np.asarray(mask, dtype=bool), pointers.shape)
+        addresses = pointers[active].astype(np.int64)
         if not self.memory.regions:
-            inside = numpy.zeros(addresses.shape, dtype=bool)
-            which = numpy.zeros(addresses.shape, dtype=numpy.int64)
+            inside = np.zeros(addresses.shape, dtype=bool)
+            which = np.zeros(addresses.shape, dtype=np.int64)
         else:
             which = self.memory.nearest(addresses)
             inside = self.memory.within(addresses, which, width)
@@ -321,20 +318,20 @@ class _Native:
 
     def __init__(self, native: Any) -> None:
         self.native = native
-        self.launch: _Launch | None = None
+        self.launch: _WatchedLaunch | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, name)
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
         if self.launch is not None:
-            mask = self.launch.loaded(pointers, mask, _width(dtype))
+            mask = self.launch.allowed_loads(pointers, mask, _width(dtype))
         return self.native.load(pointers, mask, other, dtype)
 
     def store(self, pointers: Any, value: Any, mask: Any) -> Any:
         if self.launch is not None:
-            mask = self.launch.stored(
-                pointers, mask, value.dtype.itemsize, lambda allowed: self._changed(pointers, value, allowed)
+            mask = self.launch.allowed_stores(
+                pointers, mask, value.dtype.itemsize, lambda allowed: self._differences(pointers, value, allowed)
             )
         return self.native.store(pointers, value, mask)
 
@@ -342,34 +339,32 @@ class _Native:
         if self.launch is not None:
             if value.dtype.kind != "f":
                 self.launch.watch.locked.add(self.launch.kernel)
-            mask = self.launch.added(pointers, mask, value.dtype.itemsize)
+            mask = self.launch.allowed_sums(pointers, mask, value.dtype.itemsize)
         return self.native.atomic_rmw(does, pointers, value, mask, order)
 
     def atomic_cas(self, pointers: Any, expected: Any, value: Any, order: Any) -> Any:
         if self.launch is not None:
             self.launch.watch.locked.add(self.launch.kernel)
-            numpy = require("numpy", "watching a launch")
-            whole = numpy.ones(numpy.asarray(pointers).shape, dtype=bool)
-            if not self.launch.added(pointers, whole, value.dtype.itemsize).all():
-                return numpy.zeros_like(value)  # it cannot be left out for some elements
+            whole = np.ones(np.asarray(pointers).shape, dtype=bool)
+            if not self.launch.allowed_sums(pointers, whole, value.dtype.itemsize).all():
+                return np.zeros_like(value)  # it cannot be left out for some elements
         return self.native.atomic_cas(pointers, expected, value, order)
 
-    def _changed(self, pointers: Any, value: Any, allowed: Any) -> Any:
+    def _differences(self, pointers: Any, value: Any, allowed: Any) -> Any:
         """bool, in the shape of the store: which of the bytes there differ from those that come."""
-        numpy = require("numpy", "watching a launch")
-        value = numpy.ascontiguousarray(numpy.broadcast_to(value, allowed.shape))
-        now = numpy.ascontiguousarray(self.native.load(pointers, allowed, value, value.dtype))
+        value = np.ascontiguousarray(np.broadcast_to(value, allowed.shape))
+        now = np.ascontiguousarray(self.native.load(pointers, allowed, value, value.dtype))
         width = value.dtype.itemsize
-        differ = now.reshape(-1).view(numpy.uint8) != value.reshape(-1).view(numpy.uint8)
+        differ = now.reshape(-1).view(np.uint8) != value.reshape(-1).view(np.uint8)
         return differ.reshape(-1, width).any(axis=1).reshape(allowed.shape)
 
 
 def _width(dtype: Any) -> int:
-    return int(require("numpy", "watching a launch").dtype(dtype).itemsize)
+    return int(np.dtype(dtype).itemsize)
 
 
 @contextmanager
-def watched(watch: Watch) -> Iterator[None]:
+def watch_launches(watch: MemoryWatch) -> Iterator[None]:
     """Inside, launches of interpreted kernels are watched, each over copies of its tensors with zones around them."""
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     function = interpreter.InterpretedFunction
@@ -381,7 +376,7 @@ def watched(watch: Watch) -> Iterator[None]:
         before, after = _tensors(arguments), _tensors(copies.keyword)
         regions = regions_of(before, after)
         code = kernel.fn.__code__
-        native.launch = _Launch(
+        native.launch = _WatchedLaunch(
             watch, kernel.fn.__name__, Memory(regions), interpreter.interpreter_builder,
             (code.co_filename, code.co_firstlineno),
         )  # fmt: skip
@@ -389,7 +384,7 @@ def watched(watch: Watch) -> Iterator[None]:
             result = run(kernel, grid=grid, warmup=warmup, **copies.keyword)
         finally:
             native.launch = None
-        watch.ended(kernel.fn.__name__, regions)
+        watch.keep_stores(kernel.fn.__name__, regions)
         _copy_back(before, after, regions)
         return result
 
@@ -413,7 +408,7 @@ def _copy_back(before: dict[str, Any], after: dict[str, Any], regions: list[Regi
     """Bring what the launch stored to copies back to the caller's storages."""
     torch = require("torch", "running kernels")
     origins = set()
-    changed = {region.origin for region in regions if region.written.any()}
+    changed = {region.origin for region in regions if region.stores.any()}
     for name, tensor in before.items():
         storage, copy = tensor.untyped_storage(), after[name].untyped_storage()
         origin = storage.data_ptr()

@@ -35,8 +35,7 @@ class KernelFunction:
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Names of its parameters, in order."""
-        signature = self.node.args
-        return tuple(one.arg for one in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs))
+        return tuple(one.arg for one in parameters_of(self.node))
 
     @cached_property
     def constants(self) -> frozenset[str]:
@@ -45,24 +44,26 @@ class KernelFunction:
 
     @cached_property
     def assignments(self) -> dict[str, list[ast.expr]]:
-        """What each local name is given, wherever that is."""
+        """The expressions that each local name is given, wherever that is."""
         values: dict[str, list[ast.expr]] = {}
         for node in ast.walk(self.node):
-            for target, value in _given(node):
+            for target, value in _bindings(node):
                 values.setdefault(target, []).append(value)
         return values
 
     def callee(self, call: ast.Call) -> KernelFunction | None:
         """The JIT function that a call in this function runs; None for any other call."""
-        function = _looked_up(call.func, self.function.fn.__globals__)
+        function = _look_up(call.func, self.function.fn.__globals__)
         return kernel_function(function) if is_jit_function(function) and not _of_triton(function) else None
 
-    def calls(self) -> Iterator[ast.Call]:
-        """All calls in it."""
-        return (node for node in ast.walk(self.node) if isinstance(node, ast.Call))
+    def callees(self) -> Iterator[KernelFunction]:
+        """The JIT functions that it calls."""
+        for node in ast.walk(self.node):
+            if isinstance(node, ast.Call) and (callee := self.callee(node)) is not None:
+                yield callee
 
 
-_kept: dict[int, tuple[Any, KernelFunction]] = {}
+_functions: dict[int, tuple[Any, KernelFunction]] = {}
 
 
 def kernel_function(function: Any) -> KernelFunction:
@@ -72,44 +73,47 @@ def kernel_function(function: Any) -> KernelFunction:
         OSError: Its source is not there.
         SyntaxError: Its source is no Python.
     """
-    if id(function) not in _kept:
+    if id(function) not in _functions:
         lines, first = inspect.getsourcelines(function.fn)
         tree = ast.parse(textwrap.dedent("".join(lines)))
         node = next(one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
         ast.increment_lineno(tree, first - 1)
-        _kept[id(function)] = function, KernelFunction(function, node)
-    return _kept[id(function)][1]
+        _functions[id(function)] = function, KernelFunction(function, node)
+    return _functions[id(function)][1]
 
 
-def innermost(layer: Any) -> Any:
+def innermost_kernel(layer: Any) -> Any:
     """The JIT function inside decorators such as `triton.autotune`; None if there is none."""
-    for _ in range(_MOST_LAYERS):
-        if is_jit_function(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values"):
-            return layer
-        inner = getattr(layer, "fn", None) or getattr(layer, "__wrapped__", None)
-        if inner is None:
-            return None
-        layer = inner
-    return None
+    *_, last = decorator_layers(layer)
+    return last if _is_bare(last) else None
 
 
-def layers(layer: Any) -> Iterator[Any]:
+def decorator_layers(layer: Any) -> Iterator[Any]:
     """A decorated kernel with what is inside of it, down to the JIT function."""
     for _ in range(_MOST_LAYERS):
         yield layer
-        if is_jit_function(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values"):
+        inner = getattr(layer, "fn", None) or getattr(layer, "__wrapped__", None)
+        if _is_bare(layer) or inner is None:
             return
-        layer = getattr(layer, "fn", None) or getattr(layer, "__wrapped__", None)
-        if layer is None:
-            return
+        layer = inner
 
 
-def dotted(node: ast.expr) -> str:
+def _is_bare(layer: Any) -> bool:
+    """Check whether a JIT function has no decorator such as `triton.autotune` around it."""
+    return is_jit_function(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values")
+
+
+def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+    """The parameters of a function, but for `*args` and `**kwargs`."""
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def dotted_name(node: ast.expr) -> str:
     """A name with its dots, such as `tl.load`; empty for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        before = dotted(node.value)
+        before = dotted_name(node.value)
         return f"{before}.{node.attr}" if before else ""
     return ""
 
@@ -130,12 +134,9 @@ def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
 
 
 def is_language(call: ast.Call, function: KernelFunction) -> bool:
-    """Whether a call is of Triton's language, or a method of one of its values."""
-    if isinstance(call.func, ast.Attribute):
-        value = _looked_up(call.func, function.function.fn.__globals__)
-        return value is None or _of_triton(value)
-    value = _looked_up(call.func, function.function.fn.__globals__)
-    return value is not None and _of_triton(value)
+    """Check whether a call is of Triton's language, or a method of one of its values."""
+    value = _look_up(call.func, function.function.fn.__globals__)
+    return isinstance(call.func, ast.Attribute) if value is None else _of_triton(value)
 
 
 def _of_triton(value: Any) -> bool:
@@ -143,16 +144,16 @@ def _of_triton(value: Any) -> bool:
     return module.partition(".")[0] == "triton"
 
 
-def _looked_up(node: ast.expr, names: dict[str, Any]) -> Any:
+def _look_up(node: ast.expr, names: dict[str, Any]) -> Any:
     if isinstance(node, ast.Name):
         return names.get(node.id)
     if isinstance(node, ast.Attribute):
-        owner = _looked_up(node.value, names)
+        owner = _look_up(node.value, names)
         return None if owner is None else getattr(owner, node.attr, None)
     return None
 
 
-def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _pairs(target, node.value)

@@ -52,7 +52,7 @@ class Island:
                 self._definitions.setdefault(bound, []).append(at)
 
     def value(self, name: str) -> Any:
-        """What the file's top level has under a name.
+        """The value that the file's top level has under a name.
 
         Raises:
             LookupError: It has no such name, or what defines it fails; the message says how.
@@ -90,7 +90,7 @@ class Island:
             bound = alias.asname or alias.name.partition(".")[0]
             try:
                 STEPS.begin(f"import of {alias.name} in line {statement.lineno} of {self.path}")
-                with _beside(self.path), _compiled_kernels():
+                with _importable_neighbours(self.path), _compiled_kernels():
                     self._module.__dict__.update(self._imported(statement, alias))
             except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as above
                 self.failures[bound] = _failure(statement, error)
@@ -98,7 +98,7 @@ class Island:
     def _imported(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> dict[str, Any]:
         if isinstance(statement, ast.Import):
             module = importlib.import_module(alias.name)
-            return {alias.asname or alias.name.partition(".")[0]: module if alias.asname else _top(alias.name)}
+            return {alias.asname or alias.name.partition(".")[0]: module if alias.asname else _top_package(alias.name)}
         bound = alias.asname or alias.name
         place = module_file(self.path, self._package, statement.level, statement.module or "")
         if place is not None and alias.name != "*" and self._depth < _DEEPEST:
@@ -134,15 +134,15 @@ class _Lazy(ModuleType):
             raise AttributeError(str(error)) from error
 
 
-_known: dict[tuple[str, float], Island] = {}
+_islands: dict[tuple[str, float], Island] = {}
 
 
 def island_of(path: Path, depth: int = 0) -> Island:
     """The island of a file; made once for a content of it."""
     key = (str(path), path.stat().st_mtime)
-    if key not in _known:
-        _known[key] = Island(path, package_of(path), depth)
-    return _known[key]
+    if key not in _islands:
+        _islands[key] = Island(path, package_of(path), depth)
+    return _islands[key]
 
 
 def package_of(path: Path) -> str:
@@ -230,12 +230,12 @@ def used_names(node: ast.AST) -> list[str]:
     return [name for name in dict.fromkeys(names) if not hasattr(builtins, name)]
 
 
-def _top(name: str) -> ModuleType:
+def _top_package(name: str) -> ModuleType:
     return sys.modules[name.partition(".")[0]]
 
 
 @contextlib.contextmanager
-def _beside(path: Path) -> Iterator[None]:
+def _importable_neighbours(path: Path) -> Iterator[None]:
     """Inside, modules that lie beside the file, or beside its package, are found, as Python finds them for a script."""
     folder = path.parent
     while (folder / "__init__.py").is_file():

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.lint.source.functions import dotted, last_name
+from triton_ops.lint.source.functions import dotted_name, last_name, parameters_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Launch:
+class SourceLaunch:
     """One launch.
 
     Attributes:
         line: Its line.
         grid: The grid as it is written, with a name replaced by what it was given; None if it is not seen.
-        given: What each parameter is given.
+        arguments: What each parameter is given.
         names: What the names of the launching function were given.
         around: The launching function, or the module.
         starred: Whether some arguments are not seen, as with `*args`.
@@ -28,7 +28,7 @@ class Launch:
 
     line: int
     grid: ast.expr | None
-    given: dict[str, ast.expr]
+    arguments: dict[str, ast.expr]
     names: dict[str, list[ast.expr]]
     around: ast.AST
     starred: bool = False
@@ -54,7 +54,7 @@ class Launch:
                     queue += self.names.get(one.id, ())
 
     def made_from(self, function: ast.Lambda) -> list[ast.AST]:
-        """What a function does: the body of a lambda, or of the `def` that it stands for; empty if that is not seen."""
+        """The body of a lambda, or of the `def` that it stands for; empty if that is not seen."""
         if hasattr(function, "lineno"):
             return [function.body]
         functions = (one for one in ast.walk(self.around) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)))
@@ -70,30 +70,30 @@ class Launch:
 
 
 @dataclass
-class _Scope:
-    """A function or the module, with what its names are given."""
-
+class _FunctionScope:
     node: ast.AST
     names: dict[str, list[ast.expr]] = field(default_factory=dict)
 
 
-def launches(tree: ast.Module, kernel: str, parameters: tuple[str, ...]) -> tuple[Launch, ...]:
+def launches(tree: ast.Module, kernel: str, parameters: tuple[str, ...]) -> tuple[SourceLaunch, ...]:
     """The launches `kernel[grid](…)` in a file, and those by `kernel.run(…, grid=…)` and `kernel.warmup`."""
-    return tuple(_found(tree, _Scope(tree, _module_names(tree)), kernel, parameters))
+    return tuple(_launches_in(tree, _FunctionScope(tree, _module_names(tree)), kernel, parameters))
 
 
-def _found(node: ast.AST, scope: _Scope, kernel: str, parameters: tuple[str, ...]) -> Iterator[Launch]:
+def _launches_in(
+    node: ast.AST, scope: _FunctionScope, kernel: str, parameters: tuple[str, ...]
+) -> Iterator[SourceLaunch]:
     for inner in ast.iter_child_nodes(node):
         if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
             names = {**scope.names, **_local_names(inner)}
-            yield from _found(inner, _Scope(inner, names), kernel, parameters)
+            yield from _launches_in(inner, _FunctionScope(inner, names), kernel, parameters)
             continue
-        if isinstance(inner, ast.Call) and (grid := _launched(inner, kernel, scope)) is not None:
+        if isinstance(inner, ast.Call) and (grid := _launch_grid(inner, kernel, scope)) is not None:
             yield _launch(inner, grid[0], scope, parameters)
-        yield from _found(inner, scope, kernel, parameters)
+        yield from _launches_in(inner, scope, kernel, parameters)
 
 
-def _launched(call: ast.Call, kernel: str, scope: _Scope) -> tuple[ast.expr | None] | None:
+def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[ast.expr | None] | None:
     func = call.func
     if isinstance(func, ast.Name):  # launcher = kernel[grid]; launcher(...)
         values = scope.names.get(func.id, [])
@@ -105,19 +105,19 @@ def _launched(call: ast.Call, kernel: str, scope: _Scope) -> tuple[ast.expr | No
     return None
 
 
-def _names_kernel(node: ast.expr, kernel: str, scope: _Scope) -> bool:
-    if dotted(node).rpartition(".")[2] == kernel:
+def _names_kernel(node: ast.expr, kernel: str, scope: _FunctionScope) -> bool:
+    if dotted_name(node).rpartition(".")[2] == kernel:
         return True
     values = scope.names.get(node.id, []) if isinstance(node, ast.Name) else []
-    return any(dotted(one).rpartition(".")[2] == kernel for one in values)
+    return any(dotted_name(one).rpartition(".")[2] == kernel for one in values)
 
 
-def _launch(call: ast.Call, grid: ast.expr | None, scope: _Scope, parameters: tuple[str, ...]) -> Launch:
+def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parameters: tuple[str, ...]) -> SourceLaunch:
     arguments: dict[str, ast.expr] = {}
     starred, place = False, 0
     for one in call.args:
         if isinstance(one, ast.Starred):
-            parts = _spread(one.value, scope)
+            parts = _starred_parts(one.value, scope)
             if parts is None:
                 starred = True
                 break
@@ -128,27 +128,21 @@ def _launch(call: ast.Call, grid: ast.expr | None, scope: _Scope, parameters: tu
             place += 1
     arguments.update({k.arg: k.value for k in call.keywords if k.arg is not None})
     starred = starred or any(k.arg is None for k in call.keywords)
-    launch = Launch(line=call.lineno, grid=None, given=arguments, names=scope.names, around=scope.node, starred=starred)
-    return Launch(
-        line=call.lineno,
-        grid=launch.resolved(grid) if grid is not None else None,
-        given=arguments,
-        names=scope.names,
-        around=scope.node,
-        starred=starred,
+    launch = SourceLaunch(
+        line=call.lineno, grid=None, arguments=arguments, names=scope.names, around=scope.node, starred=starred
     )
+    return launch if grid is None else replace(launch, grid=launch.resolved(grid))
 
 
-def _spread(node: ast.expr, scope: _Scope) -> list[ast.expr] | None:
-    """What a starred argument spreads: the parts of a tuple that is seen; of `x.stride()` the strides in order."""
+def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | None:
+    """The arguments that a starred one spreads: parts of a tuple that is seen; of `x.stride()` the strides in order."""
     if isinstance(node, ast.Name) and len(values := scope.names.get(node.id, [])) == 1:
         node = values[0]
     if isinstance(node, (ast.Tuple, ast.List)):
         return list(node.elts)
     if isinstance(node, ast.Call) and last_name(node) == "stride" and not node.args:
-        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        rank = 2 if owner is not None else 0
-        return [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(rank)] if rank else None
+        is_method = isinstance(node.func, ast.Attribute)
+        return [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(2)] if is_method else None
     return None
 
 
@@ -162,7 +156,7 @@ def _module_names(tree: ast.Module) -> dict[str, list[ast.expr]]:
 
 def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, list[ast.expr]]:
     names: dict[str, list[ast.expr]] = {}
-    for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+    for one in parameters_of(function):
         names[one.arg] = []  # a parameter hides what the module has under the name
     for statement in function.body:
         _collect(statement, names)
@@ -195,7 +189,7 @@ def _assign(target: ast.expr, value: ast.expr, names: dict[str, list[ast.expr]])
 
 
 def _part(value: ast.expr, at: int, count: int) -> ast.expr:
-    """What the name at a place of a tuple is given: `M, N = x.shape` gives M what `x.shape[0]` is."""
+    """The expression that the name at a place of a tuple is given: of `M, N = x.shape` M is given `x.shape[0]`."""
     if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == count:
         return value.elts[at]
     return ast.Subscript(value, ast.Constant(at), ast.Load())
@@ -214,15 +208,15 @@ class AxisOf:
     axis: int
 
 
-def stride_of(launch: Launch, name: str) -> AxisOf | None:
+def stride_of(launch: SourceLaunch, name: str) -> AxisOf | None:
     """The axis whose stride a parameter is given; None if that is not seen."""
-    argument = launch.given.get(name)
+    argument = launch.arguments.get(name)
     return None if argument is None else _axis_of(launch, argument, "stride")
 
 
-def extents_of(launch: Launch, name: str) -> list[AxisOf]:
+def extents_of(launch: SourceLaunch, name: str) -> list[AxisOf]:
     """The axes whose extent a parameter is given: several where a name is given several, as by `K, N = b.shape`."""
-    argument = launch.given.get(name)
+    argument = launch.arguments.get(name)
     if argument is None:
         return []
     several = launch.names.get(argument.id, []) if isinstance(argument, ast.Name) else [argument]
@@ -230,7 +224,7 @@ def extents_of(launch: Launch, name: str) -> list[AxisOf]:
     return [one for one in axes if one is not None]
 
 
-def rank_of(launch: Launch, tensor: str) -> int | None:
+def rank_of(launch: SourceLaunch, tensor: str) -> int | None:
     """The number of axes of a tensor, where its shape is taken apart; None if it is not."""
     axes = [
         axis.axis
@@ -242,28 +236,28 @@ def rank_of(launch: Launch, tensor: str) -> int | None:
     return max(axes) + 1 if axes else None
 
 
-def tensor_of(launch: Launch, name: str) -> str | None:
+def tensor_of(launch: SourceLaunch, name: str) -> str | None:
     """The tensor that a parameter is given, as text; None if it is not seen."""
-    argument = launch.given.get(name)
+    argument = launch.arguments.get(name)
     return None if argument is None else ast.unparse(argument)
 
 
-def _axis_of(launch: Launch, argument: ast.expr, attribute: str) -> AxisOf | None:
+def _axis_of(launch: SourceLaunch, argument: ast.expr, attribute: str) -> AxisOf | None:
     node = launch.resolved(argument)
     if isinstance(node, ast.Subscript):  # x.stride()[0], x.shape[0], x.size()[0]
         owner, place = node.value, node.slice
         if isinstance(owner, ast.Name):
             owner = launch.resolved(owner)
         if isinstance(owner, ast.Call) and last_name(owner) == attribute and not owner.args:
-            return _made(owner.func, place)
+            return _axis(owner.func, place)
         if isinstance(owner, ast.Attribute) and owner.attr == attribute:
-            return _made(owner, place)
+            return _axis(owner, place)
     if isinstance(node, ast.Call) and last_name(node) == attribute and node.args:
-        return _made(node.func, node.args[0])
+        return _axis(node.func, node.args[0])
     return None
 
 
-def _made(accessor: ast.expr, place: ast.expr) -> AxisOf | None:
+def _axis(accessor: ast.expr, place: ast.expr) -> AxisOf | None:
     if not isinstance(accessor, ast.Attribute):
         return None
     if isinstance(place, ast.UnaryOp) and isinstance(place.op, ast.USub) and isinstance(place.operand, ast.Constant):

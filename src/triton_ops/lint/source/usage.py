@@ -32,20 +32,20 @@ _AXES = 2  # of a descriptor whose coordinates are not written as a list
 
 @dataclass(kw_only=True)
 class Uses:
-    """What is done with the parameters of a function.
+    """The use of the parameters of a function.
 
     Attributes:
-        pointers: That are, or may be, what an access begins from, with the element type that is needed, `float` or
+        pointers: What an access begins from, or may begin from, with the element type that is needed: `float` or
             `int`, or `atomic`.
-        numbers: That are used as whole numbers: in addresses, masks, ranges and whole divisions.
-        tiles: That are extents of blocks, so that they must be known when the kernel is compiled.
-        ranges: That end a loop which is unrolled.
-        switches: That are asked for their truth, or compared with a text or None.
-        types: That are element types.
+        numbers: Whole numbers: in addresses, masks, ranges and whole divisions.
+        tiles: Extents of blocks, which must be known when the kernel is compiled, with a line that has them.
+        ranges: Ends of loops that are unrolled.
+        switches: What is asked for its truth, or compared with a text or None.
+        types: Element types.
         texts: Texts and numbers that a parameter is compared with.
-        descriptors: That are tensor descriptors made on the host, with the number of their axes.
-        called: That are called.
-        optional: That are compared with None.
+        descriptors: Tensor descriptors made on the host, with the number of their axes.
+        callables: What is called.
+        optional: What is compared with None.
     """
 
     pointers: dict[str, str] = field(default_factory=dict)
@@ -56,22 +56,22 @@ class Uses:
     types: set[str] = field(default_factory=set)
     texts: dict[str, list[object]] = field(default_factory=dict)
     descriptors: dict[str, int] = field(default_factory=dict)
-    called: set[str] = field(default_factory=set)
+    callables: set[str] = field(default_factory=set)
     optional: set[str] = field(default_factory=set)
 
 
-_kept: dict[int, Uses] = {}
+_uses_by_function: dict[int, Uses] = {}
 
 
 def uses_of(function: KernelFunction, depth: int = 0) -> Uses:
-    """What a kernel and the functions that it calls do with the kernel's parameters."""
-    if id(function) not in _kept:
-        _kept[id(function)] = Uses()  # what a function that calls itself adds is what it adds anyway
-        _kept[id(function)] = _Reader(function, depth).read()
-    return _kept[id(function)]
+    """The use of a kernel's parameters in it and in the functions that it calls."""
+    if id(function) not in _uses_by_function:
+        _uses_by_function[id(function)] = Uses()  # what a function that calls itself adds is what it adds anyway
+        _uses_by_function[id(function)] = _UsageReader(function, depth).read()
+    return _uses_by_function[id(function)]
 
 
-class _Reader:
+class _UsageReader:
     def __init__(self, function: KernelFunction, depth: int) -> None:
         self._function, self._depth = function, depth
         self._uses = Uses()
@@ -102,7 +102,7 @@ class _Reader:
             return self._passed(node, callee)
         name = last_name(node)
         if isinstance(node.func, ast.Name) and node.func.id in self._parameters:
-            self._uses.called.add(node.func.id)
+            self._uses.callables.add(node.func.id)
         pointers: list[tuple[ast.expr, str]] = []
         if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
             self._descriptor(node.func.value, argument(node, 0, "offsets"))
@@ -163,7 +163,7 @@ class _Reader:
             self._uses.tiles.setdefault(name, node.lineno)
 
     def _passed(self, node: ast.Call, callee: KernelFunction) -> list[tuple[ast.expr, str]]:
-        """What a function that is called does with its parameters is done with what it is given."""
+        """Take over what a function that is called does with its parameters."""
         inner = uses_of(callee, self._depth + 1)
         pointers: list[tuple[ast.expr, str]] = []
         for parameter, value in bound(node, callee):
@@ -175,7 +175,7 @@ class _Reader:
                 self._tile(value)
             axes = inner.descriptors.get(parameter)
             self._uses.descriptors.update(dict.fromkeys(self._names(value), axes) if axes is not None else {})
-            for kind in ("ranges", "switches", "types", "called", "optional"):
+            for kind in ("ranges", "switches", "types", "callables", "optional"):
                 if parameter in getattr(inner, kind):
                     getattr(self._uses, kind).update(self._names(value))
             for text in inner.texts.get(parameter, ()):
@@ -215,7 +215,7 @@ class _Reader:
                 self._number(one)
 
     def _is_place(self, node: ast.expr) -> bool:
-        """Whether an expression is made of places: of `arange`, `program_id`, or what is made of them."""
+        """Check whether an expression is made of places: of `arange`, `program_id`, or what is made of them."""
         names: set[str] = set()
         queue = [node]
         while queue:
@@ -230,7 +230,7 @@ class _Reader:
         return False
 
     def _number(self, node: ast.expr | None) -> None:
-        """What an expression is made of are whole numbers; loaded ones too."""
+        """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
         if node is None:
             return
         for inner in self._expressions(node):
@@ -243,7 +243,7 @@ class _Reader:
                         self._uses.pointers[base] = "int"
 
     def _settle(self, accesses: Iterable[tuple[ast.expr, str]]) -> None:
-        """Of what may be a pointer, that which is used as a number elsewhere is none."""
+        """Choose the pointer of each access: what is used as a number elsewhere is none."""
         pairs = list(accesses)
         for pointer, _ in pairs:
             self._offsets(pointer)
@@ -257,7 +257,7 @@ class _Reader:
         self._uses.numbers -= set(self._uses.pointers)
 
     def _offsets(self, pointer: ast.expr) -> None:
-        """The parts of an address that are no bare name are whole numbers."""
+        """Take the parts of an address that are no bare name for whole numbers."""
         for inner in self._expressions(pointer):
             for part in _summands(inner):
                 local = isinstance(part, ast.Name) and part.id not in self._parameters and not self._bases(part)
@@ -267,12 +267,12 @@ class _Reader:
                     self._offsets_of_call(part)
 
     def _offsets_of_call(self, node: ast.Call) -> None:
-        """What a function adds to a pointer that it returns are whole numbers."""
+        """Take the numbers that a function adds to a pointer that it returns for whole numbers."""
         callee = self._function.callee(node)
         if callee is None or self._depth >= _DEEPEST:
             return
-        reader = _Reader(callee, self._depth + 1)
-        for value in _returned(callee):
+        reader = _UsageReader(callee, self._depth + 1)
+        for value in _return_values(callee):
             reader._offsets(value)
         for name, value in bound(node, callee):
             if name in reader._uses.numbers:
@@ -282,7 +282,6 @@ class _Reader:
         return [node.id] if isinstance(node, ast.Name) and node.id in self._parameters else []
 
     def _reached(self, node: ast.expr) -> list[str]:
-        """The parameters that an expression is made of, through local names."""
         return [
             one.id
             for inner in self._expressions(node)
@@ -291,7 +290,6 @@ class _Reader:
         ]
 
     def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
-        """An expression and those that its local names stand for."""
         names: set[str] = set()
         queue = [node]
         while queue:
@@ -322,8 +320,8 @@ class _Reader:
     def _bases_of_call(self, node: ast.Call, visited: frozenset[str]) -> list[str]:
         callee = self._function.callee(node)
         if callee is not None and self._depth < _DEEPEST:
-            reader = _Reader(callee, self._depth + 1)
-            inside = {name for value in _returned(callee) for name in reader._bases(value)}
+            reader = _UsageReader(callee, self._depth + 1)
+            inside = {name for value in _return_values(callee) for name in reader._bases(value)}
             return [one for name, value in bound(node, callee) if name in inside for one in self._bases(value, visited)]
         name = last_name(node)
         if name in _BASES:
@@ -339,7 +337,7 @@ class _Reader:
         return [base for one in operands for base in self._bases(one, visited)]
 
 
-def _returned(function: KernelFunction) -> list[ast.expr]:
+def _return_values(function: KernelFunction) -> list[ast.expr]:
     return [node.value for node in ast.walk(function.node) if isinstance(node, ast.Return) and node.value is not None]
 
 
