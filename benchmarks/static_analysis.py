@@ -27,7 +27,7 @@ from triton_ops.backend import AheadOfTime, Arguments, described
 from triton_ops.compilation import foresee, resources_of
 from triton_ops.compilation.tiers import HEAVY_SPILL_BYTES
 from triton_ops.device import Target, named_target
-from triton_ops.kernel_ir import cubin_usage
+from triton_ops.kernel_ir.binaries import cubin_usage
 from triton_ops.kernels import load, names
 from triton_ops.kernels.matmul import plain
 from triton_ops.space import Config

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from triton_ops.device.datasheets import named_devices as named_devices
     from triton_ops.device.datasheets import spec_called as spec_called
     from triton_ops.device.datasheets import spec_named as spec_named
-    from triton_ops.device.limits import LIMITS as LIMITS
     from triton_ops.device.limits import SHARED as SHARED
     from triton_ops.device.limits import Residents as Residents
     from triton_ops.device.limits import UnitLimits as UnitLimits
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from triton_ops.device.probing import current_index as current_index
     from triton_ops.device.probing import device_lost as device_lost
     from triton_ops.device.probing import device_named as device_named
-    from triton_ops.device.probing import free_bytes as free_bytes
     from triton_ops.device.probing import free_bytes_of as free_bytes_of
     from triton_ops.device.probing import gpu_missing as gpu_missing
     from triton_ops.device.probing import gpus_here as gpus_here

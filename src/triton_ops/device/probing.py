@@ -314,13 +314,8 @@ def device_lost(device: DeviceSpec, device_name: str) -> str | None:
     return "the device computes 1 + 1 wrongly"
 
 
-def free_bytes(device: DeviceSpec, device_name: str) -> int:
-    """The GPU's free memory, or the host's for a CPU; the host's whole memory where the host does not tell."""
-    return free_bytes_of("cpu" if device.kind == "cpu" else device_name)
-
-
 def free_bytes_of(device_name: str) -> int:
-    """The free memory of a device by its torch name: a GPU's, or the host's for `cpu`."""
+    """The free memory of a GPU by its torch name, or the host's for `cpu`; all of it where the host does not tell."""
     if device_name != "cpu":
         return int(require("torch", "asking the GPU").cuda.mem_get_info(device_name)[0])
     if (available := _proc.available_bytes()) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 
+from triton_ops.device.limits import LIMITS, UnitLimits
 from triton_ops.device.spec import DeviceSpec
 from triton_ops.exceptions import DeviceError
 
@@ -43,6 +44,11 @@ class Target:
     def capability(self) -> int:
         """The number in an NVIDIA architecture's name: 90 for `sm_90`; 0 elsewhere."""
         return int(self.arch.removeprefix("sm_")) if self.kind == "cuda" else 0
+
+    @property
+    def limits(self) -> UnitLimits | None:
+        """The limits of one of its multiprocessors; None if they are not known."""
+        return LIMITS.get(self.arch)
 
 
 def _nvidia(arch: str, shared_kib: int) -> Target:

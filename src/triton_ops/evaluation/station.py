@@ -261,7 +261,7 @@ def _verifier(given: Assignment, subject: Subject, tell: Callable[[str], None]) 
         return Verifier(
             kernel=given.kernel, subject=subject, reference=given.reference, tell=tell,
             trusted=None if given.trusted is None else given.trusted.with_members(given.members),
-            others=further_cases(subject.first, given.arguments, given.device, given.device_name),
+            others=further_cases(subject.first, given.arguments, given.device_name),
             ragged=odd_case(given.arguments, given.shape, given.dtype) if given.odd else None,
             standard=Standard(precision=precision, tolerance=given.tolerance, check=given.check),
         )  # fmt: skip

@@ -25,7 +25,7 @@ from triton_ops.backend import (
     with_canaries,
 )
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, free_bytes
+from triton_ops.device import DeviceSpec, free_bytes_of
 from triton_ops.evaluation.poisoned import poison
 from triton_ops.space import Config
 from triton_ops.timing import Launch, Timer, choose_timer, sets_needed, timer_of
@@ -238,7 +238,7 @@ def sets_for(device: DeviceSpec, device_name: str, arguments: Arguments) -> int:
     if device.kind == "cpu":
         return 1
     touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
-    free = free_bytes(device, device_name)
+    free = free_bytes_of(device_name)
     return sets_needed(sum(touched.values()), device.l2_bytes, free) or 1
 
 

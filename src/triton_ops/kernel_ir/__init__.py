@@ -4,13 +4,10 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.kernel_ir.binaries import amdgcn_usage as amdgcn_usage
-    from triton_ops.kernel_ir.binaries import cubin_usage as cubin_usage
+    from triton_ops.kernel_ir.binaries import usage_of as usage_of
     from triton_ops.kernel_ir.machine_code import LocalTraffic as LocalTraffic
-    from triton_ops.kernel_ir.machine_code import amdgcn_features as amdgcn_features
-    from triton_ops.kernel_ir.machine_code import amdgcn_traffic as amdgcn_traffic
-    from triton_ops.kernel_ir.machine_code import ptx_features as ptx_features
-    from triton_ops.kernel_ir.machine_code import sass_traffic as sass_traffic
+    from triton_ops.kernel_ir.machine_code import features_of as features_of
+    from triton_ops.kernel_ir.machine_code import local_traffic as local_traffic
     from triton_ops.kernel_ir.machine_code import serialised_products as serialised_products
     from triton_ops.kernel_ir.machine_code import widths_by_line as widths_by_line
     from triton_ops.kernel_ir.scope import Scope as Scope

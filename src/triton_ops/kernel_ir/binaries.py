@@ -54,6 +54,11 @@ class Usage:
     spill_bytes: int
 
 
+def usage_of(kind: str, binary: bytes, assembly: str) -> Usage:
+    """The usage of a compiled kernel, of a target of this kind; raises as `cubin_usage` and `amdgcn_usage`."""
+    return cubin_usage(binary) if kind == "cuda" else amdgcn_usage(assembly)
+
+
 def cubin_usage(cubin: bytes) -> Usage:
     """The usage of the kernel in an NVIDIA cubin, device functions included.
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triton_ops.kernel_ir.binaries import sections
-from triton_ops.kernel_ir.ptx import Places
+from triton_ops.kernel_ir.ptx import Places, loops
 
 _FENCE = re.compile(r"\bwgmma\.fence\.")
 _PRODUCT = re.compile(r"\bwgmma\.mma_async\.")
@@ -97,6 +97,11 @@ class Features:
         return min(self.loads, key=lambda load: (-load[1], load[0]))[0] if self.loads else None
 
 
+def features_of(kind: str, assembly: str) -> Features:
+    """The features of assembly text, of a target of this kind."""
+    return ptx_features(assembly) if kind == "cuda" else amdgcn_features(assembly)
+
+
 def ptx_features(ptx: str) -> Features:
     """The features of PTX text."""
     widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
@@ -124,12 +129,8 @@ def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
 
 def amdgcn_features(assembly: str) -> Features:
     """The features of amdgcn assembly text."""
-    widths = Counter(_AMD_BYTES[name] for name in _amd_loads(assembly))
+    widths = Counter(_AMD_BYTES[name] for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
     return Features(_kind(assembly, _AMD_MMA), _widest_first(widths))
-
-
-def _amd_loads(assembly: str) -> Iterator[str]:
-    return (name for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
 
 
 def _kind(text: str, kinds: tuple[tuple[str, str], ...]) -> str:
@@ -166,39 +167,32 @@ class LocalTraffic:
     in_loops: int
 
 
+def local_traffic(kind: str, text: str) -> LocalTraffic:
+    """The local traffic in a kernel's machine code, or assembly text, of a target of this kind."""
+    return sass_traffic(text) if kind == "cuda" else amdgcn_traffic(text)
+
+
 def sass_traffic(text: str) -> LocalTraffic:
     """The local traffic in machine code as `nvdisasm -c` prints it."""
     lines = text.splitlines()
     matches = [(at, match) for at, line in enumerate(lines) if (match := _SASS.search(line))]
     moves = [(at, match[1] == "LDL", _width(match[2])) for at, match in matches]
-    return _local_traffic(moves, _loops(lines))
+    return _local_traffic(moves, loops(lines, _LABEL, _BRANCH))
 
 
 def amdgcn_traffic(text: str) -> LocalTraffic:
     """The local traffic in amdgcn assembly text."""
     lines = text.splitlines()
     matches = [(at, match) for at, line in enumerate(lines) if (match := _AMD.search(line))]
-    return _local_traffic([(at, match[2] == "Reload", int(match[1])) for at, match in matches], _loops(lines))
+    moves = [(at, match[2] == "Reload", int(match[1])) for at, match in matches]
+    return _local_traffic(moves, loops(lines, _LABEL, _BRANCH))
 
 
 def _width(suffixes: str) -> int:
     return next((_WIDTHS[part] for part in suffixes.split(".") if part in _WIDTHS), 4)
 
 
-def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
-    """First and last line of every loop: from a label to a later branch back to it, but for a branch to itself."""
-    labels: dict[str, int] = {}
-    loops: list[tuple[int, int]] = []
-    for at, line in enumerate(lines):
-        if (label := _LABEL.match(line)) is not None:
-            labels[label[1]] = at
-        elif (branch := _BRANCH.search(line)) is not None and branch[1] in labels:
-            loops.append((labels[branch[1]], at))
-    return loops
-
-
-def _local_traffic(moves: Iterable[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
-    moves = list(moves)
+def _local_traffic(moves: Sequence[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
     loads, stores = ([width for _, is_load, width in moves if is_load is kind] for kind in (True, False))
     inside = sum(any(first < at < last for first, last in loops) for at, _, _ in moves)
     return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

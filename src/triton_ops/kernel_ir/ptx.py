@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -188,20 +188,8 @@ _REGISTER = re.compile(r"%\w+(?:\.[xyz])?")
 _NUMBER = re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)$")
 _SIZE = re.compile(r"([bsu])(8|16|32|64)$")
 _NO_RESULT = (
-    "st",
-    "red",
-    "bra",
-    "bar",
-    "barrier",
-    "fence",
-    "membar",
-    "cp",
-    "ret",
-    "trap",
-    "prefetch",
-    "wgmma",
-    "stmatrix",
-)
+    "st", "red", "bra", "bar", "barrier", "fence", "membar", "cp", "ret", "trap", "prefetch", "wgmma", "stmatrix",
+)  # fmt: skip
 _OWN = ("atom", "ldmatrix", "mma", "elect", "vote", "match")  # what each thread gets for itself
 
 
@@ -299,28 +287,25 @@ def _instructions(ptx: str) -> Iterator[Instruction]:
     places = Places(ptx)
     whole = ptx.splitlines()
     lines = [line.partition("//")[0] for line in whole]
-    loops = list(_loops(lines))
+    spans = loops(lines, _LABEL, _BRANCH)
     for at, line in enumerate(lines):
         if not places.follow(whole[at]) and (one := _LINE.match(line)) is not None:
-            operands = tuple(part.strip() for part in _OPERAND.findall(one[4]))
-            again = any(first < at < last for first, last in loops)
             yield Instruction(
-                name=one[3],
-                operands=operands,
-                guard=one[2] or "",
-                negated=one[1] == "!",
-                place=places.here,
-                in_loop=again,
-            )
+                name=one[3], operands=tuple(part.strip() for part in _OPERAND.findall(one[4])), guard=one[2] or "",
+                negated=one[1] == "!", place=places.here, in_loop=any(first < at < last for first, last in spans),
+            )  # fmt: skip
 
 
-def _loops(lines: list[str]) -> Iterator[tuple[int, int]]:
-    labels: dict[str, int] = {}
+def loops(lines: Sequence[str], label: re.Pattern[str], branch: re.Pattern[str]) -> list[tuple[int, int]]:
+    """First and last line of every loop: from a label to a later branch back to it."""
+    places: dict[str, int] = {}
+    spans: list[tuple[int, int]] = []
     for at, line in enumerate(lines):
-        if (label := _LABEL.match(line)) is not None:
-            labels[label[1]] = at
-        elif (branch := _BRANCH.search(line)) is not None and branch[1] in labels:
-            yield labels[branch[1]], at
+        if (match := label.match(line)) is not None:
+            places[match[1]] = at
+        elif (match := branch.search(line)) is not None and match[1] in places:
+            spans.append((places[match[1]], at))
+    return spans
 
 
 def _settle(instructions: list[Instruction], registers: Registers) -> bool:

@@ -12,10 +12,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from triton_ops.timing.decision import BEYOND_CHANCE, INDIFFERENCE, gain
+from triton_ops.timing.decision import BEYOND_CHANCE, EXCLUDED, INDIFFERENCE, gain
 from triton_ops.timing.races import Arm, next_order, visit
 from triton_ops.timing.statistics import Interval, contrasts, median_error, robust_sigma, small_sample
 from triton_ops.timing.timer import Timer
@@ -23,8 +22,6 @@ from triton_ops.timing.timer import Timer
 Verdict: TypeAlias = Literal["faster", "slower", "not distinguishable"]
 
 LEAST_ROUNDS = 6  # six values of one sign have a chance of 1 in 32: fewer values cannot bound a median at 95 %
-COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
-FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,11 @@ class DuelOutcome:
     def noise(self) -> float:
         """The largest share by which the first may differ from itself: the far end of the twin's interval."""
         return max(abs(self.itself.low), abs(self.itself.high))
+
+    @property
+    def proven(self) -> bool:
+        """Check whether the first is faster, and the interval excludes half of the indifference zone too."""
+        return self.verdict == "faster" and self.gain.low > EXCLUDED * INDIFFERENCE
 
     @property
     def disturbed(self) -> bool:
@@ -148,18 +150,8 @@ def judge(
     return DuelOutcome(verdict, difference, itself, threshold)
 
 
-def tick_of(samples_ms: Sequence[float], launches: int) -> float:
-    """Step of the clock that took these samples, in milliseconds per launch: their smallest difference.
-
-    The step is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
-    """
-    values = sorted(set(samples_ms))
-    steps = [b - a for a, b in pairwise(values)]
-    return min([*steps, COARSEST_TICK_MS / launches])
-
-
 def _judge_arms(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
-    tick_ms = max(tick_of(arm.samples_ms, arm.sampler.launches) for arm in arms)
+    tick_ms = max(arm.tick_ms for arm in arms)
     first, second, twin = (arm.values_ms for arm in arms)
     return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone, chance=policy.chance)
 

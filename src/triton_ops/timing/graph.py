@@ -172,17 +172,13 @@ def node_count(torch: Any, graph: Any) -> int | None:
 
 def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
     with without_gc():
-        return _captured_results(graph, calls, unrolled)
-
-
-def _captured_results(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
-    graph.capture_begin()
-    try:
-        return [calls[turn % len(calls)]() for turn in range(unrolled)]
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of an empty graph, and the caller counts the nodes itself
-            graph.capture_end()
+        graph.capture_begin()
+        try:
+            return [calls[turn % len(calls)]() for turn in range(unrolled)]
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns of an empty graph, and the caller counts the nodes itself
+                graph.capture_end()
 
 
 def _leave_capture(torch: Any) -> None:

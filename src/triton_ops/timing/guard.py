@@ -43,11 +43,8 @@ class ThreadCounts:
     others_ns: int = 0
 
 
-class Counters(Protocol):
-    """Reads the counters of one thread."""
-
-    def __call__(self) -> ThreadCounts:
-        """The counters now."""
+Counters: TypeAlias = Callable[[], ThreadCounts]
+"""Reads the counters of one thread."""
 
 
 @contextmanager

@@ -30,6 +30,21 @@ from triton_ops.timing.screening import fitting
 from triton_ops.timing.statistics import gaps_to, middle_mean
 from triton_ops.timing.timer import Pending, Sampler, Timer
 
+_COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
+_FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
+LEAST_SAMPLE_MS = _FEW_TICKS * _COARSEST_TICK_MS
+"""A sample of so many milliseconds is known to 5 %, whatever the clock."""
+
+
+def tick_of(samples_ms: Sequence[float], launches: int) -> float:
+    """Step of the clock that took these samples, in milliseconds per launch: their smallest difference.
+
+    The step is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
+    """
+    values = sorted(set(samples_ms))
+    steps = [b - a for a, b in pairwise(values)]
+    return min([*steps, _COARSEST_TICK_MS / launches])
+
 
 @dataclass
 class Arm:
@@ -69,6 +84,16 @@ class Arm:
     def running(self) -> bool:
         """Check whether the arm takes part in the next round."""
         return self.dropped_at is None and self.error is None
+
+    @property
+    def tick_ms(self) -> float:
+        """Step of the clock, per launch."""
+        return tick_of(self.samples_ms, self.sampler.launches)
+
+    @property
+    def coarse(self) -> bool:
+        """Check whether its shortest sample is so few ticks of the clock that it is known to no better than 5 %."""
+        return min(self.samples_ms) < _FEW_TICKS * self.tick_ms
 
     def start_again(self) -> None:
         """Forget all rounds, for a race from the beginning."""
