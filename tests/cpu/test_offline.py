@@ -34,7 +34,7 @@ from triton_ops.compilation import (  # noqa: E402
 from triton_ops.compilation.tiers import examine  # noqa: E402
 from triton_ops.device import named_target  # noqa: E402
 from triton_ops.kernel_ir.binaries import (  # noqa: E402
-    Usage,  # noqa: E402
+    Usage,
     amdgcn_usage,
     cubin_usage,
 )

@@ -29,8 +29,6 @@ class Datasheet:
     Attributes:
         name: The device's name as its driver reports it.
         arch: Its architecture, such as `sm_90`.
-        units: Streaming multiprocessors, or compute units.
-        bandwidth_gbps: Peak memory bandwidth, 10^9 bytes per second.
         l2_bytes: Size of L2; None if not known. AMD's Infinity Cache is not counted.
         tflops: Dense matrix rate by dtype name, 10^12 operations per second.
         source: The document that has the figures.

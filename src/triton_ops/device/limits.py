@@ -23,7 +23,6 @@ class Residents:
 
     Attributes:
         by: Blocks that would fit if this were the only limit, by its name.
-        warps_per_block: Warps of a block.
         most_warps: Most warps that one multiprocessor holds.
     """
 
@@ -63,10 +62,8 @@ class UnitLimits:
         shared_bytes: Shared memory (AMD: LDS).
         block_shared_bytes: Shared memory that the system reserves for every block.
         shared_granule: Bytes in whose multiples shared memory is handed out.
-        registers: 32-bit vector registers.
         register_granule: Registers in whose multiples a warp gets them.
         parts: Parts, each with its own share of registers and warps.
-        warp_size: Threads of a warp.
     """
 
     warps: int = 64
@@ -142,7 +139,6 @@ class Waves:
     """The waves of blocks in which a launch fills the device, the last of which may leave places empty.
 
     Attributes:
-        grid: Blocks of the launch.
         at_once: Blocks that the device holds at a time.
     """
 

@@ -43,7 +43,6 @@ class Calibration:
 
     Attributes:
         device: The vendor's name of the device.
-        driver: Version of the driver during the calibration.
         dram_gbps: Bytes read and written by a copy much larger than L2, 10^9 per second.
         l2_gbps: Bytes read and written by a copy that stays in L2, 10^9 per second.
         launch_us: Device time from event to event around one tiny kernel, queued behind a delay.
@@ -183,23 +182,17 @@ class Machine:
     """The figures of one device that the model calculates with.
 
     Attributes:
-        units: Number of streaming multiprocessors.
         clock_ghz: Highest clock.
         mma_flops_per_cycle: Dense matrix operations of one multiprocessor per cycle, by dtype of the inputs.
         peak_dram_gbps: Memory bandwidth by datasheet, which no kernel exceeds.
         dram_gbps: Memory bandwidth that a copy reaches.
         l2_gbps: Rate of plain loads from L2 by all multiprocessors.
-        l2_bytes: Size of L2.
         launch_us: Time of an empty kernel between two events.
         sustained_tflops: Rate of the vendor's matrix product, by dtype; empty without a calibration.
         wgmma: Whether tiles of 64 rows and more run on warp-group instructions, which read shared memory themselves.
         mma_sync_share: Share of the matrix rate that warp instructions reach.
         shared_bytes_per_cycle: Rate of the shared memory of one multiprocessor.
         port_bytes_per_cycle: Rate from L2 to one multiprocessor.
-        shared_bytes_per_block: Most shared memory that one block may have.
-        threads_per_block: Most threads that one block may have.
-        limits: What one multiprocessor holds at a time.
-        costs: The fitted costs of the architecture.
     """
 
     units: int

@@ -42,7 +42,6 @@ class Placed:
     """A time of a kernel below its roof.
 
     Attributes:
-        ms: The time in milliseconds.
         tflops: Operations per second, 10^12.
         gbps: Bytes per second, 10^9.
         of_units: Share of the peak of the units for the dtype; None if that is not known.

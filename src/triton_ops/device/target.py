@@ -21,11 +21,8 @@ class Target:
     """An architecture with the limits that a compilation must keep.
 
     Attributes:
-        kind: `cuda` or `hip`.
-        arch: `sm_90` or `gfx942`.
         warp_size: Threads that run in lockstep: 32 or 64.
         shared_bytes_per_block: Most shared memory that one block may have.
-        threads_per_block: Most threads that one block may have.
         registers_per_block: Most 32-bit registers that one block may have; None where the architecture sets no such
             limit.
         units: Multiprocessors of the device; None if no device is meant.

@@ -57,7 +57,6 @@ class Turns:
     Attributes:
         device_name: Torch's name of the device, for messages.
         wait: Whether the first turn is waited for; later ones always are, since the run has begun.
-        waited_s: Seconds waited so far.
     """
 
     device_name: str

@@ -57,7 +57,6 @@ class ProcessUse:
     Attributes:
         pid: The number of the process, as the driver counts.
         share: The share of the sample's time in which the process had work on the multiprocessors, 0 to 1.
-        at_us: When the sample was taken, microseconds since 1970.
     """
 
     pid: int
@@ -86,7 +85,6 @@ class TritonDriver:
     """The names of Triton's classes that launch kernels on a vendor's GPUs.
 
     Attributes:
-        module: Name of the module to import.
         utilities: Name of its class whose construction prepares the driver in a process.
         launcher: Name of its class whose construction builds a kernel's launcher.
     """
@@ -97,11 +95,7 @@ class TritonDriver:
 
 
 class Vendor(Protocol):
-    """The GPUs of one vendor.
-
-    Attributes:
-        triton_driver: Names of Triton's driver for this vendor.
-    """
+    """The GPUs of one vendor."""
 
     triton_driver: TritonDriver
 

@@ -44,7 +44,6 @@ class Usage:
     """The resources of one thread.
 
     Attributes:
-        registers: Number of 32-bit registers.
         stack_bytes: Size of the thread's frame in local memory.
         spill_bytes: Part of the frame for spilled registers. Triton's kernels have nothing else in an NVIDIA frame.
     """

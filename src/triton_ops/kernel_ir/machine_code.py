@@ -153,8 +153,6 @@ class LocalTraffic:
     """The instructions of one kernel that load from local memory and store to it.
 
     Attributes:
-        loads: Number of loads.
-        stores: Number of stores.
         load_bytes: Bytes that one thread loads by them, each once.
         store_bytes: Bytes that one thread stores by them, each once.
         in_loops: How many of both are in a loop, and so run again and again.

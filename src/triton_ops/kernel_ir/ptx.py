@@ -200,10 +200,8 @@ class Instruction:
     Attributes:
         name: With its suffixes, such as `ld.shared.v4.b32`.
         operands: As they are written; vectors with their braces, addresses with their brackets.
-        guard: The predicate before it, empty if there is none.
         negated: Whether it runs where the predicate is false.
         place: Source file's name and line.
-        in_loop: Whether it runs again and again.
     """
 
     name: str
@@ -219,7 +217,6 @@ class Registers:
     """The values of registers.
 
     Attributes:
-        threads: Threads of a block.
         contents: By name; a name that is missing is not known either.
     """
 

@@ -22,7 +22,6 @@ class Programs:
 
     Attributes:
         ids: Their numbers, counted along x first.
-        grid: Programs along x, y and z.
         whole: Whether tensors are looked at whole; otherwise at their first element alone.
         contents: The data of arguments that is known, by the argument's place.
     """
@@ -39,8 +38,6 @@ class Scope(Generic[V]):
 
     Attributes:
         values: The values by name; grows.
-        loops: The loops around, the outermost first.
-        depth: Calls around.
     """
 
     values: dict[str, V]
@@ -72,8 +69,6 @@ class ProgramScope(Scope[Value]):
     """The place of an operation on the way of many programs; values, loops and calls around are those of `Scope`.
 
     Attributes:
-        programs: All programs that are looked at.
-        trace: Takes what is met.
         first_pointers: For each loop around whose turns are compared: where its accesses went, by their number.
         weight: How often each program comes here.
         alive: The programs that come here.

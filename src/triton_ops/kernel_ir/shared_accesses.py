@@ -27,10 +27,6 @@ class SharedAccess:
 
     Attributes:
         kind: `load`, `store`, `atomic`, or `copy` from global memory.
-        file: Name of the source file.
-        line: Line in it.
-        lane_bytes: Bytes that a thread moves.
-        in_loop: Whether it runs again and again.
         steps: Steps that the banks take for all threads of the block; None if the addresses depend on data.
         fewest: Steps that they would take without conflicts; None as `steps`.
     """
@@ -49,7 +45,6 @@ class Traffic:
     """The accesses and the traffic of a kernel's instructions.
 
     Attributes:
-        shared: The accesses of shared memory, in their order.
         global_bytes: Bytes that a block moves from and to global memory, each instruction run once.
         loop_bytes: Those of instructions that run again and again.
         bulk: Whether copies of the tensor memory accelerator come on top.

@@ -25,12 +25,7 @@ _DEEPEST = 64
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """A place in the source.
-
-    Attributes:
-        file: Path of the file.
-        line: Its line, counted from 1.
-    """
+    """A place in the source."""
 
     file: str
     line: int
@@ -203,7 +198,6 @@ class TtirBlock:
     Attributes:
         label: Its name; empty for the first block of a region.
         arguments: Names of the values that it is entered with.
-        operations: What it does.
     """
 
     label: str = ""
@@ -213,13 +207,7 @@ class TtirBlock:
 
 @dataclass
 class Function:
-    """A function of the module.
-
-    Attributes:
-        name: Its name.
-        arguments: Names and types of its parameters.
-        blocks: What it does, from the first block on.
-    """
+    """A function of the module."""
 
     name: str
     arguments: tuple[tuple[str, Type], ...]
@@ -233,7 +221,6 @@ class Module:
     Attributes:
         kernel: The function that is launched.
         functions: All functions by name.
-        operations: Number of operations in the text.
         locations: What the names of places in the source stand for.
     """
 

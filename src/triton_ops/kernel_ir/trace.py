@@ -21,19 +21,9 @@ class AccessTrace:
     """One load, store or atomic operation.
 
     Attributes:
-        kind: `load`, `store` or `atomic`.
         pointer: Where it went when it was first reached.
-        item_bytes: Size of an element.
-        element: Its type, as TTIR names it.
-        loops: The loops around it, the outermost first.
-        descriptor: Whether a tensor descriptor says where the block lies.
         executions: How often each program reaches it.
         elements: Elements that each program moves by it, over all executions, without those that masks leave out.
-        tile: Elements of one execution without a mask, those at one address counted once.
-        distinct: Share of the elements of one execution that lie at different addresses.
-        lines: 128-byte lines of one execution.
-        sectors: 32-byte sectors of one execution, the least that L2 moves.
-        run_bytes: Bytes that follow each other in memory.
         still: The loops around it, of which a turn does not change where it goes.
     """
 
@@ -59,8 +49,6 @@ class DotTrace:
 
     Attributes:
         shape: Batch, rows, columns, length of the sum.
-        element: Type of the operands.
-        loops: The loops around it, the outermost first.
         sources: For each operand the load that it comes from; None if it was computed.
         executions: How often each program reaches it.
     """
@@ -74,13 +62,7 @@ class DotTrace:
 
 @dataclass
 class ReductionTrace:
-    """One reduction of a tile along one of its axes.
-
-    Attributes:
-        shape: Extents of the tile.
-        axis: The axis that is reduced.
-        executions: How often each program reaches it.
-    """
+    """One reduction of a tile along one of its axes."""
 
     shape: tuple[int, ...]
     axis: int
@@ -92,13 +74,8 @@ class LoopTrace:
     """One loop.
 
     Attributes:
-        loops: The loops around it.
         entries: How often each program enters it.
         turns: How often each program runs its body, over all entries.
-        stages: Stages of its pipeline that the kernel asks for; None if it leaves them to the launch.
-        flags: What else the kernel asks of it: `flatten`, `warp_specialize`.
-        by_data: Whether its end depends on data.
-        written: Whether its bounds are numbers in the text.
     """
 
     loops: tuple[int, ...]
@@ -123,10 +100,6 @@ class Trace:
     """The operations met on the way through a kernel.
 
     Attributes:
-        programs: Number of programs that were looked at.
-        accesses: By the number of the operation.
-        dots: By the number of the operation.
-        loops: By the number of the operation.
         arithmetic: By the loop around it; 0 outside of loops.
         reductions: How often each program reduces or scans a tile.
         reduced: The reductions among these, by the number of the operation.

@@ -30,7 +30,6 @@ class Value:
     """A value of the kernel, for all programs that are looked at.
 
     Attributes:
-        type: Its type.
         base: What all its elements have in common, by program; None if the value is unknown. For truth values 0 or 1.
         axes: For each axis what its elements add, of shape (programs or 1, extent); None for an axis along which all
             elements are equal. For truth values 0 or 1 that multiply.

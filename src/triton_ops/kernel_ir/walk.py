@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from triton_ops.kernel_ir.scope import Scope
+from triton_ops.kernel_ir.scope import Scope, V
 from triton_ops.kernel_ir.syntax import Function, Module, TtirBlock, TtirOperation, UntoldError
 
 _MOST_CALLS = 8  # calls within calls
-V = TypeVar("V")
 S = TypeVar("S", bound=Scope[Any])
 
 

@@ -48,7 +48,6 @@ class Access:
         kind: `load`, `store` or `atomic`.
         argument: The operand of the kernel that it goes to, counted from 0; -1 if that is unknown.
         element: Type of an element, as TTIR names it.
-        item_bytes: Size of an element.
         loop: The loop around, by its place among the loops; -1 outside of loops.
         executions: How often a program reaches it.
         tile: Elements of one execution without a mask.
@@ -98,8 +97,6 @@ class Product:
 
     Attributes:
         batch: Products of one execution.
-        rows: Rows of the result.
-        columns: Columns of the result.
         inner: Length of the sums.
         element: Type of the operands, as TTIR names it.
         loop: The loop around, by its place among the loops; -1 outside of loops.
@@ -165,8 +162,6 @@ class Reduction:
     """One reduction of a tile along one of its axes.
 
     Attributes:
-        shape: Extents of the tile.
-        axis: The axis that is reduced.
         executions: How often a program reaches it.
     """
 
@@ -180,7 +175,6 @@ class Argument:
     """One operand of the kernel.
 
     Attributes:
-        name: The parameter's name; empty if it is not known.
         bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
     """
 
@@ -193,12 +187,8 @@ class LaunchWork:
     """The work of one launch; its figures are those of the average program.
 
     Attributes:
-        grid: Programs along x, y and z.
         looked_at: Programs that follow each other and were looked at for what they share.
         arguments: The operands of the kernel that are known, in order.
-        loops: The loops, in the order of the text.
-        accesses: The accesses to memory, in the order of the text.
-        products: The products of tiles, in the order of the text.
         plain: Floating-point operations on single elements outside of loops.
         special: The same of exponentials, divisions, square roots and the like.
         notes: What could not be told, in words.
@@ -241,7 +231,6 @@ class KernelWork:
 
     Attributes:
         launches: The launches in order; empty if the work cannot be told.
-        silent: Why it cannot be told; empty if it can.
     """
 
     launches: tuple[LaunchWork, ...] = ()
@@ -342,7 +331,6 @@ class Operand:
     """One operand of the kernel, as far as it is known before a launch.
 
     Attributes:
-        name: The parameter's name.
         bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
         number: Its value, if it is a whole number; None for anything else.
         strides: Of a tensor descriptor made on the host: its tensor's, in elements.

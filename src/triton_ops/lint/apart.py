@@ -7,11 +7,7 @@ is imported, and so are kernels when their module is. Such kernels have no types
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,64 +17,16 @@ from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
 from triton_ops.processes import (
     IdleProcesses,
-    Leftovers,
     Surroundings,
     WorkerDiedError,
     WorkerHungError,
     WorkerProcess,
-    command,
-    die_with,
-    end_family,
-    environment,
-    new_mark,
 )
-
-
-def ask_process(
-    module: str, request: Any, changes: Mapping[str, str], limit_s: float | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """Answer of the `main` of a module in a process of its own, which has ended with all that it has started.
-
-    Args:
-        module: Full name of the module; its `main` begins with `receive_request`.
-        request: What it is asked.
-        changes: Changes of the environment, by name.
-        limit_s: Seconds after which the process is ended; None waits for as long as it takes.
-
-    Raises:
-        DeviceError: No process can be started here.
-        subprocess.TimeoutExpired: The limit has passed.
-    """
-    mark = new_mark()
-    words = command(module, os.getpid(), leftovers=Leftovers(mark))
-    try:
-        return subprocess.run(
-            words, input=pickle.dumps(request), capture_output=True, env=environment(changes, mark), timeout=limit_s,
-            check=False, start_new_session=True,
-        )  # fmt: skip
-    finally:
-        end_family(mark)
-
-
-def receive_request() -> tuple[Any, int]:
-    """Read the request in the process that is asked; also where to answer. What user code prints goes to stderr."""
-    output = os.dup(1)
-    os.dup2(2, 1)
-    die_with(int(sys.argv[2]), Leftovers.own())
-    return pickle.load(sys.stdin.buffer), output
-
-
-def send_answer(where: int, content: bytes) -> None:
-    """Write the whole answer."""
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(where, rest) :]
-
 
 LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rule
 _WHOLE_S = 3600.0
 _MOST_LOST = 16
-_PROGRAM = "triton_ops.lint.apart_child"
+PROGRAM = "triton_ops.lint.apart_child"
 _INTERPRETED = "InterpretedFunction"
 _HINT = "start Python without TRITON_INTERPRET, and keep code that ends or hangs out of what kernels need"
 _readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=1)
@@ -89,10 +37,6 @@ class LintRequest:
     """A lint that is asked for.
 
     Attributes:
-        packed: The target, packed.
-        rules: As for `lint`.
-        gpu: As for `lint`.
-        run: As for `lint`.
         surroundings: Of the process that asks.
         omissions: Steps that are left out, with the reason.
     """
@@ -143,14 +87,14 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
 
 
 def _answer(request: LintRequest) -> Any:
-    reader = _readers.take(_PROGRAM)
+    reader = _readers.take(PROGRAM)
     if reader is None:
         changes = {**compiler_environment(), "TRITON_INTERPRET": "0"}
-        reader = WorkerProcess(("triton",), program=_PROGRAM, changes=changes)
+        reader = WorkerProcess(("triton",), program=PROGRAM, changes=changes)
     try:
         reply = reader.ask(request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start")
     except BaseException:
         reader.kill()
         raise
-    _readers.put(reader, _PROGRAM, _PROGRAM)
+    _readers.put(reader, PROGRAM, PROGRAM)
     return reply

@@ -44,9 +44,6 @@ class Comment:
     """A comment that answers findings.
 
     Attributes:
-        line: The line that it stands on.
-        rules: The rules that it names.
-        reason: Why.
         first: First line that it speaks for.
         last: Last line that it speaks for.
     """

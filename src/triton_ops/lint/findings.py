@@ -12,9 +12,6 @@ class Finding:
     """A pitfall that a kernel has.
 
     Attributes:
-        rule: The rule's id, such as `missing-mask`.
-        kernel: The kernel's name.
-        file: Path of the file.
         line: Line in it, counted from 1.
         symptom: What a user of the kernel sees.
         evidence: The facts that decided, with their numbers.
@@ -38,13 +35,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Undecided:
-    """A rule that could not decide about a kernel.
-
-    Attributes:
-        rule: The rule's id.
-        kernel: The kernel's name.
-        why: What is missing.
-    """
+    """A rule that could not decide about a kernel."""
 
     rule: str
     kernel: str

@@ -123,8 +123,6 @@ class Variant:
     """A kernel with one guess of its parameters, and what it does with it.
 
     Attributes:
-        guess: Types and constants.
-        facts: What its TTIR does.
         rearranges: Whether it multiplies tiles, or moves elements from one place of a block to another.
     """
 
@@ -138,13 +136,8 @@ class KernelReading:
     """A kernel with all that can be read of it.
 
     Attributes:
-        name: Its name.
-        file: Its file.
         function: The JIT function with its syntax.
-        tree: The syntax of its file.
-        launches: Its launches in the file.
         configs: Tunables and launch options of each config of a decorator.
-        heuristics: Functions of `triton.heuristics`, by parameter.
         key: What `triton.autotune` is keyed on; None if the kernel is not tuned.
         target: What is compiled for, where a rule compiles.
         guesses: Types and values with which an operation launches it, the default config's first; empty for a kernel of

@@ -18,7 +18,6 @@ class Steps:
     """The steps of this process.
 
     Attributes:
-        tell: Is told of each step.
         omissions: Steps that are left out, with the reason.
     """
 

@@ -41,7 +41,6 @@ class RaceDecision:
     """The outcome of a comparison; indices are positions in the list that was compared.
 
     Attributes:
-        winner: The candidate to use.
         fastest: The candidate with the smallest median contrast, whatever the ties.
         ties: The candidates that could not be told from the fastest, the fastest included, best first.
         noise: Half-width of a typical 95 % interval of a contrast, as a share of the time.

@@ -109,15 +109,12 @@ class GuardSummary:
         reason: Why the GPU was not watched; empty if it was.
         status: `throttled` if a slowdown outlasted all waits, and `shared` if another process's use did, such rounds
             being kept from then on, or if that use was told only after the last round.
-        rounds: How many rounds were run.
         discarded: How many of the rounds were discarded.
         clock_changes: How many rounds ended with a clock, that of the memory included, more than 3 % from that of the
             round before.
         regimes: Reasons read after a round, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last.
         clock_mhz: Range of the clock of the multiprocessors or compute units.
         memory_mhz: Range of the clock of the memory.
-        power_w: Range of the power.
-        temperature_c: Range of the temperature.
         others: Other processes that used the GPU meanwhile, as text; empty if none was seen.
         others_before: Those that used it before the race, while configs were tried.
         others_unknown: Why nothing is known of other processes; empty if it is known.
@@ -159,12 +156,7 @@ class RoundGuard(Protocol):
 
 @dataclass
 class Unguarded:
-    """A device that nobody watches: every round counts.
-
-    Attributes:
-        reason: Why the device is not watched.
-        rounds: How many rounds were run.
-    """
+    """A device that nobody watches: every round counts."""
 
     reason: str
     rounds: int = 0

@@ -52,7 +52,6 @@ class Arm:
 
     Attributes:
         sampler: Queues samples; made by the timer's `prepare`.
-        visit_samples: Samples per visit.
         visits: The arm's samples in milliseconds, one list per round that counted and in which the arm ran.
         dropped_at: How many rounds the arm had run when it was dropped; None while it takes part.
         error: What the launch raised; an arm with an error runs no further round.

@@ -19,13 +19,7 @@ _PARTS = 10**9  # in which the chance of an interval is counted
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95 % interval.
-
-    Attributes:
-        centre: The estimate.
-        low: Lower end.
-        high: Upper end.
-    """
+    """An estimate with its 95 % interval."""
 
     centre: float
     low: float

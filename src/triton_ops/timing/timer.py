@@ -58,7 +58,6 @@ class Sampler:
     """Samples one launch in one mode.
 
     Attributes:
-        queue: Queues a number of samples.
         launches: Launches per sample.
     """
 
@@ -100,7 +99,6 @@ class HostTimer:
     CPU that other processes had is taken off, where the system counts it.
 
     Attributes:
-        clock: Returns monotonic nanoseconds.
         least_sample_ms: Least time of a sample: 0.5 ms is 10^3 times the cost of reading the clock, and so short that
             most samples on a busy host run from beginning to end.
     """

@@ -11,12 +11,7 @@ from triton_ops.lint.meaning.terms import Term, Terms
 
 @dataclass(frozen=True)
 class TermValue:
-    """A value of the kernel.
-
-    Attributes:
-        term: What its elements are.
-        type: Its type.
-    """
+    """A value of the kernel."""
 
     term: Term
     type: Type
@@ -27,7 +22,6 @@ class Fact:
     """The part that all facts have.
 
     Attributes:
-        number: The operation.
         frames: Its places in the source, the innermost function's first.
         path: The conditions under which a program comes here.
         loops: The loops around it, the outermost first.
@@ -49,9 +43,6 @@ class AccessFact(Fact):
         offset: How far from there, in elements.
         type: The pointers' type, whose shape is that of the elements.
         mask: Which elements are moved, without the path; true for all.
-        masked: Whether the operation has a mask.
-        other: What stands for elements that are not; None if nothing does.
-        value: What is stored, or added.
         does: What an atomic operation does, such as `fadd`.
     """
 
@@ -72,10 +63,8 @@ class ReductionFact(Fact):
     """`tt.reduce`, or a scan that runs backwards.
 
     Attributes:
-        axis: Along which axis.
         inputs: What it takes, one value for each of its results.
         combine: The block that makes one element of two.
-        around: Values from outside that the block uses, by name.
     """
 
     _: KW_ONLY
@@ -90,10 +79,7 @@ class ProductFact(Fact):
     """`tt.dot`.
 
     Attributes:
-        left: First operand.
-        right: Second operand.
         start: What the product is added to.
-        type: The result's type.
         precision: The precision that the kernel asks for, as TTIR names it.
     """
 
@@ -112,9 +98,7 @@ class Carried:
     Attributes:
         symbol: What it is within a turn.
         after: What it is after the loop.
-        begin: What it is before the first turn.
         next: What a turn hands on.
-        type: Its type.
     """
 
     symbol: Term
@@ -130,9 +114,6 @@ class LoopFact(Fact):
 
     Attributes:
         turn: The symbol of its turns, which are counted from 0.
-        lower: Where it begins.
-        upper: Where it ends.
-        step: How far it goes in a turn.
         carried: What does not move evenly, or is no whole number.
     """
 
@@ -149,7 +130,6 @@ class Widening(Fact):
     """A whole number that becomes a wider one.
 
     Attributes:
-        term: The number.
         bits: Its width before.
         computed: Whether it was a product of numbers of that width.
     """
@@ -175,7 +155,6 @@ class Facts:
     """All that a kernel was seen to do.
 
     Attributes:
-        terms: The terms of the kernel.
         arguments: Name and type of each operand of the kernel's function.
         notes: What could not be read, in words.
     """

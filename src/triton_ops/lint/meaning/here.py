@@ -16,7 +16,6 @@ class TermScope(Scope[TermValue]):
     """The place of an operation on the way of any program; values, loops and calls around are those of `Scope`.
 
     Attributes:
-        facts: Takes what is met.
         path: The conditions under which a program comes here.
         place: From an operation to its places in the source.
     """

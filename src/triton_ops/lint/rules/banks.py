@@ -38,8 +38,6 @@ class _SourceLine:
     """The accesses of one line.
 
     Attributes:
-        place: Source file's name and line.
-        accesses: Of shared memory.
         bytes_moved: What the block moves from and to global memory meanwhile.
     """
 

@@ -21,8 +21,6 @@ class Rule:
     Attributes:
         id: Its name, which stays.
         level: What decides it: `source`, `ttir`, `binary` or `run`.
-        symptom: What a user of the kernel sees.
-        fix: What to change.
         decide: From the rule and a kernel's reading to what it says of the kernel.
         needs_ttir: Whether a kernel that cannot be lowered stays undecided.
     """

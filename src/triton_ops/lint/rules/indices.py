@@ -22,11 +22,7 @@ class Index:
     """The index along one axis of an access.
 
     Attributes:
-        access: The access.
-        axis: The axis of its block.
-        extent: Elements of the block along it.
         stride: What one step adds to the address.
-        term: The index, as the kernel computes it.
     """
 
     access: AccessFact
@@ -68,7 +64,6 @@ class IndexBound:
     """A condition that ends an index.
 
     Attributes:
-        condition: The condition.
         last: The last index that it lets pass, if it is one for this index; else what is left over.
         fits: Whether the condition is about the very index: nothing that steps is left over.
     """

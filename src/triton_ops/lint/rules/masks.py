@@ -35,8 +35,6 @@ class _UnmaskedIndex:
     """An index that no condition ends.
 
     Attributes:
-        index: The index.
-        variant: Where it was met.
         key: Names it in all variants: kind of access, argument, index.
     """
 

@@ -230,7 +230,7 @@ ATOMICS = Rule(
     fix="two passes: each program stores its partial result, and a second kernel adds them up in a fixed order",
     decide=in_each_variant(_atomics_of),
 )
-OVERLAPS = Rule(
+OVERLAPS_IN_TTIR = Rule(
     id="overlapping-writes",
     level="ttir",
     symptom="results depend on which program runs last: several write the same elements, or read what another writes",

@@ -9,7 +9,7 @@ from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
 from triton_ops.lint.kernel import KernelReading
 from triton_ops.lint.rules.base import Rule, Statement
-from triton_ops.lint.rules.programs import OVERLAPS as OVERLAPS_IN_TTIR
+from triton_ops.lint.rules.programs import OVERLAPS_IN_TTIR
 from triton_ops.lint.run.record import CONFLICT, OUTSIDE, UNWRITTEN
 
 

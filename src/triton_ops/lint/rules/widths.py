@@ -27,8 +27,6 @@ class _Suspect:
     """An access that may be narrow.
 
     Attributes:
-        access: The access.
-        cause: Why, in words.
         gap: How many elements its neighbours lie apart.
     """
 

@@ -1,4 +1,4 @@
-"""The process that runs kernels under Triton's interpreter: `python -c ... main()`, by `trial.py`."""
+"""The run of kernels under Triton's interpreter, in a process that is there for it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from triton_ops.backend import Arguments, Operation, numpy_misfit, one_line, unpack
 from triton_ops.base import require
 from triton_ops.evaluation import poison
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.lint.apart import receive_request, send_answer
-from triton_ops.lint.run.record import UNWRITTEN, Observation, RunRecord
+from triton_ops.lint.run.record import PATIENCE, UNWRITTEN, Observation, RunRecord, RunRequest
 from triton_ops.lint.run.watch import MemoryWatch, watch_launches
-from triton_ops.processes import import_heavy
 from triton_ops.values import Problem
 
 _SMALL = 16  # extents up to this are counts of heads, batches or ways, and stay nearly so
@@ -72,10 +68,6 @@ def _takes(operation: Operation, shape: tuple[int, ...], dtype: str | None) -> b
         return False  # an operation may refuse a shape by any of these errors
 
 
-PATIENCE = 6
-"""Seconds of the clock for each second of a CPU that a run may take: on a machine that is busy, and for what sleeps."""
-
-
 class _OutOfTimeError(BaseException):
     """The time of a run is over, by a CPU or by the clock, as its text says.
 
@@ -88,26 +80,24 @@ def _end(signalled: int, _frame: Any) -> None:
     raise _OutOfTimeError("of a CPU" if signalled == signal.SIGPROF else "of the clock")
 
 
-def main() -> None:
-    """Answer one request with the record as JSON: what to run, packed, its surroundings, and a limit in seconds."""
-    (packed, surroundings, limit_s), output = receive_request()
-    import_heavy(("triton", "torch"), "running kernels")
-    surroundings.take()
+def run_here(request: RunRequest) -> RunRecord:
+    """Run in this process, in which Triton interprets, what a request asks for."""
+    request.surroundings.take()
     watch = MemoryWatch()
     for signalled in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(signalled, _end)
     failure, unwritten, about = "", [], ""
     try:
-        _limit(limit_s)
-        target = unpack(packed)
+        _limit(request.limit_s)
+        target = unpack(request.packed)
         call, outputs, about = _prepare(target)
-        _limit(limit_s)
+        _limit(request.limit_s)
         with watch_launches(watch):
             result = call()
         unwritten = list(_find_unwritten(watch, outputs or _named_tensors("result", result)))
     except _OutOfTimeError as over:
         patience = PATIENCE if str(over) == "of the clock" else 1
-        failure = f"the interpreter did not end within {limit_s * patience:g} s {over}"
+        failure = f"the interpreter did not end within {request.limit_s * patience:g} s {over}"
     except TritonKernelError as error:
         failure = f"it cannot be run: {error.message}"
     except Exception as error:  # noqa: BLE001 - whatever the user's code and the interpreter raise
@@ -118,8 +108,7 @@ def main() -> None:
     observations = tuple(
         replace(one, evidence=f"run {about}: {one.evidence}") for one in (*watch.observations(), *unwritten)
     )
-    record = RunRecord(observations, frozenset(watch.kernels), failure, frozenset(watch.locked))
-    send_answer(output, msgspec.json.encode(record))
+    return RunRecord(observations, frozenset(watch.kernels), failure, frozenset(watch.locked))
 
 
 def _limit(limit_s: float) -> None:

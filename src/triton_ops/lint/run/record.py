@@ -1,12 +1,31 @@
-"""What one watched run of some kernels has shown."""
+"""A watched run of some kernels: its request and its record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from triton_ops.processes import Surroundings
+
 OUTSIDE, UNWRITTEN, CONFLICT = "outside", "unwritten", "conflict"
 _LOCKS = "it has atomic operations by which programs may wait for each other"
+PATIENCE = 6
+"""Seconds of the clock for each second of a CPU that a run may take: on a machine that is busy, and for what sleeps."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A run that is asked for.
+
+    Attributes:
+        packed: An operation, or a function without parameters, packed.
+        surroundings: Of the process that asks.
+        limit_s: Seconds of a CPU that launches may take.
+    """
+
+    packed: bytes
+    surroundings: Surroundings
+    limit_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,10 +34,6 @@ class Observation:
 
     Attributes:
         kind: `outside`, `unwritten` or `conflict`.
-        kernel: The kernel's name.
-        file: Path of the file.
-        line: Line in it.
-        evidence: What happened, with its numbers.
     """
 
     kind: str
@@ -33,7 +48,6 @@ class RunRecord:
     """The observations of one watched run of some kernels.
 
     Attributes:
-        observations: In the order in which they were made.
         kernels: Names of the kernels whose launches have ended.
         whole: Why the run did not end, or did not begin; empty if it ended.
         locked: Kernels whose programs may wait for each other, so that nothing is known of their conflicts.

@@ -31,8 +31,6 @@ class Region:
     """The storage behind one or more arguments of a launch.
 
     Attributes:
-        name: The arguments' names.
-        start: The address of its first byte.
         own: bool [bytes]: which bytes are elements of an argument.
         origin: The address of the caller's storage, of which this may be a copy.
         stores: bool [bytes]: which bytes were stored to.
@@ -155,7 +153,6 @@ class MemoryWatch:
     """The accesses to memory of the launches of one run.
 
     Attributes:
-        kernels: Names of the kernels whose launches have ended.
         locked: Kernels with atomic operations by which programs may wait for each other.
         stores: For the address of each storage that was stored to, which bytes were: bool [bytes].
         last_stores: For the address of each storage the kernel, file and line of the last store.

@@ -20,7 +20,6 @@ class KernelFunction:
     """A JIT function with its syntax.
 
     Attributes:
-        function: Triton's own object.
         node: Its definition, whose lines are those of the file.
     """
 

@@ -31,9 +31,6 @@ class Island:
     """The part of a file's top level that its kernels need.
 
     Attributes:
-        path: The file.
-        text: Its content.
-        tree: Its syntax.
         failures: Names that could not be had, with the reason.
     """
 

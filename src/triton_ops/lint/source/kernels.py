@@ -25,7 +25,6 @@ class DefinedKernel:
     """A kernel as its file defines it.
 
     Attributes:
-        name: Its name in the file.
         kernel: The JIT function with its syntax; None if it could not be made.
         decorated: The object of that name, with its decorators.
         why: Why it could not be made.

@@ -18,7 +18,6 @@ class SourceLaunch:
     """One launch.
 
     Attributes:
-        line: Its line.
         grid: The grid as it is written, with a name replaced by what it was given; None if it is not seen.
         arguments: What each parameter is given.
         names: What the names of the launching function were given.
@@ -200,7 +199,6 @@ class AxisOf:
     """An axis of a tensor on the host.
 
     Attributes:
-        tensor: The expression of the tensor, as text.
         axis: The number of the axis; negative ones count from the end.
     """
 

@@ -35,7 +35,6 @@ class Guess:
         constants: The values of those whose type is `constexpr`.
         known_names: The parameters whose values the source says.
         element: What tensors of floating point hold.
-        options: Launch options, where they are known.
         ones: Plain numbers that launches are known to give 1, which Triton then takes as a constant.
     """
 
@@ -62,9 +61,7 @@ class SourceValues:
     """The sources of values of parameters in a file.
 
     Attributes:
-        configs: Tunables of each config of a decorator.
         heuristics: Functions from arguments to a value, by parameter.
-        launches: The launches in the file.
     """
 
     configs: Sequence[Mapping[str, Any]] = ()

@@ -41,11 +41,8 @@ class Uses:
         tiles: Extents of blocks, which must be known when the kernel is compiled, with a line that has them.
         ranges: Ends of loops that are unrolled.
         switches: What is asked for its truth, or compared with a text or None.
-        types: Element types.
         texts: Texts and numbers that a parameter is compared with.
         descriptors: Tensor descriptors made on the host, with the number of their axes.
-        callables: What is called.
-        optional: What is compared with None.
     """
 
     pointers: dict[str, str] = field(default_factory=dict)
