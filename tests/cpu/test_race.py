@@ -138,14 +138,6 @@ def test_a_failed_arm_frees_the_memory_of_its_launch():
     assert made[0]() is None
 
 
-@pytest.mark.parametrize(("answers", "rounds"), [([], 2), ([True], 3), ([True, True, True], 5)])
-def test_interleave_ends_when_go_on_says_no(answers, rounds):
-    field, left = Field(2), iter([*answers, False])
-    interleave(field.arms, field.timer, rounds=9, rng=random.Random(0), go_on=lambda: next(left))
-    assert [len(arm.visits) for arm in field.arms] == [rounds, rounds]
-    assert next(left, None) is None  # asked once per round after the second, and not again
-
-
 def test_an_interrupt_in_a_launch_reaches_the_caller():
     field = Field(1)
 

@@ -203,8 +203,7 @@ DATASHEETS = {
 
 
 A100_BANDWIDTH_GBPS = DATASHEETS["A100-SXM4-80GB"].bandwidth_gbps
-"""The peak that the documented helpers assume when no device is known, and the rate of products beside it."""
-A100_TFLOPS = DATASHEETS["A100-SXM4-80GB"].tflops["bfloat16"]
+"""The peak that the documented helpers assume when no device is known."""
 
 _OTHER = ("MIG", "NVL", "Ti", "SUPER", "Laptop", "Mobile", "Max-Q", "D", "Ada")
 """Words that name another device than the same name without them: slices of a model, and its variants."""

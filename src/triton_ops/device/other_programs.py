@@ -49,9 +49,9 @@ class Others:
         self, sensors: object, since_s: float | None = None, *, clock: Callable[[], float] = time.time,
         is_ours: Callable[[int], bool] | None = None,
     ) -> None:  # fmt: skip
-        self._told = sensors if isinstance(sensors, TellsProcesses) else None
+        self._source = sensors if isinstance(sensors, TellsProcesses) else None
         self._clock, self._is_ours = clock, is_ours or _is_ours
-        self._unknown = _HIDDEN if self._told is not None else "its sensors do not tell which processes use it"
+        self._unknown = _HIDDEN if self._source is not None else "its sensors do not tell which processes use it"
         self._early: dict[int, ProcessUse] = {}  # told, and not yet asked for
         self.begin(since_s)
 
@@ -74,13 +74,13 @@ class Others:
         Cost: one question to the driver, ten times a second at most.
         """
         now_s = self._clock()
-        if self._told is None or now_s - self._asked_s < _EACH_S:
+        if self._source is None or now_s - self._asked_s < _EACH_S:
             return ()
         self._asked_s = now_s
         try:
-            samples = self._told.used_by(self._since_us)
+            samples = self._source.used_by(self._since_us)
         except DeviceError as error:
-            self._told, self._unknown = None, error.message
+            self._source, self._unknown = None, error.message
             return ()
         self._since_us = max([self._since_us, *(sample.at_us for sample in samples)])
         if any(sample.pid == os.getpid() for sample in samples):

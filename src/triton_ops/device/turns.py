@@ -63,7 +63,7 @@ class Turns:
     wait: bool = True
     waited_s: float = 0.0
     _had_one: bool = False
-    _said: bool = field(default=False, repr=False)
+    _has_warned: bool = field(default=False, repr=False)
 
     @contextmanager
     def turn(self, key: str) -> Iterator[None]:
@@ -99,9 +99,9 @@ class Turns:
                 self.device_name,
                 hint="leave --no-wait (wait=False) out to wait for it",
             )
-        if not self._said and not self._had_one:
+        if not self._has_warned and not self._had_one:
             _log.warning("another process measures on %s; waiting for a turn", self.device_name)
-            self._said = True
+            self._has_warned = True
 
     def _took(self, waited_s: float) -> None:
         self._had_one = True

@@ -94,9 +94,9 @@ def constant(number: int, threads: int) -> RegisterValue:
     return RegisterValue(np.full(threads, signed, dtype=np.int64))
 
 
-def unknown_uniform(threads: int, even: int = 1) -> RegisterValue:
+def unknown_uniform(threads: int) -> RegisterValue:
     """A number that is not known, and the same in all threads."""
-    return RegisterValue(np.zeros(threads, dtype=np.int64), even)
+    return RegisterValue(np.zeros(threads, dtype=np.int64), 1)
 
 
 def join(one: MaybeValue, other: MaybeValue) -> MaybeValue:
@@ -466,21 +466,21 @@ def _invert(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
 
 _COMPARISONS = COMPARISONS | {"lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
 _WORK: dict[str, Callable[[list[RegisterValue], list[str]], MaybeValue]] = {
-    "mov": lambda given, _: given[0],
-    "cvt": lambda given, suffixes: _as_signed(given[0], suffixes),
-    "cvta": lambda given, _: given[0],
-    "add": lambda given, _: add(given[0], given[1]),
-    "sub": lambda given, _: add(given[0], given[1], -1),
-    "neg": lambda given, _: add(constant(0, len(given[0].lanes)), given[0], -1),
+    "mov": lambda operands, _: operands[0],
+    "cvt": lambda operands, suffixes: _as_signed(operands[0], suffixes),
+    "cvta": lambda operands, _: operands[0],
+    "add": lambda operands, _: add(operands[0], operands[1]),
+    "sub": lambda operands, _: add(operands[0], operands[1], -1),
+    "neg": lambda operands, _: add(constant(0, len(operands[0].lanes)), operands[0], -1),
     "mul": _multiply,
     "mad": _multiply_and_add,
     "shl": _shift_left,
     "shr": _shift_right,
     "bfe": _extract_bits,
-    "and": lambda given, _: bitwise("and", *given),
-    "or": lambda given, _: bitwise("or", *given),
-    "xor": lambda given, _: bitwise("xor", *given),
-    "not": lambda given, suffixes: _invert(given, suffixes),
+    "and": lambda operands, _: bitwise("and", *operands),
+    "or": lambda operands, _: bitwise("or", *operands),
+    "xor": lambda operands, _: bitwise("xor", *operands),
+    "not": lambda operands, suffixes: _invert(operands, suffixes),
     "lop3": _lookup_bits,
     "setp": _compare,
     "selp": _select,

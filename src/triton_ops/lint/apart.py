@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import compiler_environment, pack
+from triton_ops.backend import compiler_environment, is_interpreted, pack
 from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
@@ -27,7 +27,6 @@ LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rul
 _WHOLE_S = 3600.0
 _MOST_LOST = 16
 PROGRAM = "triton_ops.lint.apart_child"
-_INTERPRETED = "InterpretedFunction"
 _HINT = "start Python without TRITON_INTERPRET, and keep code that ends or hangs out of what kernels need"
 _readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=1)
 
@@ -47,11 +46,6 @@ class LintRequest:
     run: bool
     surroundings: Surroundings
     omissions: dict[str, str] = field(default_factory=dict)
-
-
-def is_interpreted(function: Any) -> bool:
-    """Check whether a JIT function was made to be interpreted."""
-    return type(function).__name__ == _INTERPRETED
 
 
 def triton_interprets() -> bool:

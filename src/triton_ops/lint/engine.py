@@ -18,11 +18,11 @@ from types import FunctionType
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import HasOperation, Operation, one_line
+from triton_ops.backend import HasOperation, Operation, is_interpreted, one_line
 from triton_ops.base import require
 from triton_ops.device import Target, named_target, spec_named, target_of
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.lint.apart import is_interpreted, lint_apart, triton_interprets
+from triton_ops.lint.apart import lint_apart, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops.lint.kernel import COMPILED_FOR, READ_FOR, KernelReading, launched_as
 from triton_ops.lint.rules.base import Rule

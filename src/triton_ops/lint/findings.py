@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -28,10 +28,6 @@ class Finding:
     fix: str
     level: str
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, in the order of the attributes."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Undecided:
@@ -40,10 +36,6 @@ class Undecided:
     rule: str
     kernel: str
     why: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, in the order of the attributes."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True)
@@ -67,8 +59,8 @@ class LintReport:
     def as_json(self) -> dict[str, Any]:
         """`findings`, `undecided` and `unread` as plain values."""
         return {
-            "findings": [one.as_json() for one in self.findings],
-            "undecided": [one.as_json() for one in self.undecided],
+            "findings": [asdict(one) for one in self.findings],
+            "undecided": [asdict(one) for one in self.undecided],
             "unread": dict(self.unread),
         }
 

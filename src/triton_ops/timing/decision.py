@@ -119,7 +119,7 @@ def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: fl
     return min(len(row_ms), len(default_ms)) >= _ENOUGH and _beats(row_ms, default_ms, zone, _RARE)
 
 
-def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
+def doubtful(row_ms: Sequence[float], default_ms: Sequence[float]) -> bool:
     """Check whether further rounds should say if a candidate beats the default.
 
     It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that and
@@ -131,11 +131,11 @@ def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float =
     error = difference.margin / Z95
     if min(len(row_ms), len(default_ms)) < _LEAST:
         return False
-    if _PROVEN * error <= zone and (difference.centre <= zone or beats(row_ms, default_ms, zone)):
+    if _PROVEN * error <= INDIFFERENCE and (difference.centre <= INDIFFERENCE or beats(row_ms, default_ms)):
         return False
-    if difference.centre + _PROVEN * error <= zone:
+    if difference.centre + _PROVEN * error <= INDIFFERENCE:
         return False
-    return not (difference.centre - _CERTAIN * error > zone and clearly_beats(row_ms, default_ms, zone))
+    return not (difference.centre - _CERTAIN * error > INDIFFERENCE and clearly_beats(row_ms, default_ms))
 
 
 def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:

@@ -97,9 +97,9 @@ class DelayedQueue:
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()
             delayed.record()
-            self._queued, self._watched, self._waited = 0, False, False
+            self._queued, self._watched, self._late = 0, False, False
             yield
-            ran_out = self._waited if self._watched else bool(delayed.query()) and self._queued > 0
+            ran_out = self._late if self._watched else bool(delayed.query()) and self._queued > 0
             torch.cuda.synchronize()
         self.again = ran_out and self._delay_ms < LONGEST_DELAY_MS
         if self.again:
@@ -117,7 +117,7 @@ class DelayedQueue:
         queued before the delay ends.
         """
         self._watched = True
-        self._waited = self._waited or bool(start.query())
+        self._late = self._late or bool(start.query())
 
     def unsettle(self) -> None:
         """Queue a short kernel after which the blocks of the next launch may go to other multiprocessors.
@@ -139,7 +139,7 @@ class DelayedQueue:
         with self.torch.inference_mode(False):
             return self.torch.zeros(_ROWS, dtype=self.torch.float32, device=self.device)
 
-    _queued, _watched, _waited = 0, False, False
+    _queued, _watched, _late = 0, False, False
 
 
 def pending(pairs: list[tuple[Any, Any]], launches: int) -> Pending:

@@ -302,7 +302,7 @@ class SensorGuard:
         return "ok", f"not watched to the end: {self._failure}" if self._failure else ""
 
 
-def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = time.sleep) -> RoundGuard:
+def guard_for(device_name: str, since_s: float | None = None) -> RoundGuard:
     """The guard of a device; never raises.
 
     A device that cannot be watched gets an `Unguarded`, which says why.
@@ -310,13 +310,12 @@ def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = 
     Args:
         device_name: Torch's name of the device: `cpu`, `cuda` or `cuda:N`.
         since_s: From when on other processes that used the device are named, seconds since 1970; None is now.
-        sleep: Waits for a number of seconds.
 
     Cost: loads the vendor's library the first time, and asks the driver for some ten values.
     """
     try:
         sensors = sensors_of(probe(device_name), device_name)
-        return SensorGuard(sensors, sleep=sleep, others=Others(sensors, since_s))
+        return SensorGuard(sensors, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Unguarded(str(error) or type(error).__name__)
 

@@ -122,7 +122,6 @@ def interleave(
     *,
     rounds: int,
     rng: random.Random,
-    go_on: Callable[[], bool] = lambda: True,
 ) -> None:
     """Run up to `rounds` rounds over `arms`; only an arm that fails is dropped.
 
@@ -131,12 +130,9 @@ def interleave(
         timer: The clock that prepared their samplers.
         rounds: How many times each arm is visited.
         rng: Draws the orders.
-        go_on: Called before every round after the second; False ends the comparison.
     """
     order: list[Arm] = []
     for turn in range(rounds):
-        if turn > 1 and not go_on():
-            return
         order = next_order(arms, order, turn, rng)
         for arm, samples in visit(order, timer):
             arm.visits.append(samples)

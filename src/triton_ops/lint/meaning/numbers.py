@@ -28,6 +28,7 @@ from triton_ops.lint.meaning.terms import (
     Terms,
     apply,
     inner_terms,
+    lone_argument,
 )
 
 DRAWS = 64
@@ -45,7 +46,7 @@ class Draw:
         terms: The terms of the kernel.
         loops: What loops carry, by the loop and the place among what it carries.
         places: Where along an axis, by the symbol of the axis: one place, or one for each draw.
-        missing: What a masked lane holds where the load says nothing.
+        padding: What a masked lane holds where the load says nothing.
         turns: How many turns have made what a loop carries.
     """
 
@@ -57,7 +58,7 @@ class Draw:
         padding: float = float("nan"),
         turns: int = 0,
     ) -> None:
-        self._terms, self._loops, self._missing, self._turns = terms, loops, padding, turns
+        self._terms, self._loops, self._padding, self._turns = terms, loops, padding, turns
         self._places = dict(places)
         self._marks = tuple((symbol.number, _mark(place)) for symbol, place in self._places.items())
         self._values: dict[tuple[Any, ...], Numbers] = {}
@@ -86,7 +87,7 @@ class Draw:
 
         Products of products would else take three times as long for each further product.
         """
-        draw = Draw(self._terms, self._loops, places, self._missing, turns)
+        draw = Draw(self._terms, self._loops, places, self._padding, turns)
         draw._values, draw._bounds = self._values, self._bounds
         return draw
 
@@ -170,7 +171,7 @@ class Draw:
         element, root, offset, mask, other = term.operands
         seed = _hash(root.number, np.arange(DRAWS), self(offset))
         data = np.floor(1 + 50 * _share(seed)) if str(element).startswith("i") else _real(seed)
-        rest = self(other) if isinstance(other, Term) else np.full(DRAWS, self._missing)
+        rest = self(other) if isinstance(other, Term) else np.full(DRAWS, self._padding)
         return np.where(self(mask), data, rest)
 
     def _over_an_axis(self, term: Term) -> Numbers:
@@ -207,9 +208,8 @@ _CONDITIONS = {"truth", AT_LEAST_ZERO, ZERO, AND, OR, NOT, "compared"}
 _SYMBOLS = {"argument", *_SMALL}
 
 
-def _is_argument(term: Term) -> bool:
-    sums = term.operands if term.name == SUM else ()
-    return len(sums) == 1 and len(sums[0][0]) == 1 and sums[0][0][0].name == "argument"
+def _is_argument(number: Term) -> bool:
+    return len(number.operands) == 1 and lone_argument(number)[0] != ""
 
 
 def _bound_of(term: Term) -> Term:

@@ -334,6 +334,14 @@ def constant(term: Term) -> int | None:
     return int(term.operands[0][1]) if len(term.operands) == 1 and term.operands[0][0] == () else None
 
 
+def lone_argument(term: Term) -> tuple[str, int]:
+    """Name and factor of the argument of which a polynomial is a multiple, plus a number; no name for any other."""
+    symbols = [(m, c) for m, c in parts(term).items() if m]
+    if len(symbols) != 1 or len(symbols[0][0]) != 1 or symbols[0][0][0].name != "argument":
+        return "", 0
+    return str(symbols[0][0][0].operands[0]), symbols[0][1]
+
+
 def all_of(condition: Term) -> tuple[Term, ...]:
     """The conditions that must all hold."""
     return condition.operands if condition.name == AND else (condition,)

@@ -147,7 +147,7 @@ def _rearranges(variant: Variant) -> bool:
 def _access_of_unknown_strides(variant: Variant) -> AccessFact | None:
     """An access of a block with several axes of which no neighbours are known to lie side by side."""
     for access in variant.facts.accesses:
-        along = indices(variant.facts.terms, access)
+        along = indices(variant.facts, access)
         strides = [constant(index.stride) for index in along]
         if sum(extent > 1 for extent in access.type.shape) > 1 and strides and not {1, -1} & set(strides):
             return access

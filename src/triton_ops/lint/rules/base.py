@@ -32,15 +32,13 @@ class Rule:
     decide: Callable[[Rule, KernelReading], Iterable[Statement]]
     needs_ttir: bool = True
 
-    def found(
-        self, kernel: KernelReading, where: Fact | SourcePlace | int, evidence: str, *, symptom: str = "", fix: str = ""
-    ) -> Finding:
+    def found(self, kernel: KernelReading, where: Fact | SourcePlace | int, evidence: str, *, fix: str = "") -> Finding:
         """A finding at a place."""
         if isinstance(where, int):
             where = SourcePlace(kernel.file, where)
         place = kernel.place(where) if isinstance(where, Fact) else where
         return Finding(
-            rule=self.id, kernel=kernel.name, file=place.file, line=place.line, symptom=symptom or self.symptom,
+            rule=self.id, kernel=kernel.name, file=place.file, line=place.line, symptom=self.symptom,
             evidence=evidence, fix=fix or self.fix, level=self.level,
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.facts import LoopFact
 from triton_ops.lint.meaning.terms import constant, inner_terms
 from triton_ops.lint.rules.base import Rule, Statement, once
-from triton_ops.lint.rules.indices import arguments_in, bounds, indices
+from triton_ops.lint.rules.indices import all_indices, arguments_in
 
 
 def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
@@ -74,16 +74,15 @@ def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
 
 def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:
     """Arguments that end an index of a stored block of so many axes and more, and that step by tuned tiles."""
-    names: set[str] = set()
-    terms = variant.facts.terms
-    for access in variant.facts.accesses:
-        if access.kind != "store" or len(access.type.shape) < axes:
-            continue
-        for index in indices(terms, access):
-            if index.extent in extents and any(one.name == "program_id" for one in index.stepping):
-                for bound in bounds(terms, index):
-                    names |= arguments_in(bound.last) if bound.fits else set()
-    return names
+    return {
+        name
+        for index in all_indices(variant.facts)
+        if index.access.kind == "store" and len(index.access.type.shape) >= axes and index.extent in extents
+        if any(one.name == "program_id" for one in index.stepping)
+        for bound in index.bounds
+        if bound.fits
+        for name in arguments_in(bound.last)
+    }
 
 
 def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from triton_ops.lint.kernel import KernelReading
 from triton_ops.lint.meaning.terms import Term, constant, parts
 from triton_ops.lint.rules.base import Rule, Statement
-from triton_ops.lint.rules.indices import arguments_in, bounds, indices
+from triton_ops.lint.rules.indices import all_indices, arguments_in
 from triton_ops.lint.source.functions import last_name, parameters_of
 from triton_ops.lint.source.launches import SourceLaunch
 from triton_ops.lint.source.usage import Uses
@@ -70,17 +70,15 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
     plain = kernel.lowered_without(name)
     if plain is None:
         return False
-    terms, accesses = plain.facts.terms, plain.facts.accesses
     is_pitch = any(
         name in map(_argument, monomial) and any(one.name in _PLACES for one in monomial)
-        for access in accesses
+        for access in plain.facts.accesses
         for monomial in parts(access.offset)
     )
     ends = any(
         name in arguments_in(bound.last) and constant(index.stride) is not None
-        for access in accesses
-        for index in indices(terms, access)
-        for bound in bounds(terms, index)
+        for index in all_indices(plain.facts)
+        for bound in index.bounds
     )
     return not (is_pitch and ends)
 

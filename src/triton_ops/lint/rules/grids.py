@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from triton_ops.lint.kernel import KernelReading
 from triton_ops.lint.meaning.terms import inner_terms, parts
 from triton_ops.lint.rules.base import Rule, Statement
-from triton_ops.lint.rules.indices import bounds, indices
+from triton_ops.lint.rules.indices import all_indices, arguments_in
 from triton_ops.lint.source.launches import SourceLaunch
 
 
@@ -46,29 +46,22 @@ def _stepped_limits(kernel: KernelReading) -> set[str] | None:
     """The arguments at which an index ends that steps from program to program; None if nothing could be read."""
     if not kernel.variants:
         return None
-    names: set[str] = set()
-    facts = kernel.variants[0].facts
-    for access in facts.accesses:
-        for index in indices(facts.terms, access):
-            steps = [one for one in index.stepping if one.name == "program_id" and parts(index.term).get((one,), 0)]
-            for bound in bounds(facts.terms, index) if steps else ():
-                names |= {
-                    str(one.operands[0]) for one in inner_terms(bound.last) if one.name == "argument" and bound.fits
-                }
-    return names
+    return {
+        name
+        for index in all_indices(kernel.variants[0].facts)
+        if any(one.name == "program_id" and parts(index.term).get((one,), 0) for one in index.stepping)
+        for bound in index.bounds
+        if bound.fits
+        for name in arguments_in(bound.last)
+    }
 
 
 def _tuned_steps(kernel: KernelReading) -> list[str]:
     variant, extents = kernel.tuned
     if variant is None:
         return []
-    extent_names = (
-        extents[index.extent]
-        for access in variant.facts.accesses
-        for index in indices(variant.facts.terms, access)
-        if index.extent in extents and index.plain and index.tiled("program_id")
-    )
-    return sorted(set(extent_names))
+    stepping = (one for one in all_indices(variant.facts) if one.plain and one.tiled("program_id"))
+    return sorted({extents[one.extent] for one in stepping if one.extent in extents})
 
 
 def _may_follow_config(launch: SourceLaunch) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 from triton_ops.lint.meaning.facts import AccessFact, Facts, LoopFact
-from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, NOT, Monomial, Term, Terms, all_of, inner_terms, parts
+from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, NOT, ZERO, Monomial, Term, Terms, all_of, inner_terms, parts
 
 _MOST_BLOCKS = 2  # counts of blocks in one index: of programs and of turns
 STEPPING = ("program_id", "turn")
@@ -15,6 +15,20 @@ _PLACES = {
     "program_id", "turn", "index", "quotient", "remainder", "least", "most", "carried", "load", "choose", "after",
     "turns", "num_programs", "was there",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class IndexBound:
+    """A condition that ends an index.
+
+    Attributes:
+        last: The last index that it lets pass, if it is one for this index; else what is left over.
+        fits: Whether the condition is about the very index: nothing that steps is left over.
+    """
+
+    condition: Term
+    last: Term
+    fits: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -25,6 +39,7 @@ class Index:
         stride: What one step adds to the address.
     """
 
+    terms: Terms
     access: AccessFact
     axis: int
     extent: int
@@ -58,24 +73,56 @@ class Index:
             if factor == self.extent and len(monomial) == 1 and (one.name in names or not names)
         ]
 
+    @cached_property
+    def bounds(self) -> list[IndexBound]:
+        """The conditions of the mask and of the path that end it from above."""
+        result = []
+        for condition in (one for whole in self._conditions for one in _upper(whole, self._symbol)):
+            factor = -parts(condition.operands[0]).get((self._symbol,), 0)
+            last = self.terms.add((1, condition.operands[0]), (factor, self.term))
+            steps = {one for one in inner_terms(last) if one.name in STEPPING or one is self._symbol}
+            result.append(IndexBound(condition, last, fits=factor == 1 and not steps))
+        return result
 
-@dataclass(frozen=True)
-class IndexBound:
-    """A condition that ends an index.
+    @property
+    def is_masked(self) -> bool:
+        """Check whether any condition of the mask depends on the place along the axis, in whatever way."""
+        return self._symbol.number in self.access.mask.inside
 
-    Attributes:
-        last: The last index that it lets pass, if it is one for this index; else what is left over.
-        fits: Whether the condition is about the very index: nothing that steps is left over.
-    """
+    @property
+    def has_lower_bound(self) -> bool:
+        """Check whether a condition keeps it from falling below 0, or depends on it in a way that is not a sum."""
+        return any(
+            parts(one.operands[0]).get((self._symbol,), 0) > 0
+            if one.name == AT_LEAST_ZERO
+            else one.name == ZERO and self._symbol.number in one.inside
+            for condition in self._conditions
+            for one in inner_terms(condition)
+        )
 
-    condition: Term
-    last: Term
-    fits: bool
+    @cached_property
+    def key(self) -> Term:
+        """The index without its constant and without the number of its axis, to compare those of different blocks."""
+        place_free = self.terms.change(self.term, {self._symbol: self.terms.whole(self.terms.make("place"))})
+        return self.terms.sum({m: c for m, c in parts(place_free).items() if m})
+
+    @property
+    def _symbol(self) -> Term:
+        return self.terms.index(self.axis)
+
+    @property
+    def _conditions(self) -> tuple[Term, ...]:
+        return all_of(self.terms.both(self.access.mask, self.access.path))
 
 
-def indices(terms: Terms, access: AccessFact) -> list[Index]:
+def all_indices(facts: Facts) -> Iterator[Index]:
+    """The indices of all accesses of a kernel."""
+    return (index for access in facts.accesses for index in indices(facts, access))
+
+
+def indices(facts: Facts, access: AccessFact) -> list[Index]:
     """The indices of an access along the axes of its block, where they are sums."""
-    shape, sums = access.type.shape, parts(access.offset)
+    terms, shape, sums = facts.terms, access.type.shape, parts(access.offset)
     strides: dict[int, tuple[Monomial, int]] = {}
     for axis, extent in enumerate(shape):
         symbol = terms.index(axis)
@@ -94,7 +141,8 @@ def indices(terms: Terms, access: AccessFact) -> list[Index]:
         for monomial in along:
             rest_of_sum.pop(monomial)
         term = terms.sum({_without(m, rest): c // factor for m, c in along.items()})
-        result.append(Index(access=access, axis=axis, extent=shape[axis], stride=terms.sum({rest: factor}), term=term))
+        stride = terms.sum({rest: factor})
+        result.append(Index(terms=terms, access=access, axis=axis, extent=shape[axis], stride=stride, term=term))
     return result
 
 
@@ -125,24 +173,6 @@ def _without(monomial: Monomial, rest: Monomial) -> Monomial:
     return tuple(symbols)
 
 
-def bounds(terms: Terms, index: Index) -> list[IndexBound]:
-    """The conditions of the mask and of the path that end an index from above."""
-    symbol, result = terms.index(index.axis), []
-    for condition in all_of(terms.both(index.access.mask, index.access.path)):
-        for inner in _upper(condition, symbol):
-            sums = parts(inner.operands[0])
-            factor = -sums.get((symbol,), 0)
-            last = terms.add((1, inner.operands[0]), (factor, index.term))
-            steps = {one for one in inner_terms(last) if one.name in STEPPING or one is symbol}
-            result.append(IndexBound(inner, last, fits=factor == 1 and not steps))
-    return result
-
-
-def is_masked(terms: Terms, index: Index) -> bool:
-    """Check whether any condition of the mask depends on the place along the axis, in whatever way."""
-    return terms.index(index.axis).number in index.access.mask.inside
-
-
 def _upper(condition: Term, symbol: Term) -> Iterator[Term]:
     """The conditions inside one that fail where the symbol is large."""
     if condition.name == AT_LEAST_ZERO:
@@ -152,25 +182,6 @@ def _upper(condition: Term, symbol: Term) -> Iterator[Term]:
         for one in condition.operands:
             if isinstance(one, Term):
                 yield from _upper(one, symbol)
-
-
-def has_lower_bound(terms: Terms, index: Index) -> bool:
-    """Check whether a condition keeps an index from falling below 0, or depends on it in a way that is not a sum."""
-    symbol = terms.index(index.axis)
-    for condition in all_of(terms.both(index.access.mask, index.access.path)):
-        for inner in inner_terms(condition):
-            if inner.name == AT_LEAST_ZERO and parts(inner.operands[0]).get((symbol,), 0) > 0:
-                return True
-            if inner.name not in (AT_LEAST_ZERO, "sum") and symbol.number in inner.inside and inner.name == "0==":
-                return True
-    return False
-
-
-@lru_cache(maxsize=4096)
-def key_of(terms: Terms, index: Index) -> Term:
-    """An index without its constant and without the number of its axis, to compare indices of different blocks."""
-    place_free = terms.change(index.term, {terms.index(index.axis): terms.whole(terms.make("place"))})
-    return terms.sum({m: c for m, c in parts(place_free).items() if m})
 
 
 def arguments_in(term: Term) -> set[str]:

@@ -7,20 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.terms import Term, constant, describe, inner_terms, parts
+from triton_ops.lint.meaning.terms import Term, constant, describe, inner_terms, lone_argument, parts
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant, once
-from triton_ops.lint.rules.indices import (
-    Index,
-    IndexBound,
-    arguments_in,
-    bounds,
-    has_lower_bound,
-    indices,
-    is_masked,
-    key_of,
-    loop_of,
-    root_name,
-)
+from triton_ops.lint.rules.indices import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
 from triton_ops.lint.source.functions import last_name
 from triton_ops.lint.source.launches import SourceLaunch
 
@@ -47,14 +36,12 @@ def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """Every index of a block must be ended by a condition, or provably fit; evidence that it does not is a finding."""
     free, closed = [], set()
     for variant in kernel.variants:
-        terms = variant.facts.terms
-        for access in variant.facts.accesses:
-            for index in indices(terms, access):
-                key = (access.kind, root_name(access), describe(key_of(terms, index)))
-                if bounds(terms, index) or is_masked(terms, index):
-                    closed.add((key, _switches(variant)))
-                else:
-                    free.append(_UnmaskedIndex(index, variant, key))
+        for index in all_indices(variant.facts):
+            key = (index.access.kind, root_name(index.access), describe(index.key))
+            if index.bounds or index.is_masked:
+                closed.add((key, _switches(variant)))
+            else:
+                free.append(_UnmaskedIndex(index, variant, key))
     return once(_judge(rule, kernel, free, closed))
 
 
@@ -100,16 +87,13 @@ def _describe_index(index: Index) -> str:
 
 def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     """Another access of the same index has a mask: the kernel itself says that the index can pass the end."""
-    terms = one.variant.facts.terms
-    mine = key_of(terms, one.index)
-    for access in one.variant.facts.accesses:
-        for index in indices(terms, access):
-            if index.extent != one.index.extent or key_of(terms, index) is not mine:
-                continue
-            limits = [bound for bound in bounds(terms, index) if bound.fits and not _lets_all_pass(bound, index)]
-            if limits and not _is_local(one.index, limits[0]):
-                line = kernel.place(access).line
-                return f"line {line} ends the same index after {describe(limits[0].last)}"
+    for index in all_indices(one.variant.facts):
+        if index.extent != one.index.extent or index.key is not one.index.key:
+            continue
+        limits = [bound for bound in index.bounds if bound.fits and not _lets_all_pass(bound, index)]
+        if limits and not _is_local(one.index, limits[0]):
+            line = kernel.place(index.access).line
+            return f"line {line} ends the same index after {describe(limits[0].last)}"
     return ""
 
 
@@ -230,41 +214,28 @@ def _unused_extent(kernel: KernelReading) -> str:
 
 
 def _wrong_masks(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
-    terms = variant.facts.terms
     exclusive = _exclusive(variant)
-    stores = [access for access in variant.facts.accesses if access.kind == "store"]
-    for access in variant.facts.accesses:
-        for index in indices(terms, access):
-            for bound in bounds(terms, index):
-                name = _plain_argument(bound.last)
-                if (
-                    bound.fits
-                    and index.plain
-                    and name is not None
-                    and (access in stores or name in exclusive or _over_the_grid(index))
-                ):
-                    far = parts(bound.last).get((), 0)
-                    yield rule.found(
-                        kernel, access,
-                        f"the mask lets index {name}{f' + {far}' if far else ''} pass, and {name} "
-                        f"elements end at {name} - 1",
-                    )  # fmt: skip
-                elif not bound.fits:
-                    yield from _beside_the_index(rule, kernel, variant, index, bound)
-            first = parts(index.term).get((), 0)
-            if (
-                first < 0
-                and index.plain
-                and access.kind != "atomic"
-                and not has_lower_bound(terms, index)
-                and _from_start(index)
-            ):
+    for index in all_indices(variant.facts):
+        access = index.access
+        for bound in index.bounds:
+            name, far = _plain_argument(bound.last), parts(bound.last).get((), 0)
+            ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
+            if bound.fits and index.plain and name and ends:
                 yield rule.found(
                     kernel, access,
-                    f"the first element of the first program is {first} along axis {index.axis}, "
-                    "and no mask asks for 0 <= index",
-                    fix="add `index >= 0` to the mask",
+                    f"the mask lets index {name}{f' + {far}' if far else ''} pass, and {name} "
+                    f"elements end at {name} - 1",
                 )  # fmt: skip
+            elif not bound.fits:
+                yield from _beside_the_index(rule, kernel, variant, index, bound)
+        first = parts(index.term).get((), 0)
+        if first < 0 and index.plain and access.kind != "atomic" and not index.has_lower_bound and _from_start(index):
+            yield rule.found(
+                kernel, access,
+                f"the first element of the first program is {first} along axis {index.axis}, "
+                "and no mask asks for 0 <= index",
+                fix="add `index >= 0` to the mask",
+            )  # fmt: skip
 
 
 def _from_start(index: Index) -> bool:
@@ -274,30 +245,20 @@ def _from_start(index: Index) -> bool:
     return not rest and names <= {"sum", "program_id", "index"} and index.access.root.name == "argument"
 
 
-def _over_the_grid(index: Index) -> bool:
-    """Check whether the blocks of all programs lie side by side: their last one ends with the data."""
-    return bool(index.tiled("program_id"))
-
-
-def _plain_argument(last: Term) -> str | None:
-    """The argument `n` where the last index that passes is n, n + 1 and so on."""
-    sums = parts(last)
-    names = [m for m in sums if m]
-    if len(names) != 1 or len(names[0]) != 1 or names[0][0].name != "argument" or sums[names[0]] != 1:
-        return None
-    return str(names[0][0].operands[0]) if sums.get((), 0) >= 0 else None
+def _plain_argument(last: Term) -> str:
+    """The argument `n` where the last index that passes is n, n + 1 and so on; empty for any other."""
+    name, factor = lone_argument(last)
+    return name if factor == 1 and parts(last).get((), 0) >= 0 else ""
 
 
 def _exclusive(variant: Variant) -> set[str]:
     """Arguments that end an index or a loop elsewhere without being reached themselves."""
-    terms, ends = variant.facts.terms, set()
-    for access in variant.facts.accesses:
-        for index in indices(terms, access):
-            for bound in bounds(terms, index):
-                sums = parts(bound.last)
-                names = [m for m in sums if m]
-                if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
-                    ends |= arguments_in(bound.last)
+    ends = set()
+    for bound in (bound for index in all_indices(variant.facts) for bound in index.bounds):
+        sums = parts(bound.last)
+        names = [m for m in sums if m]
+        if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
+            ends |= arguments_in(bound.last)
     for loop in variant.facts.loops:
         if loop.upper.name == "sum" and len(loop.upper.operands) == 1:
             ends |= arguments_in(loop.upper)

@@ -53,9 +53,9 @@ def _describe_carried(carried: Carried) -> str:
     return f"{where}, so that every turn loses what is below 1/{digits} of it"
 
 
-def _narrow_type(term: Term, symbol: Term, low: bool, visited: frozenset[int] = frozenset()) -> str:
+def _narrow_type(term: Term, symbol: Term, low: bool) -> str:
     """The narrow type that a sum passes through on its way from the symbol to `term`, if something is added on it."""
-    way = _way_to(term, symbol, visited)
+    way = _way_to(term, symbol, frozenset())
     if way is None:
         return ""
     added, narrow = way

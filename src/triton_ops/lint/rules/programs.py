@@ -184,7 +184,7 @@ def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) ->
     """Blocks of neighbouring programs that overlap: the step between them is smaller than the block."""
     if not kernel.function.constants <= variant.guess.known_names | {name for c in kernel.configs for name in c}:
         return None
-    for index in indices(variant.facts.terms, access):
+    for index in indices(variant.facts, access):
         for program in (one for one in index.stepping if one.name == "program_id"):
             step = parts(index.term).get((program,), 0)
             inside = program.number in access.mask.inside
@@ -207,7 +207,7 @@ def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
             apart = constant(terms.add((1, load.offset), (-1, store.offset)))
             near = any(
                 one.stepping and abs(apart or 0) < one.extent and constant(one.stride) == 1
-                for one in indices(terms, store)
+                for one in indices(facts, store)
             )
             if apart and near:
                 yield rule.found(

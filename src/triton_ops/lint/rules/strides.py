@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.facts import AccessFact
-from triton_ops.lint.meaning.terms import constant, parts
+from triton_ops.lint.meaning.terms import constant, lone_argument
 from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
-from triton_ops.lint.rules.indices import Index, arguments_in, bounds, indices, loop_of, root_name
+from triton_ops.lint.rules.indices import Index, arguments_in, indices, loop_of, root_name
 from triton_ops.lint.source.launches import AxisOf, extents_of, rank_of, stride_of, tensor_of
 
 
@@ -25,7 +25,7 @@ class _Use:
 def _find_swapped(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     open_roots: dict[str, None] = {}
     for access in variant.facts.accesses:
-        uses = [_use(variant, index) for index in indices(variant.facts.terms, access)]
+        uses = [_use(variant, index) for index in indices(variant.facts, access)]
         strided = [use for use in uses if use.stride is not None]
         root = root_name(access)
         yield from _pitch(rule, kernel, access, uses)
@@ -44,19 +44,12 @@ def _find_swapped(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterat
 
 
 def _use(variant: Variant, index: Index) -> _Use:
-    symbols = [m for m in parts(index.stride) if m]
-    names = [m[0].operands[0] for m in symbols if len(m) == 1 and m[0].name == "argument"]
-    ends: set[str] = set()
-    for bound in bounds(variant.facts.terms, index):
-        sums = parts(bound.last)
-        plain = [m for m in sums if m]
-        if bound.fits and len(plain) == 1 and len(plain[0]) == 1 and plain[0][0].name == "argument":
-            ends.add(str(plain[0][0].operands[0]))
+    ends = {lone_argument(bound.last)[0] for bound in index.bounds if bound.fits} - {""}
     for turn in (one for one in index.stepping if one.name == "turn"):
         loop = loop_of(variant.facts, turn)
         if loop is not None and loop.upper.name == "sum" and len(loop.upper.operands) == 1:
             ends |= arguments_in(loop.upper)
-    return _Use(index, str(names[0]) if len(names) == len(symbols) == 1 else None, frozenset(ends))
+    return _Use(index, lone_argument(index.stride)[0] or None, frozenset(ends))
 
 
 def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:

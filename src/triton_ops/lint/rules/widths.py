@@ -19,7 +19,6 @@ _NARROW_BYTES = 4  # less than a word at a time
 _WIDEST_BYTES = 16
 _EVEN = 16  # arguments are taken as multiples of this
 _SECTOR_BYTES = 32
-_FOREIGN = ("load", "carried", "after", "was there")  # of which nothing says what they are multiples of
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +79,7 @@ def _suspects(variant: Variant) -> Iterator[_Suspect]:
     accesses = [one for one in variant.facts.accesses if one.kind in ("load", "store") and prod(one.type.shape) > 1]
     largest = max((prod(one.type.shape) for one in accesses), default=0)
     for access in accesses:
-        along = indices(variant.facts.terms, access)
+        along = indices(variant.facts, access)
         axes = sum(extent > 1 for extent in access.type.shape)
         if 2 * prod(access.type.shape) < largest or len(along) < axes:
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -139,15 +140,6 @@ class Memory:
 _SHOWN_AXES = 3
 
 
-@dataclass
-class _Event:
-    """The first event of a kind in a line, and the number of all."""
-
-    first: str
-    unit: str
-    count: int = 0
-
-
 @dataclass(kw_only=True)
 class MemoryWatch:
     """The accesses to memory of the launches of one run.
@@ -162,22 +154,24 @@ class MemoryWatch:
     locked: set[str] = field(default_factory=set)
     stores: dict[int, Any] = field(default_factory=dict)
     last_stores: dict[int, tuple[str, str, int]] = field(default_factory=dict)
-    _events: dict[tuple[str, str, str, int], _Event] = field(default_factory=dict)
+    _first: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
+    _counts: Counter[tuple[str, str, str, int]] = field(default_factory=Counter)
 
-    def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, words: tuple[str, str]) -> None:
-        """Note that something happened in a line; the first time is told in words."""
-        first, unit = words
-        self._events.setdefault((kind, kernel, *line), _Event(first, unit)).count += count
+    def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, words: str) -> None:
+        """Note what happened to some elements in a line; the first time is told in words."""
+        self._first.setdefault((kind, kernel, *line), words)
+        self._counts[(kind, kernel, *line)] += count
 
     def observations(self) -> list[Observation]:
         """Everything that was noted, a line once for each kind."""
         return [
             Observation(
-                kind=kind, kernel=kernel, file=file, line=line, evidence=f"{one.first}; {one.count} {one.unit} in all"
+                kind=kind, kernel=kernel, file=file, line=line,
+                evidence=f"{words}; {self._counts[kind, kernel, file, line]} elements in all",
             )
-            for (kind, kernel, file, line), one in self._events.items()
+            for (kind, kernel, file, line), words in self._first.items()
             if kind != CONFLICT or kernel not in self.locked
-        ]
+        ]  # fmt: skip
 
     def keep_stores(self, kernel: str, regions: list[Region]) -> None:
         """Keep what a launch has stored that has ended."""
@@ -201,13 +195,12 @@ class _WatchedLaunch:
 
     def allowed_loads(self, pointers: Any, mask: Any, width: int) -> Any:
         """bool, as the mask: which of these loads are within the arguments; all are noted."""
-        line = _line() or self.kernel_line
-        active, addresses, which, inside = self._judge("reads", pointers, mask, width, line)
-        for region, at, _ in self._each(addresses, which, inside):
+        line, _, allowed, accesses = self._judge("reads", pointers, mask, width)
+        for region, at, _ in accesses:
             if count := region.note_loads(at, self.program):
-                words = f"program {self.shown} reads what another program of this launch has written to {region.name}"
-                self.watch.note(CONFLICT, self.kernel, line, count, (words, "elements"))
-        return _put_back(active, inside)
+                words = f"reads what another program of this launch has written to {region.name}"
+                self._note(CONFLICT, line, count, words)
+        return allowed
 
     def allowed_stores(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
         """bool, as the mask: which of these stores are within the arguments; all are noted.
@@ -218,32 +211,26 @@ class _WatchedLaunch:
             width: Bytes of an element.
             changed: From the mask of those within to which of them change what is there.
         """
-        line = _line() or self.kernel_line
-        active, addresses, which, inside = self._judge("writes", pointers, mask, width, line)
-        allowed = _put_back(active, inside)
+        line, active, allowed, accesses = self._judge("writes", pointers, mask, width)
         differ = changed(allowed)[active]
-        for region, at, members in self._each(addresses, which, inside):
+        for region, at, members in accesses:
             overwrites, races = region.note_stores(at, differ[members], width, self.program)
             self.watch.last_stores[region.origin] = (self.kernel, *line)
             if overwrites:
-                words = (
-                    f"program {self.shown} writes other values to elements of {region.name} that another has written"
-                )
-                self.watch.note(CONFLICT, self.kernel, line, overwrites, (words, "elements"))
+                words = f"writes other values to elements of {region.name} that another has written"
+                self._note(CONFLICT, line, overwrites, words)
             if races:
-                words = f"program {self.shown} changes elements of {region.name} that another program has read"
-                self.watch.note(CONFLICT, self.kernel, line, races, (words, "elements"))
+                self._note(CONFLICT, line, races, f"changes elements of {region.name} that another program has read")
         return allowed
 
     def allowed_sums(self, pointers: Any, mask: Any, width: int) -> Any:
         """bool, as the mask: which of these atomic operations are within the arguments."""
-        line = _line() or self.kernel_line
-        active, addresses, which, inside = self._judge("adds to", pointers, mask, width, line)
-        for region, at, _ in self._each(addresses, which, inside):
+        line, _, allowed, accesses = self._judge("adds to", pointers, mask, width)
+        for region, at, _ in accesses:
             for byte in range(width):
                 region.stores[at + byte] = True
             self.watch.last_stores[region.origin] = (self.kernel, *line)
-        return _put_back(active, inside)
+        return allowed
 
     @property
     def program(self) -> int:
@@ -251,46 +238,40 @@ class _WatchedLaunch:
         (x, y, z), (_, rows, planes) = self.builder.grid_idx, self.builder.grid_dim
         return int((x * rows + y) * planes + z)
 
-    @property
-    def shown(self) -> str:
-        """The program that runs, in words."""
-        return str(tuple(int(place) for place in self.builder.grid_idx[:_SHOWN_AXES]))
+    def _note(self, kind: str, line: tuple[str, int], count: int, words: str) -> None:
+        program = tuple(int(place) for place in self.builder.grid_idx[:_SHOWN_AXES])
+        self.watch.note(kind, self.kernel, line, count, f"program {program} {words}")
 
-    def _judge(self, does: str, pointers: Any, mask: Any, width: int, line: tuple[str, int]) -> tuple[Any, ...]:
-        pointers = np.asarray(pointers)
+    def _judge(
+        self, does: str, pointers: Any, mask: Any, width: int
+    ) -> tuple[tuple[str, int], Any, Any, list[tuple[Region, Any, Any]]]:
+        """The line of some accesses, those that are made, those within the arguments, and these by region."""
+        line, pointers = _line() or self.kernel_line, np.asarray(pointers)
         active = np.broadcast_to(np.asarray(mask, dtype=bool), pointers.shape)
         addresses = pointers[active].astype(np.int64)
-        if not self.memory.regions:
-            inside = np.zeros(addresses.shape, dtype=bool)
-            which = np.zeros(addresses.shape, dtype=np.int64)
-        else:
+        which, inside = np.zeros(addresses.shape, dtype=np.int64), np.zeros(addresses.shape, dtype=bool)
+        if self.memory.regions:
             which = self.memory.nearest(addresses)
             inside = self.memory.within(addresses, which, width)
         if not inside.all():
-            self._outside(does, addresses[~inside], which[~inside], (line, width))
-        return active, addresses, which, inside
+            words = self._outside(does, addresses[~inside], which[~inside], width)
+            self._note(OUTSIDE, line, int((~inside).sum()), words)
+        allowed = active.copy()
+        allowed[active] = inside
+        return line, active, allowed, list(self._by_region(addresses, which, inside))
 
-    def _outside(self, does: str, addresses: Any, which: Any, where: tuple[tuple[str, int], int]) -> None:
-        line, width = where
-        words = f"program {self.shown} {does} memory of no argument"
-        if self.memory.regions:
-            region = self.memory.regions[int(which[0])]
-            first = region.where(int(addresses[0]) - region.start, width)
-            words = f"program {self.shown} {does} {len(addresses)} elements outside of {region.name}, the first {first}"
-        self.watch.note(OUTSIDE, self.kernel, line, len(addresses), (words, "elements"))
+    def _outside(self, does: str, addresses: Any, which: Any, width: int) -> str:
+        if not self.memory.regions:
+            return f"{does} memory of no argument"
+        region = self.memory.regions[int(which[0])]
+        first = region.where(int(addresses[0]) - region.start, width)
+        return f"{does} {len(addresses)} elements outside of {region.name}, the first {first}"
 
-    def _each(self, addresses: Any, which: Any, inside: Any) -> Iterator[tuple[Region, Any, Any]]:
+    def _by_region(self, addresses: Any, which: Any, inside: Any) -> Iterator[tuple[Region, Any, Any]]:
         for number, region in enumerate(self.memory.regions):
             members = (which == number) & inside
             if members.any():
                 yield region, addresses[members] - region.start, members
-
-
-def _put_back(active: Any, inside: Any) -> Any:
-    """The mask of what is active and inside, in the shape of the access."""
-    allowed = active.copy()
-    allowed[active] = inside
-    return allowed
 
 
 def _line() -> tuple[str, int] | None:

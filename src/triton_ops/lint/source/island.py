@@ -23,7 +23,6 @@ from triton_ops.base import read_named, require
 from triton_ops.exceptions import TargetError
 from triton_ops.lint.steps import STEPS, LostStepError
 
-_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _DEEPEST = 16
 
 
@@ -42,7 +41,7 @@ class Island:
         self._module = ModuleType(name)
         self._module.__file__ = str(path)
         self._module.__dict__["__package__"] = package
-        self._begun: set[int] = set()
+        self._visited: set[int] = set()
         self._definitions: dict[str, list[int]] = {}
         for at, statement in enumerate(self.tree.body):
             for bound in bound_names(statement):
@@ -61,10 +60,10 @@ class Island:
 
     def _need(self, names: Iterable[str]) -> None:
         places = [at for name in names for at in self._definitions.get(name, ())]
-        for at in sorted(set(places) - self._begun):
-            if at in self._begun:
+        for at in sorted(set(places) - self._visited):
+            if at in self._visited:
                 continue
-            self._begun.add(at)
+            self._visited.add(at)
             statement = self.tree.body[at]
             self._need(used_names(statement))
             self._run(statement)
