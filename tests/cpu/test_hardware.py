@@ -13,7 +13,6 @@ import pytest
 from triton_ops.base import optional as _optional
 from triton_ops.device import (
     A100_BANDWIDTH_GBPS,
-    LIMITS,
     DeviceSpec,
     Waves,
     gpu_missing,
@@ -25,6 +24,7 @@ from triton_ops.device import (
     target_of,
 )
 from triton_ops.device.datasheets import DATASHEETS, datasheet_of
+from triton_ops.device.limits import LIMITS
 from triton_ops.exceptions import DeviceError
 
 SOURCE = Path(__file__).parents[2] / "src"

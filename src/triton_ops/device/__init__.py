@@ -1,4 +1,4 @@
-"""What a device is and can do: its spec, limits, rooflines, its vendor's software, and turns to measure on it."""
+"""The facts of a device: its spec, limits, rooflines, its vendor's software, and turns to measure on it."""
 
 from triton_ops._faces import lazy_face
 

@@ -40,13 +40,7 @@ def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: 
 
 
 def steps_of(addresses: Sequence[int], item_bytes: int, banks: int = BANKS) -> list[int]:
-    """The steps that each part of a warp takes that is served together.
-
-    Args:
-        addresses: Of the items that the lanes ask for, in bytes, in the order of the lanes.
-        item_bytes: Bytes of an item.
-        banks: Banks of shared memory.
-    """
+    """The steps that each part of a warp takes that is served together; addresses in bytes, in the order of lanes."""
     lanes = len(addresses)
     served = max(1, min(lanes, banks * _WORD_BYTES // item_bytes)) if item_bytes > _WORD_BYTES else lanes
     steps = []

@@ -1,4 +1,4 @@
-"""What datasheets say of devices, for what no driver reports and for devices that this machine does not have.
+"""Datasheets of devices, for what no driver reports and for devices that this machine does not have.
 
 A row matches a device whose name contains the row's model; the longest match wins, so `H100 PCIe` is not taken for
 `H100`. A device without a row has no peaks. A figure that its vendor does not publish is None or left out, and no

@@ -1,4 +1,4 @@
-"""What one multiprocessor, or compute unit, holds at a time, by architecture: the limits behind occupancy.
+"""Limits of one multiprocessor, or compute unit, by architecture: those behind occupancy.
 
 Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and NVIDIA's occupancy
 calculator for what is handed out at once; LLVM, "User Guide for AMDGPU Backend", and AMD's CDNA 2, 3 and 4 ISA guides:
@@ -78,13 +78,7 @@ class UnitLimits:
     warp_size: int = 32
 
     def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
-        """The number of blocks that fit at a time; 0 if not even one fits.
-
-        Args:
-            registers: Registers per thread.
-            shared_bytes: Shared memory per block.
-            warps: Warps per block.
-        """
+        """The number of blocks that fit at a time; 0 if not even one fits."""
         return min(self._each(registers, shared_bytes, warps))
 
     def residents(self, registers: int, shared_bytes: int, warps: int) -> Residents:

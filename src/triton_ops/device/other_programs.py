@@ -1,4 +1,4 @@
-"""Who else uses a GPU while this process measures on it.
+"""Other programs that use a GPU while this process measures on it.
 
 The driver tells which processes have worked on a GPU, with the share of its multiprocessors' time. Not counted are this
 process, those that started it, and processes of this package that take turns with it. A process number says something

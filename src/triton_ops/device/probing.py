@@ -297,10 +297,6 @@ def device_lost(device: DeviceSpec, device_name: str) -> str | None:
     """The reason why this process can no longer use a device; None if it can.
 
     An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
-
-    Args:
-        device: The spec of the device.
-        device_name: Torch's name of the device.
     """
     if device.kind == "cpu":
         return None
@@ -342,11 +338,7 @@ class CpuLoad:
         return min(max((busy_s - own_s) / whole_s, 0.0), 1.0) if whole_s > 0 else None
 
     def notes(self, device: DeviceSpec) -> tuple[str, ...]:
-        """A note if other programs kept the CPUs busy while callables were timed on them; empty if not, or on a GPU.
-
-        Args:
-            device: The device on which callables were timed.
-        """
+        """A note if other programs kept the CPUs busy while callables were timed on them; empty if not, or on a GPU."""
         others = self.others if device.kind == "cpu" else None
         return () if others is None or others < _BUSY else (f"other programs used {others:.0%} of the CPUs meanwhile",)
 

@@ -101,11 +101,7 @@ class Roofline:
         return max((ms for ms, _ in self._times()), default=0.0) or None
 
     def placed(self, ms: float) -> Placed | None:
-        """A time below this roof; None if no limit is known.
-
-        Args:
-            ms: Milliseconds of a launch, over 0.
-        """
+        """The place of a time over 0 below this roof; None if no limit is known."""
         limit, least = self.limit, self.least_ms
         if limit is None or least is None:
             return None

@@ -35,12 +35,7 @@ _given_up: set[str] = set()
 
 
 def turn_key(device: DeviceSpec, device_name: str) -> str:
-    """The name under which measurements on a device take turns: the GPU's UUID, else its place; empty for a CPU.
-
-    Args:
-        device: The spec of the device.
-        device_name: Torch's name of the device.
-    """
+    """The name under which measurements on a device take turns: the GPU's UUID, else its place; empty for a CPU."""
     if device.kind == "cpu":
         return ""
     properties: Any = require("torch", "asking the GPU").cuda.get_device_properties(device_name)

@@ -1,4 +1,4 @@
-"""The vendors whose software this package can ask. A new vendor needs a file like `nvidia.py` and a line here.
+"""The vendors whose software this package can ask. A new vendor needs a class like `Nvidia` and a line in `VENDORS`.
 
 Facts used: the numbers of `CUdevice_attribute` in cuda.h, which never change; the CUDA version of a build of torch,
 which stands in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons`, and `nvmlDeviceGetProcessUtilization`,
@@ -235,11 +235,6 @@ def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSens
     CUDA_DEVICE_ORDER renumber CUDA's devices and not NVML's. A slice of a GPU (MIG) is found by its place, and has the
     sensors of the whole GPU.
 
-    Args:
-        nvml: The `pynvml` module.
-        device_name: Torch's name of the device, `cuda` or `cuda:N`.
-        torch_properties: Torch's properties of the device.
-
     Raises:
         DeviceError: NVML cannot be used, does not know the device, or does not tell why its clocks are held back.
     """
@@ -336,12 +331,7 @@ def sensors_of(device: DeviceSpec, device_name: str) -> Sensors:
 
 
 def graph_nodes(torch: Any, graph_address: int) -> int | None:
-    """Number of nodes of a captured graph; None if the vendor of torch's GPUs cannot tell.
-
-    Args:
-        torch: The torch module.
-        graph_address: Address of the driver's graph.
-    """
+    """Number of nodes of a captured graph; None if the vendor of torch's GPUs cannot tell."""
     vendor: object = VENDORS.get(_kind_of(torch))
     if not isinstance(vendor, CountsGraphNodes):
         return None

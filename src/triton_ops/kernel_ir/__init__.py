@@ -1,4 +1,4 @@
-"""What a compiled kernel says of itself: its TTIR, PTX, machine code and binary, read as text without a GPU."""
+"""The TTIR, PTX, machine code and binary of a compiled kernel, read as text without a GPU."""
 
 from triton_ops._faces import lazy_face
 

@@ -1,4 +1,4 @@
-"""How many values of a block are alive at once, where the whole block must have come before any of it goes on.
+"""The most values of a block that are alive at once, where the whole block must have come before any of it goes on.
 
 Operations on single elements follow each other element by element, so that what is between them needs few registers. At
 a reduction or a product all elements must be there, with everything that is used later.
@@ -23,11 +23,7 @@ def most_alive(module: Module) -> float:
 
 
 class _Liveness:
-    """The values of one function, from its end to its beginning.
-
-    Args:
-        function: The function.
-    """
+    """The values of one function, from its end to its beginning."""
 
     def __init__(self, function: Function) -> None:
         self._words: dict[str, float] = {}

@@ -37,10 +37,6 @@ _PRODUCTS = frozenset((*range(0x9F0, 0x9F4), *range(0xDF0, 0xDF4)))
 def serialised_products(cubin: bytes, ptx: str) -> bool | None:
     """Check whether ptxas made each product of a warp group wait for the one before; None without such products.
 
-    Args:
-        cubin: The machine code, for sm_90.
-        ptx: The text that it was made from.
-
     Cost: a millisecond.
 
     Raises:

@@ -1,7 +1,8 @@
-"""What each operation of TTIR makes of the values that it is given; loops, conditions and calls are in `evaluate.py`.
+"""The meaning of each operation of TTIR as numbers of the values that it is given.
 
-Operations on single elements of floating point are counted, and their results are unknown. An operation that is not in
-the table is taken for one of those: its results are unknown, and a note says so where it is not one of floating point.
+Loops, conditions and calls are in `evaluation.py`. Operations on single elements of floating point are counted, and
+their results are unknown. An operation that is not in the table is taken for one of those: its results are unknown, and
+a note says so where it is not one of floating point.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the registers of a kernel hold in each thread of a block, read from its PTX without running it.
+"""The registers of a kernel in each thread of a block, read from its PTX without running it.
 
 Facts used, of LLVM's PTX: registers begin with `%`; a register with several definitions is one that a loop carries or a
 branch decides; `.reqntid` has the threads of a block. What the instructions do is that of NVIDIA's "Parallel Thread

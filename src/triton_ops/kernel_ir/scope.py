@@ -1,4 +1,4 @@
-"""Where an operation stands on the way through a kernel: the programs that come there, and the values they bring."""
+"""The scope of an operation on the way through a kernel: the programs that come there, the values they bring."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Conflicts between banks of shared memory, read from a kernel's PTX without running it.
 
-The addresses are computed for every thread of the block (`ptx_registers.py`); a part that is the same in all threads is
-not known, and moves no thread to another's bank. How many steps an access takes is `hardware/banks.py`.
+The addresses are computed for every thread of the block (`ptx.py`); a part that is the same in all threads is
+not known, and moves no thread to another's bank. How many steps an access takes is `device/banks.py`.
 """
 
 from __future__ import annotations

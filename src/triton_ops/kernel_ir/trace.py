@@ -1,4 +1,4 @@
-"""What programs do while a kernel is walked through: loads, stores, products and arithmetic, summed by operation."""
+"""The trace of programs that walk through a kernel: loads, stores, products, arithmetic, summed by operation."""
 
 from __future__ import annotations
 

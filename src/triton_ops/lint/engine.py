@@ -226,7 +226,7 @@ def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
     if not is_interpreted(reading.function.function):
         return reading
     try:
-        return next(iter(_readings_in_files([Path(reading.file)], reading.name)[0]), None)
+        return next(iter(_readings_in(Path(reading.file), reading.name)[0]), None)
     except TargetError:
         return None
 
@@ -322,13 +322,13 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
 def _readings_named(text: str) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
     path = Path(text)
     if os.path.lexists(path) and not path.is_dir():
-        return _readings_in_files([path])
+        return _readings_in(path)
     place, colon, name = text.rpartition(":")
     if colon and place and name:
-        return _readings_in_files([_file_of(place)], name)
+        return _readings_in(_file_of(place), name)
     if text.endswith(".py") or os.sep in text:
         raise TargetError(f"there is no file {text}", hint=_FORMS)
-    return _readings_in_files([_file_of(text)])
+    return _readings_in(_file_of(text))
 
 
 def _file_of(place: str) -> Path:
@@ -348,25 +348,16 @@ def _file_of(place: str) -> Path:
     raise TargetError(f"there is no source of {place}", hint=_FORMS)
 
 
-def _readings_in_files(
-    files: Sequence[Path], only: str = ""
-) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
-    readings: list[KernelReading] = []
-    failures: list[tuple[str, str]] = []
-    for file in files:
-        text, _ = parsed_file(file)
-        if "triton" not in text and not only:
-            continue
-        island = island_of(file.resolve())
-        defined = defined_kernels(island)
-        if only:
-            defined = [one for one in defined if one.name == only] or [_single(island, file, only)]
-        for one in defined:
-            if one.kernel is None:
-                failures.append((one.name, one.why))
-            else:
-                readings.append(_reading(one, island))
-    return readings, failures, [str(file.resolve()) for file in files]
+def _readings_in(file: Path, only: str = "") -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
+    text, _ = parsed_file(file)
+    if "triton" not in text and not only:
+        return [], [], [str(file.resolve())]
+    island = island_of(file.resolve())
+    defined = defined_kernels(island)
+    if only:
+        defined = [one for one in defined if one.name == only] or [_single(island, file, only)]
+    readings = [_reading(one, island) for one in defined if one.kernel is not None]
+    return readings, [(one.name, one.why) for one in defined if one.kernel is None], [str(file.resolve())]
 
 
 def _single(island: Island, file: Path, name: str) -> DefinedKernel:

@@ -1,4 +1,4 @@
-"""What a lint finds: findings, what stays undecided, and both of a whole run."""
+"""The findings of a lint, with what stays undecided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a launch takes, and which of several is the fastest: timers, rounds, race and decision."""
+"""The time of a launch, and the fastest of several: timers, rounds, race and decision."""
 
 from triton_ops._faces import lazy_face
 

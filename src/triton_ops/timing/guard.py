@@ -75,11 +75,6 @@ def waited_ns(before: ThreadCounts, after: ThreadCounts, took_ns: int) -> int:
 
     A sample during which other threads of this process worked counts whole: they may have caused the wait, and a
     callable that uses more threads than there are CPUs pays for it.
-
-    Args:
-        before: The counters before the sample.
-        after: The counters after the sample.
-        took_ns: The wall time of the sample.
     """
     if after.others_ns - before.others_ns > _ALONE * took_ns:
         return 0

@@ -123,14 +123,7 @@ def interleave(
     rounds: int,
     rng: random.Random,
 ) -> None:
-    """Run up to `rounds` rounds over `arms`; only an arm that fails is dropped.
-
-    Args:
-        arms: The launches to compare; their `visits` and `error` are filled in.
-        timer: The clock that prepared their samplers.
-        rounds: How many times each arm is visited.
-        rng: Draws the orders.
-    """
+    """Run up to `rounds` rounds over arms, and fill in their visits and errors; only an arm that fails is dropped."""
     order: list[Arm] = []
     for turn in range(rounds):
         order = next_order(arms, order, turn, rng)
@@ -221,13 +214,7 @@ class RacePolicy:
         return fitting(sample_ms, self.visit_ms, 1, self.longest)
 
     def undecided(self, gap: float, error: float, rounds: int) -> bool:
-        """Check whether a race goes on for an arm.
-
-        Args:
-            gap: The share by which the arm was slower than the leader.
-            error: The standard error of `gap`.
-            rounds: How many rounds both have run.
-        """
+        """Check whether a race goes on for an arm."""
         margin = self.confidence * error
         if self.regret is None:
             return gap + margin > self.zone

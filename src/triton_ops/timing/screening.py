@@ -32,13 +32,7 @@ class ScreenPolicy:
 
 
 def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float | None = None) -> list[float]:
-    """Take a few samples; milliseconds per launch, in the order taken.
-
-    Args:
-        sampler: The launch's sampler, made by `timer`.
-        timer: The clock.
-        policy: How much the screening may cost.
-        best_ms: Median of the best candidate so far; None for the first candidate.
+    """Take a few samples; milliseconds per launch, in the order taken. `best_ms` is None for the first candidate.
 
     Raises:
         Exception: Whatever the launch raises.

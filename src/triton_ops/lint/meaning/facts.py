@@ -1,12 +1,13 @@
-"""What a kernel is seen to do while its TTIR is walked through, with terms in place of numbers."""
+"""The facts that a walk through a kernel's TTIR gathers, with terms in place of numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 
 from triton_ops.kernel_ir import SourcePlace, TtirBlock, Type
-from triton_ops.lint.meaning.terms import Term, Terms
+from triton_ops.lint.meaning.terms import Term, Terms, inner_terms
 
 
 @dataclass(frozen=True)
@@ -168,3 +169,15 @@ class Facts:
     widenings: list[Widening] = field(default_factory=list)
     multiplications: list[Multiplication] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+
+    @cached_property
+    def carried(self) -> dict[tuple[int, int], Carried]:
+        """The values that loops carry, by the loop and the place among what it carries; asked for after the walk."""
+        symbols = (
+            (one, carried)
+            for loop in self.loops
+            for carried in loop.carried
+            for one in inner_terms(carried.symbol)
+            if one.name == "carried"
+        )
+        return {(one.operands[0], one.operands[1]): carried for one, carried in symbols}

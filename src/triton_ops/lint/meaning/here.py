@@ -1,4 +1,4 @@
-"""Where an operation stands while a kernel is walked through."""
+"""The scope of an operation while a kernel is walked through."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.kernel_ir import COMPARISONS, TtirBlock
-from triton_ops.lint.meaning.facts import Carried, Facts
+from triton_ops.lint.meaning.facts import Facts
 from triton_ops.lint.meaning.terms import (
     AND,
     AT_LEAST_ZERO,
@@ -25,7 +25,6 @@ from triton_ops.lint.meaning.terms import (
     NotComputedError,
     Numbers,
     Term,
-    Terms,
     apply,
     inner_terms,
     lone_argument,
@@ -42,23 +41,14 @@ _SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3,
 class Draw:
     """The values of terms in many draws, at given places of a block.
 
-    Args:
-        terms: The terms of the kernel.
-        loops: What loops carry, by the loop and the place among what it carries.
-        places: Where along an axis, by the symbol of the axis: one place, or one for each draw.
-        padding: What a masked lane holds where the load says nothing.
-        turns: How many turns have made what a loop carries.
+    A place along an axis, by its symbol, is one for all draws or one for each. A masked lane holds `padding` where the
+    load says nothing. So many `turns` have made what a loop carries.
     """
 
     def __init__(
-        self,
-        terms: Terms,
-        loops: Mapping[tuple[int, int], Carried],
-        places: Mapping[Term, Numbers | int],
-        padding: float = float("nan"),
-        turns: int = 0,
+        self, facts: Facts, places: Mapping[Term, Numbers | int], padding: float = float("nan"), turns: int = 0
     ) -> None:
-        self._terms, self._loops, self._padding, self._turns = terms, loops, padding, turns
+        self._facts, self._padding, self._turns = facts, padding, turns
         self._places = dict(places)
         self._marks = tuple((symbol.number, _mark(place)) for symbol, place in self._places.items())
         self._values: dict[tuple[Any, ...], Numbers] = {}
@@ -87,7 +77,7 @@ class Draw:
 
         Products of products would else take three times as long for each further product.
         """
-        draw = Draw(self._terms, self._loops, places, self._padding, turns)
+        draw = Draw(self._facts, places, self._padding, turns)
         draw._values, draw._bounds = self._values, self._bounds
         return draw
 
@@ -136,13 +126,13 @@ class Draw:
 
     def _of_loop(self, term: Term) -> Numbers:
         """A value that a loop carries: as it began, or as a turn has made it."""
-        carried = self._loops.get((term.operands[0], term.operands[1]))
+        carried = self._facts.carried.get(term.operands[:2])
         if carried is None:
             raise NotComputedError("a loop without a known number of turns")
         after_a_turn = term.name == "after" or self._turns > 0
         inner = carried.next if after_a_turn else carried.begin
         turns = 0 if term.name == "after" else max(0, self._turns - 1)
-        places = {self._terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
+        places = {self._facts.terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
         return self._beside(places, turns)(inner.operands[1] if inner.name == "pointer" else inner)
 
     def _condition(self, term: Term) -> Numbers:
@@ -217,16 +207,6 @@ def _bound_of(term: Term) -> Term:
     number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]
     bounds = (one for one in inner_terms(term) if one.name == "bound" and one.operands[0] == number)
     return next(bounds, Term("bound", (number,), -1, frozenset()))
-
-
-def carried_by_loops(facts: Facts) -> dict[tuple[int, int], Carried]:
-    """The values that the loops of a kernel carry, by the loop and the place among what it carries."""
-    by_place: dict[tuple[int, int], Carried] = {}
-    for loop in facts.loops:
-        for carried in loop.carried:
-            symbol = next(one for one in inner_terms(carried.symbol) if one.name == "carried")
-            by_place[symbol.operands[0], symbol.operands[1]] = carried
-    return by_place
 
 
 def combine(

@@ -1,4 +1,4 @@
-"""What each operation of TTIR makes of the values that it is given, as terms."""
+"""The meaning of each operation of TTIR as terms of the values that it is given."""
 
 from __future__ import annotations
 

@@ -67,11 +67,6 @@ class NotComputedError(Exception):
 def apply(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
     """An operation on single elements.
 
-    Args:
-        name: TTIR's name of the operation.
-        word: What else it says of itself: the predicate of a comparison, the symbol of a library's function.
-        operands: Its operands.
-
     Raises:
         NotComputedError: It is not known.
     """

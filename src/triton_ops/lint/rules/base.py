@@ -1,4 +1,4 @@
-"""What a rule is, and what it says."""
+"""The form of a rule, and of what it says."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.facts import Carried, Fact, Facts, ProductFact, ReductionFact
-from triton_ops.lint.meaning.numbers import DRAWS, SMALL_ARGUMENTS, Draw, carried_by_loops, combine
+from triton_ops.lint.meaning.numbers import DRAWS, SMALL_ARGUMENTS, Draw, combine
 from triton_ops.lint.meaning.terms import (
     AT_LEAST_ZERO,
     INDEX,
@@ -194,7 +194,7 @@ def _differ(before: Numbers, after: Numbers, padding: float, among: NDArray[np.b
 
 def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data = Draw(facts.terms, carried_by_loops(facts), {axis: _WITH_DATA}, padding, turns)
+        data = Draw(facts, {axis: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
         padded = _at_padding(data, axis, condition)
         alone = [data(value.term) for value in reduction.inputs]
@@ -229,7 +229,7 @@ def _operands(terms: Terms, product: ProductFact) -> tuple[Term, Term, Term]:
 
 def _harm_to_product(facts: Facts, operands: tuple[Term, Term], bound: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data = Draw(facts.terms, carried_by_loops(facts), {bound: _WITH_DATA}, padding, turns)
+        data = Draw(facts, {bound: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
         padded = _at_padding(data, bound, condition)
         one, other = (padded(operand) for operand in operands)
@@ -253,8 +253,8 @@ def _judge_carried(
             if one.name != "after":
                 continue
             places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
-            carried = _of_loop(variant, one)
-            if carried is None or len(places) != 1:
+            carried = variant.facts.carried.get(one.operands[:2])
+            if carried is None or carried.after.name != "after" or len(places) != 1:
                 continue
             inner = terms.index(places[0])
             for condition in _limits([carried.next], inner, carried.type.shape[places[0]]):
@@ -262,16 +262,8 @@ def _judge_carried(
                 yield from _judge_harm(rule, kernel, variant.facts, reduction, condition, harm)
 
 
-def _of_loop(variant: Variant, after: Term) -> Carried | None:
-    for loop in variant.facts.loops:
-        for carried in loop.carried:
-            if carried.after.name == "after" and carried.after.operands[:2] == after.operands[:2]:
-                return carried
-    return None
-
-
 def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
-    data = _at_the_edge(Draw(facts.terms, carried_by_loops(facts), {axis: 0}, padding), condition)
+    data = _at_the_edge(Draw(facts, {axis: 0}, padding), condition)
     padded = _at_padding(data, axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
     if _differ(before, after, padding, np.ones(DRAWS, dtype=bool)) >= _ENOUGH:

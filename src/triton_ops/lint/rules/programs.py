@@ -1,4 +1,4 @@
-"""What several programs of one launch do to the same memory: atomic sums, overlapping stores, reads of others."""
+"""Accesses of several programs to the same memory: atomic sums, overlapping stores, reads of others."""
 
 from __future__ import annotations
 
@@ -162,22 +162,10 @@ def _depends(facts: Facts, term: Term, symbol: Term) -> bool:
 
 
 def _made_of(facts: Facts, symbol: Term) -> list[Term]:
-    for loop in facts.loops:
-        if loop.number == symbol.operands[0]:
-            bounds = [loop.lower, loop.upper]
-            if symbol.name in ("turn", "turns"):
-                return bounds
-            place = symbol.operands[1]
-            mine = [one for one in loop.carried if _place(one.symbol) == place]
-            return [*bounds, *(one.begin for one in mine), *(one.next for one in mine)]
-    return []
-
-
-def _place(symbol: Term) -> object:
-    for one in inner_terms(symbol):
-        if one.name == "carried":
-            return one.operands[1]
-    return None
+    number, *place = symbol.operands[:2]
+    bounds = [term for loop in facts.loops if loop.number == number for term in (loop.lower, loop.upper)]
+    carried = None if symbol.name in ("turn", "turns") else facts.carried.get((number, *place))
+    return [*bounds, *((carried.begin, carried.next) if carried else ())]
 
 
 def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) -> str | None:

@@ -1,4 +1,4 @@
-"""What only a run shows: accesses outside of tensors, elements that are never written, programs that conflict."""
+"""Faults that only a run shows: accesses outside of tensors, elements never written, programs that conflict."""
 
 from __future__ import annotations
 

@@ -79,12 +79,7 @@ class Region:
 
 
 def regions_of(originals: Mapping[str, Any], copies: Mapping[str, Any]) -> list[Region]:
-    """The regions of a launch, in the order of their addresses.
-
-    Args:
-        originals: The caller's tensors, by the words for them.
-        copies: The tensors over which the launch computes, by the same words.
-    """
+    """The regions of a launch, in the order of their addresses."""
     by_origin: dict[int, Region] = {}
     for name, tensor in originals.items():
         storage = tensor.untyped_storage()

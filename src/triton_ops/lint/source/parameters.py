@@ -70,13 +70,7 @@ class SourceValues:
 
 
 def guesses(kernel: KernelFunction, source: SourceValues, extra: frozenset[str] = frozenset()) -> Iterator[Guess]:
-    """Guesses in the order in which they should be tried.
-
-    Args:
-        kernel: The kernel.
-        source: What the source says.
-        extra: Parameters that are taken as `constexpr` although they are not annotated.
-    """
+    """Guesses in the order in which they should be tried, with the parameters in `extra` as constants too."""
     uses = uses_of(kernel)
     constant = kernel.constants | extra
     values = {name: value for name, value in _constant_values(kernel, source).items() if name in constant}

@@ -1,4 +1,4 @@
-"""What a kernel does with its parameters, by its syntax: which are pointers, whole numbers, tiles, switches, types.
+"""The use of a kernel's parameters, by its syntax: as pointers, whole numbers, tiles, switches, types.
 
 Only what is done with a parameter counts, through local names and the functions that are called; its own name does not.
 """
