@@ -38,22 +38,20 @@ _COORDINATES = re.compile(r"\[([^\]]*)\]")
 _NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")
 
 
-def load(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    """`tt.load`: pointers, perhaps a mask, perhaps what stands for masked elements."""
+def _load(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     pointer, *rest = scope.all(operation.operands)
     mask = rest[0] if rest and rest[0].type.truth else None
     _record_access(scope, operation, "load", pointer, mask)
     return [_loaded_data(scope, operation, pointer)]
 
 
-def store(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    """`tt.store`: pointers, values, perhaps a mask."""
+def _store(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     pointer, *rest = scope.all(operation.operands)
     _record_access(scope, operation, "store", pointer, rest[1] if len(rest) > 1 else None)
     return []
 
 
-def atomic(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
+def _atomic(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     """`tt.atomic_rmw` and `tt.atomic_cas`: pointers, values, perhaps a mask; what was there before is data."""
     pointer, *rest = scope.all(operation.operands)
     mask = rest[-1] if rest and rest[-1].type.truth else None
@@ -61,8 +59,7 @@ def atomic(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     return [unknown(operation.result_type, made_up=True)]
 
 
-def make_descriptor(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    """`tt.make_tensor_descriptor`: a pointer, extents and strides."""
+def _make_descriptor(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     base = scope.value(operation.operands[0])
     extents, strides = (scope.all(_NAME.findall(part)) for part in _COORDINATES.findall(operation.text)[:2])
     block = operation.types[-1]  # `<64x32xbf16>`, or with `tensor` before it
@@ -72,21 +69,18 @@ def make_descriptor(scope: ProgramScope, operation: TtirOperation) -> list[Value
     ]
 
 
-def descriptor_load(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    """`tt.descriptor_load` and `tt.descriptor_gather`."""
+def _descriptor_load(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     kind = operation.result_type
     _record_block(scope, operation, "load", kind)
     return [unknown(kind, source=operation.number)]
 
 
-def descriptor_store(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    """`tt.descriptor_store` and `tt.descriptor_scatter`."""
+def _descriptor_store(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     _record_block(scope, operation, "store", operation.types[-1])
     return []
 
 
-def descriptor_reduce(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
-    """`tt.descriptor_reduce`: an atomic operation on each element of a block."""
+def _descriptor_reduce(scope: ProgramScope, operation: TtirOperation) -> list[Value]:
     _record_block(scope, operation, "atomic", operation.types[-1])
     return []
 
@@ -172,20 +166,6 @@ def _known_data(kind: Type, pointer: Value, content: Vector) -> Value:
     elements = content[np.clip(pointer.base[:, None] + axis, 0, last)]
     axes = tuple(elements if k == at else None for k in range(len(kind.shape)))
     return Value(kind, np.zeros(len(elements), dtype=np.int64), axes)
-
-
-ACCESSES = {
-    "tt.load": load,
-    "tt.store": store,
-    "tt.atomic_rmw": atomic,
-    "tt.atomic_cas": atomic,
-    "tt.make_tensor_descriptor": make_descriptor,
-    "tt.descriptor_load": descriptor_load,
-    "tt.descriptor_gather": descriptor_load,
-    "tt.descriptor_store": descriptor_store,
-    "tt.descriptor_scatter": descriptor_store,
-    "tt.descriptor_reduce": descriptor_reduce,
-}
 
 
 Handler: TypeAlias = Callable[[ProgramScope, TtirOperation], Sequence[Value]]
@@ -421,7 +401,9 @@ def _from_float(_: ProgramScope, operation: TtirOperation) -> list[Value]:
 
 
 HANDLERS: dict[str, Handler] = {
-    **ACCESSES,
+    **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas"), _atomic),
+    **dict.fromkeys(("tt.descriptor_load", "tt.descriptor_gather"), _descriptor_load),
+    **dict.fromkeys(("tt.descriptor_store", "tt.descriptor_scatter"), _descriptor_store),
     **dict.fromkeys(_WHOLE, _whole_number),
     **dict.fromkeys(("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui"), _keep),
     **dict.fromkeys(("arith.bitcast", "tt.bitcast", "ttg.convert_layout"), _bitcast),
@@ -430,6 +412,10 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("tt.reduce", "tt.scan"), _reduce),
     **dict.fromkeys(("arith.fptosi", "arith.fptoui"), _from_float),
     **dict.fromkeys(("tt.splat", "tt.broadcast"), _broadcast),
+    "tt.load": _load,
+    "tt.store": _store,
+    "tt.make_tensor_descriptor": _make_descriptor,
+    "tt.descriptor_reduce": _descriptor_reduce,
     "arith.constant": _constant,
     "tt.get_program_id": _program_id,
     "tt.get_num_programs": _program_count,

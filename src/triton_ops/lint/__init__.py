@@ -5,7 +5,6 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.lint.engine import lint as lint
-    from triton_ops.lint.findings import Finding as Finding
     from triton_ops.lint.findings import LintReport as LintReport
     from triton_ops.lint.findings import Undecided as Undecided
     from triton_ops.lint.findings import merge_reports as merge_reports

@@ -15,7 +15,7 @@ from triton_ops.lint.apart import LintRequest
 from triton_ops.lint.engine import lint_here
 from triton_ops.lint.findings import LintReport
 from triton_ops.lint.run.child import run_here
-from triton_ops.lint.run.record import RunRequest
+from triton_ops.lint.run.record import WatchRequest
 from triton_ops.lint.steps import STEPS
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, expendable, import_heavy
 
@@ -43,7 +43,7 @@ def main() -> None:
             request = connection.receive()
         except EOFError:
             return
-        send(run_here(request) if isinstance(request, RunRequest) else _answer(request))
+        send(run_here(request) if isinstance(request, WatchRequest) else _answer(request))
         settings.restore_environment(environment)  # for the next file
         if folder is not None:
             os.chdir(folder)

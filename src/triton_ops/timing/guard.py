@@ -135,7 +135,7 @@ class GuardSummary:
     confidence_reason: str = ""
 
 
-class RoundGuard(Protocol):
+class Guard(Protocol):
     """Watches a device during one race; every race has its own guard."""
 
     def round_ok(self) -> bool:
@@ -297,7 +297,7 @@ class SensorGuard:
         return "ok", f"not watched to the end: {self._failure}" if self._failure else ""
 
 
-def guard_for(device_name: str, since_s: float | None = None) -> RoundGuard:
+def guard_for(device_name: str, since_s: float | None = None) -> Guard:
     """The guard of a device; never raises.
 
     A device that cannot be watched gets an `Unguarded`, which says why.

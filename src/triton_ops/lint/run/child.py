@@ -11,7 +11,7 @@ from triton_ops.backend import Arguments, Operation, numpy_misfit, one_line, unp
 from triton_ops.base import require
 from triton_ops.evaluation import poison
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.lint.run.record import PATIENCE, UNWRITTEN, Observation, RunRecord, RunRequest
+from triton_ops.lint.run.record import PATIENCE, UNWRITTEN, Observation, RunRecord, WatchRequest
 from triton_ops.lint.run.watch import MemoryWatch, watch_launches
 from triton_ops.values import Problem
 
@@ -80,7 +80,7 @@ def _end(signalled: int, _frame: Any) -> None:
     raise _OutOfTimeError("of a CPU" if signalled == signal.SIGPROF else "of the clock")
 
 
-def run_here(request: RunRequest) -> RunRecord:
+def run_here(request: WatchRequest) -> RunRecord:
     """Run in this process, in which Triton interprets, what a request asks for."""
     request.surroundings.take()
     watch = MemoryWatch()

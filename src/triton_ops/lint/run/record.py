@@ -14,7 +14,7 @@ PATIENCE = 6
 
 
 @dataclass(frozen=True)
-class RunRequest:
+class WatchRequest:
     """A run that is asked for.
 
     Attributes:

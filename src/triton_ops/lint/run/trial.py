@@ -7,7 +7,7 @@ from typing import Any
 from triton_ops.backend import compiler_environment, pack
 from triton_ops.exceptions import DeviceError, KernelTypeError
 from triton_ops.lint.apart import PROGRAM
-from triton_ops.lint.run.record import PATIENCE, RunRecord, RunRequest
+from triton_ops.lint.run.record import PATIENCE, RunRecord, WatchRequest
 from triton_ops.processes import Surroundings, WorkerDiedError, WorkerHungError, WorkerProcess
 
 RUN_LIMIT_S = 5.0
@@ -27,7 +27,7 @@ def run_watched(target: Any, limit_s: float = RUN_LIMIT_S) -> RunRecord:
     """
     whole_s = PATIENCE * limit_s + _BEGIN_S
     try:
-        request = RunRequest(pack(target).content, Surroundings.here(), limit_s)
+        request = WatchRequest(pack(target).content, Surroundings.here(), limit_s)
         changes = {**compiler_environment(), "TRITON_INTERPRET": "1"}
         process = WorkerProcess(("triton", "torch"), program=PROGRAM, changes=changes)
     except (KernelTypeError, DeviceError) as error:
