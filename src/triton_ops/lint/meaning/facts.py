@@ -53,8 +53,6 @@ class AccessFact(Fact):
     offset: Term
     type: Type
     mask: Term
-    masked: bool = False
-    other: Term | None = None
     value: TermValue | None = None
     does: str = ""
 
@@ -80,14 +78,12 @@ class ProductFact(Fact):
     """`tt.dot`.
 
     Attributes:
-        start: What the product is added to.
         precision: The precision that the kernel asks for, as TTIR names it.
     """
 
     _: KW_ONLY
     left: TermValue
     right: TermValue
-    start: TermValue
     type: Type
     precision: str = ""
 
@@ -127,21 +123,6 @@ class LoopFact(Fact):
 
 
 @dataclass(frozen=True)
-class Widening(Fact):
-    """A whole number that becomes a wider one.
-
-    Attributes:
-        bits: Its width before.
-        computed: Whether it was a product of numbers of that width.
-    """
-
-    _: KW_ONLY
-    term: Term
-    bits: int
-    computed: bool
-
-
-@dataclass(frozen=True)
 class Multiplication(Fact):
     """A product of two whole numbers of this width."""
 
@@ -157,6 +138,7 @@ class Facts:
 
     Attributes:
         arguments: Name and type of each operand of the kernel's function.
+        widenings: Numbers that become 64 bits wide.
         notes: What could not be read, in words.
     """
 
@@ -166,7 +148,7 @@ class Facts:
     reductions: list[ReductionFact] = field(default_factory=list)
     products: list[ProductFact] = field(default_factory=list)
     loops: list[LoopFact] = field(default_factory=list)
-    widenings: list[Widening] = field(default_factory=list)
+    widenings: list[Term] = field(default_factory=list)
     multiplications: list[Multiplication] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
 

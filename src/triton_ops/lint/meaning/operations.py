@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from triton_ops.kernel_ir import TtirOperation, Type
-from triton_ops.lint.meaning.facts import AccessFact, Multiplication, ProductFact, ReductionFact, TermValue, Widening
+from triton_ops.lint.meaning.facts import AccessFact, Multiplication, ProductFact, ReductionFact, TermValue
 from triton_ops.lint.meaning.here import Handler, TermScope
 from triton_ops.lint.meaning.terms import Term, Terms, constant
 
@@ -164,7 +165,7 @@ def _widen(here: TermScope, operation: TtirOperation) -> list[TermValue]:
         return [TermValue(here.terms.choose(operand.term, here.terms.number(1), here.terms.number(0)), kind)]
     bits, wide = operand.type.item_bytes * 8, kind.item_bytes * 8
     if bits < wide and wide == 64:
-        here.facts.widenings.append(Widening(*here.met(operation), term=operand.term, bits=bits, computed=True))
+        here.facts.widenings.append(operand.term)
     return [TermValue(operand.term, kind)]
 
 
@@ -283,81 +284,51 @@ def _add_pointer(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     return [TermValue(term, pointer.type)]
 
 
-def _root_and_offset(here: TermScope, pointer: TermValue) -> tuple[Term, Term]:
-    if pointer.term.name == "pointer":
-        root, offset = pointer.term.operands
-        return root, offset
-    return pointer.term, here.terms.number(0)
-
-
 def _load(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     pointer, *rest = here.all(operation.operands)
-    mask = rest[0].term if rest and rest[0].type.truth else None
+    mask = rest[0] if rest and rest[0].type.truth else None
     other = rest[1].term if mask is not None and len(rest) > 1 else None
-    root, offset = _root_and_offset(here, pointer)
-    kind, terms = Type(pointer.type.shape, pointer.type.element), here.terms
-    here.facts.accesses.append(
-        AccessFact(
-            *here.met(operation),
-            kind="load",
-            root=root,
-            offset=offset,
-            type=pointer.type,
-            mask=mask or terms.true,
-            masked=mask is not None,
-            other=other,
-        )
-    )
+    access = _record_access(here, operation, "load", pointer, mask)
+    kind = Type(pointer.type.shape, pointer.type.element)
     if kind.element.startswith("!"):
         kind = Type(kind.shape, kind.element.removeprefix("!tt.ptr<").rstrip(">"), pointer=True)
-    return [symbolic(here, kind, "load", kind.element, root, offset, mask or terms.true, other or "nothing")]
+    return [symbolic(here, kind, "load", kind.element, access.root, access.offset, access.mask, other or "nothing")]
 
 
 def _store(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     pointer, value, *rest = here.all(operation.operands)
-    _record_write(here, operation, "store", pointer, value, rest)
+    _record_access(here, operation, "store", pointer, rest[0] if rest else None, value=value)
     return []
 
 
 def _atomic(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     pointer, *rest = here.all(operation.operands)
-    masks = [one for one in rest if one.type.truth][-1:] if operation.name == "tt.atomic_rmw" else []
-    _record_write(here, operation, "atomic", pointer, rest[0], masks)
-    return [
-        symbolic(here, operation.result_type, "was there", operation.number, *axis_symbols(here.terms, pointer.type))
-    ]
+    exchanges = operation.name != "tt.atomic_rmw"
+    mask = None if exchanges else next((one for one in reversed(rest) if one.type.truth), None)
+    does = operation.name if exchanges else operation.predicate
+    _record_access(here, operation, "atomic", pointer, mask, value=rest[0], does=does)
+    places = axis_symbols(here.terms, pointer.type)
+    return [symbolic(here, operation.result_type, "was there", operation.number, *places)]
 
 
-def _record_write(
-    here: TermScope,
-    operation: TtirOperation,
-    kind: str,
-    pointer: TermValue,
-    value: TermValue,
-    masks: Sequence[TermValue],
-) -> None:
-    root, offset = _root_and_offset(here, pointer)
-    does = operation.predicate if operation.name == "tt.atomic_rmw" else operation.name
-    here.facts.accesses.append(
-        AccessFact(
-            *here.met(operation),
-            kind=kind,
-            root=root,
-            offset=offset,
-            type=pointer.type,
-            mask=masks[0].term if masks else here.terms.true,
-            masked=bool(masks),
-            value=value,
-            does=does if kind == "atomic" else "",
-        )
-    )
+def _record_access(
+    here: TermScope, operation: TtirOperation, kind: str, pointer: TermValue, mask: TermValue | None, **details: Any
+) -> AccessFact:
+    is_sum = pointer.term.name == "pointer"
+    root, offset = pointer.term.operands if is_sum else (pointer.term, here.terms.number(0))
+    access = AccessFact(
+        *here.met(operation), kind=kind, root=root, offset=offset, type=pointer.type,
+        mask=here.terms.true if mask is None else mask.term, **details,
+    )  # fmt: skip
+    here.facts.accesses.append(access)
+    return access
 
 
 def _dot(here: TermScope, operation: TtirOperation) -> list[TermValue]:
     left, right, start = here.all(operation.operands[:3])
     kind, terms = operation.result_types[-1], here.terms
     product = ProductFact(
-        *here.met(operation), left=left, right=right, start=start, type=kind,
+        *here.met(operation), left=left, right=right, type=kind,
         precision="tf32" if "tf32" in operation.text else "",
     )  # fmt: skip
     here.facts.products.append(product)

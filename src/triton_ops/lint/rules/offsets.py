@@ -19,9 +19,8 @@ def _find_overflow(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
     wide = [one for one in facts.multiplications if one.bits == 64 and _grows(one)]
     for one in narrow:
         product = facts.terms.multiply(one.one, one.other)
-        late = next((w for w in facts.widenings if _has(w.term, product)), None)
         same = next((w for w in wide if facts.terms.multiply(w.one, w.other) is product), None)
-        if late is not None:
+        if any(_has(term, product) for term in facts.widenings):
             yield rule.found(
                 kernel, one, f"{describe(product)} is multiplied in 32 bits and made 64 bits wide afterwards: it "
                 "has overflowed by then",

@@ -22,7 +22,6 @@ class SourceLaunch:
         arguments: What each parameter is given.
         names: What the names of the launching function were given.
         around: The launching function, or the module.
-        starred: Whether some arguments are not seen, as with `*args`.
     """
 
     line: int
@@ -30,7 +29,6 @@ class SourceLaunch:
     arguments: dict[str, ast.expr]
     names: dict[str, list[ast.expr]]
     around: ast.AST
-    starred: bool = False
 
     def resolved(self, node: ast.expr, depth: int = 8) -> ast.expr:
         """An expression, with a name that was given one value replaced by that."""
@@ -113,12 +111,11 @@ def _names_kernel(node: ast.expr, kernel: str, scope: _FunctionScope) -> bool:
 
 def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parameters: tuple[str, ...]) -> SourceLaunch:
     arguments: dict[str, ast.expr] = {}
-    starred, place = False, 0
+    place = 0
     for one in call.args:
         if isinstance(one, ast.Starred):
             parts = _starred_parts(one.value, scope)
             if parts is None:
-                starred = True
                 break
             arguments.update(zip(parameters[place:], parts, strict=False))
             place += len(parts)
@@ -126,10 +123,7 @@ def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parame
             arguments[parameters[place]] = one
             place += 1
     arguments.update({k.arg: k.value for k in call.keywords if k.arg is not None})
-    starred = starred or any(k.arg is None for k in call.keywords)
-    launch = SourceLaunch(
-        line=call.lineno, grid=None, arguments=arguments, names=scope.names, around=scope.node, starred=starred
-    )
+    launch = SourceLaunch(line=call.lineno, grid=None, arguments=arguments, names=scope.names, around=scope.node)
     return launch if grid is None else replace(launch, grid=launch.resolved(grid))
 
 
