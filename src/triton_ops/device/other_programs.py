@@ -97,9 +97,9 @@ class Others:
 
 
 def use_in_words(uses: tuple[ProcessUse, ...]) -> str:
-    """The processes as text: `process 4711 (python3) used 40% of the GPU`."""
+    """The processes as text: `process 4711 (python3) used 40% of the GPU`; empty for none."""
     each = [f"process {use.pid} ({_proc.name(use.pid) or 'of another user'}) used {use.share:.0%}" for use in uses]
-    return f"{' and '.join(each)} of the GPU"
+    return f"{' and '.join(each)} of the GPU" if each else ""
 
 
 def _is_ours(pid: int) -> bool:

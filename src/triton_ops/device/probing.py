@@ -173,13 +173,16 @@ def probe(device: str | None = None) -> DeviceSpec:
     _, colon, number = (device or "").partition(":")
     index = int(number) if colon else 0 if torch is None else torch.cuda.current_device()
     count = len(unasked) if torch is None else torch.cuda.device_count()
+    _check_index(index, count)
+    return _with_peaks((unasked if torch is None else _by_torch(torch))[index])
+
+
+def _check_index(index: int, count: int) -> None:
     if index >= count:
         raise DeviceError(
-            f"there is no GPU {index}; this process sees {count}",
-            f"cuda:{index}",
+            f"there is no GPU {index}; this process sees {count}", f"cuda:{index}",
             hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
-        )
-    return _with_peaks((unasked if torch is None else _by_torch(torch))[index])
+        )  # fmt: skip
 
 
 def gpus_here() -> tuple[DeviceSpec, ...]:
@@ -253,11 +256,7 @@ def chosen_gpus(choice: Any) -> tuple[str, ...]:
     gpus = gpus_here()
     indices = range(len(gpus)) if numbers is None else numbers
     for index in indices:
-        if index >= len(gpus):
-            raise DeviceError(
-                f"there is no GPU {index}; this process sees {len(gpus)}", f"cuda:{index}",
-                hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
-            )  # fmt: skip
+        _check_index(index, len(gpus))
     models = {gpus[index].name: index for index in indices}
     if len(models) > 1:
         words = " and ".join(f"GPU {index} is a {name}" for name, index in models.items())

@@ -226,7 +226,6 @@ class Module:
 
     kernel: Function
     functions: dict[str, Function]
-    operations: int
     locations: Mapping[str, str]
 
     def called(self, operation: TtirOperation) -> Function | None:
@@ -264,7 +263,7 @@ def parsed_module(text: str) -> Module:
             kernel = kernel or function
     if kernel is None:
         raise UnreadableError("the text has no public function")
-    return Module(kernel, functions, reader.count, _locations(text))
+    return Module(kernel, functions, _locations(text))
 
 
 @lru_cache(maxsize=4096)
@@ -313,7 +312,7 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
 class _TextReader:
     def __init__(self, lines: Iterator[tuple[str, str]]) -> None:
         self._lines = lines
-        self.count = 0
+        self._count = 0
         self._closing = ""
         self._location = ""
 
@@ -338,8 +337,8 @@ class _TextReader:
         raise UnreadableError("the text ends within a region")
 
     def _operation(self, line: str) -> TtirOperation:
-        self.count += 1
-        number, regions = self.count, []
+        self._count += 1
+        number, regions = self._count, []
         head, opens = (line.removesuffix("{").rstrip(), True) if line.endswith("{") else (line, False)
         generic = opens and head.endswith("(")
         while opens:

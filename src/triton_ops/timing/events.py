@@ -127,17 +127,17 @@ class DelayedQueue:
         shows another. In a model all sorts of kernels come before. Row sums of 16 MiB change the level, in 8 us, and
         leave nothing in L2 that would have to be written back (docs/measured_facts.md).
         """
-        self.torch.sum(self._rows, 1, out=self._sums)
+        rows, sums = self._rows_and_sums
+        self.torch.sum(rows, 1, out=sums)
 
     @cached_property
-    def _rows(self) -> Any:
+    def _rows_and_sums(self) -> tuple[Any, Any]:
         with self.torch.inference_mode(False):  # or the sums could be made in this mode alone
-            return self.torch.zeros((_ROWS, _ROW), dtype=self.torch.float32, device=self.device)
-
-    @cached_property
-    def _sums(self) -> Any:
-        with self.torch.inference_mode(False):
-            return self.torch.zeros(_ROWS, dtype=self.torch.float32, device=self.device)
+            rows, sums = (
+                self.torch.zeros(shape, dtype=self.torch.float32, device=self.device)
+                for shape in ((_ROWS, _ROW), (_ROWS,))
+            )
+            return rows, sums
 
     _queued, _watched, _late = 0, False, False
 

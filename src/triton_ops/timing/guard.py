@@ -194,8 +194,7 @@ class SensorGuard:
         weakref.finalize(self, sensors.close)
         self._sensors = sensors
         self._others = Others(sensors) if others is None else others
-        early = self._others.seen()
-        self._others_before = use_in_words(early) if early else ""
+        self._others_before = use_in_words(self._others.seen())
         self._others.begin()
         self._disturbers = ""
         self._shared = False

@@ -71,7 +71,6 @@ class Timer(Protocol):
     @property
     def mode(self) -> str:
         """Clock and cache state, such as `host` or `event-cold`."""
-        ...
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
         """A sampler of this launch.
@@ -83,11 +82,9 @@ class Timer(Protocol):
         Raises:
             Exception: Whatever the launch raises.
         """
-        ...
 
     def round(self) -> AbstractContextManager[None]:
         """The context in which samples are queued; all of them are done when the context is left."""
-        ...
 
 
 @dataclass(frozen=True)
