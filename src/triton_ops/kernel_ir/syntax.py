@@ -285,18 +285,13 @@ def parsed_type(text: str) -> Type:
         while (match := re.match(r"(\d+)x", element)) is not None:
             extents.append(int(match[1]))
             element = element[match.end() :]
-        content = parsed_type(_first(element))
+        content = parsed_type(_split(element)[0])  # without its encoding
         return Type(tuple(extents), content.element, content.pointer)
     return Type((), text)
 
 
 def _inside(text: str) -> str:
     return text[text.index("<") + 1 : text.rindex(">")]
-
-
-def _first(text: str) -> str:
-    """The first of several parts that commas divide outside of brackets: what a tensor holds, without its encoding."""
-    return next(iter(_split(text)))
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:

@@ -89,7 +89,7 @@ def decide(
     gaps_and_errors = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
     gaps = {i: _interval(centre, error) for i, (centre, error) in gaps_and_errors.items()}
     equal = {i for i, (centre, error) in gaps_and_errors.items() if centre + _PROVEN * error <= zone}
-    tied = {i for i in alive if _is_tie(gaps[i], zone)}
+    tied = {i for i in alive if gaps[i].centre <= max(zone, gaps[i].margin)}
     wins = tied
     if default is not None:
         wins = {i for i in tied if i != default and beats(rows_ms[i], rows_ms[default], zone)}
@@ -173,7 +173,3 @@ def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.0
 
 def _interval(centre: float, error: float) -> Interval:
     return Interval(centre, centre - Z95 * error, centre + Z95 * error)
-
-
-def _is_tie(difference: Interval, zone: float) -> bool:
-    return difference.centre <= max(zone, difference.margin)

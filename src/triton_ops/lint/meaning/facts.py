@@ -137,29 +137,22 @@ class Facts:
     """All that a kernel was seen to do.
 
     Attributes:
-        arguments: Name and type of each operand of the kernel's function.
         widenings: Numbers that become 64 bits wide.
-        notes: What could not be read, in words.
     """
 
     terms: Terms
-    arguments: tuple[tuple[str, Type], ...] = ()
     accesses: list[AccessFact] = field(default_factory=list)
     reductions: list[ReductionFact] = field(default_factory=list)
     products: list[ProductFact] = field(default_factory=list)
     loops: list[LoopFact] = field(default_factory=list)
     widenings: list[Term] = field(default_factory=list)
     multiplications: list[Multiplication] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
 
     @cached_property
     def carried(self) -> dict[tuple[int, int], Carried]:
         """The values that loops carry, by the loop and the place among what it carries; asked for after the walk."""
-        symbols = (
-            (one, carried)
-            for loop in self.loops
-            for carried in loop.carried
-            for one in inner_terms(carried.symbol)
-            if one.name == "carried"
-        )
-        return {(one.operands[0], one.operands[1]): carried for one, carried in symbols}
+        by_place = {}
+        for carried in (one for loop in self.loops for one in loop.carried):
+            symbol = next(one for one in inner_terms(carried.symbol) if one.name == "carried")
+            by_place[symbol.operands[0], symbol.operands[1]] = carried
+        return by_place

@@ -50,7 +50,9 @@ class Draw:
     ) -> None:
         self._facts, self._padding, self._turns = facts, padding, turns
         self._places = dict(places)
-        self._marks = tuple((symbol.number, _mark(place)) for symbol, place in self._places.items())
+        self._marks = tuple(  # which tell a place from others
+            (symbol.number, place if isinstance(place, int) else place.tobytes()) for symbol, place in places.items()
+        )
         self._values: dict[tuple[Any, ...], Numbers] = {}
         self._bounds: dict[int, Term] = {}
 
@@ -187,11 +189,6 @@ class Draw:
             return np.floor(2 + 6 * _share(_hash(term.number, np.arange(DRAWS))))
         word = str(term.operands[1]) if len(term.operands) > 1 else ""
         return apply(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
-
-
-def _mark(place: Numbers | int) -> int | bytes:
-    """A key that tells a place from others."""
-    return place if isinstance(place, int) else place.tobytes()
 
 
 _CONDITIONS = {"truth", AT_LEAST_ZERO, ZERO, AND, OR, NOT, "compared"}

@@ -42,7 +42,7 @@ def facts_of(text: str, parameters: Collection[str] = ()) -> Facts:
         UntoldError: The kernel cannot be walked through, with the reason.
     """
     module, terms = parsed_module(text), Terms()
-    facts = Facts(terms, module.kernel.arguments)
+    facts = Facts(terms)
     arguments = [_argument(terms, name.lstrip("%"), kind, parameters) for name, kind in module.kernel.arguments]
     here = TermScope(facts=facts, path=terms.true, values={}, place=module.frames)
     try:
@@ -136,8 +136,11 @@ class _TermWalk(TtirWalk[TermScope, TermValue]):
             _after_turns(terms, value, by, turns) if by is not None else _symbol(here, "after", operation, k, value)
             for k, (value, by) in enumerate(zip(begin, steps, strict=True))
         ]
-        rows = zip(symbols, outcomes, begin, results, steps, strict=True)
-        carried = tuple(_carried(*row) for *row, by in rows if by is None)
+        carried = tuple(
+            Carried(symbol=symbol.term, after=after.term, begin=first.term, next=then.term, type=first.type)
+            for symbol, after, first, then, by in zip(symbols, outcomes, begin, results, steps, strict=True)
+            if by is None
+        )
         here.facts.loops.append(
             LoopFact(
                 *here.met(operation),
@@ -154,10 +157,6 @@ class _TermWalk(TtirWalk[TermScope, TermValue]):
         """The values that a turn of a counted loop hands on, entered with its number and what is carried."""
         here.values.update(zip((operation.operands[0], *operation.operands[4::2]), entries, strict=True))
         return here.yielded(self._block(operation.regions[0][0], here))
-
-
-def _carried(symbol: TermValue, after: TermValue, begin: TermValue, then: TermValue) -> Carried:
-    return Carried(symbol=symbol.term, after=after.term, begin=begin.term, next=then.term, type=begin.type)
 
 
 def _symbol(here: TermScope, name: str, operation: TtirOperation, place: int, value: TermValue) -> TermValue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from triton_ops.lint.compiled import compile_variant, in_words, known_configs
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.facts import AccessFact
 from triton_ops.lint.meaning.terms import constant
-from triton_ops.lint.rules.base import Rule, Statement, once
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 from triton_ops.lint.rules.indices import indices
 
 _WAYS = 2  # steps for each that would do, from which a line is told
@@ -57,10 +57,6 @@ class _SourceLine:
     def matters(self) -> bool:
         """Check whether threads wait for banks longer than for global memory."""
         return self.steps >= _WAYS * self.fewest and _GLOBAL_BYTES * (self.steps - self.fewest) > self.bytes_moved
-
-
-def _conflicts(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
-    return once(_decide_variant(rule, kernel, kernel.variants[0]))
 
 
 def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
@@ -174,5 +170,5 @@ CONFLICTS = Rule(
     symptom="slow by a factor beside a kernel that moves as much: threads ask one bank of shared memory for different "
     "words, and wait for each other",
     fix="try other warps and another tile, or load the tile in the order in which it is stored",
-    decide=_conflicts,
+    decide=in_each_variant(_decide_variant, 1),
 )

@@ -48,10 +48,10 @@ class Rule:
 
 
 def in_each_variant(
-    decide: Callable[[Rule, KernelReading, Variant], Iterable[Statement]],
+    decide: Callable[[Rule, KernelReading, Variant], Iterable[Statement]], most: int | None = None
 ) -> Callable[[Rule, KernelReading], list[Statement]]:
-    """A decision by what each variant of a kernel does."""
-    return lambda rule, kernel: once(one for variant in kernel.variants for one in decide(rule, kernel, variant))
+    """A decision by what each variant of a kernel does, or each of the first ones."""
+    return lambda rule, kernel: once(one for variant in kernel.variants[:most] for one in decide(rule, kernel, variant))
 
 
 def once(several: Iterable[Statement]) -> list[Statement]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from triton_ops.lint.kernel import KernelReading
-from triton_ops.lint.meaning.terms import Term, constant, parts
+from triton_ops.lint.meaning.terms import constant, parts
 from triton_ops.lint.rules.base import Rule, Statement
 from triton_ops.lint.rules.indices import all_indices, arguments_in
 from triton_ops.lint.source.functions import last_name, parameters_of
@@ -71,7 +71,8 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
     if plain is None:
         return False
     is_pitch = any(
-        name in map(_argument, monomial) and any(one.name in _PLACES for one in monomial)
+        any(one.name in _PLACES for one in monomial)
+        and any(one.name == "argument" and one.operands[0] == name for one in monomial)
         for access in plain.facts.accesses
         for monomial in parts(access.offset)
     )
@@ -81,10 +82,6 @@ def _is_needless(kernel: KernelReading, name: str) -> bool:
         for bound in index.bounds
     )
     return not (is_pitch and ends)
-
-
-def _argument(symbol: Term) -> str:
-    return str(symbol.operands[0]) if symbol.name == "argument" else ""
 
 
 def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:

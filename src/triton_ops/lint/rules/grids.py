@@ -84,13 +84,8 @@ def _is_fixed(launch: SourceLaunch) -> bool:
     grid = launch.grid.body if isinstance(launch.grid, ast.Lambda) else launch.grid
     if grid is None:
         return False
-    return all(
-        not isinstance(one, (ast.Name, ast.Attribute, ast.Call)) or _is_number(launch, one) for one in ast.walk(grid)
-    )
-
-
-def _is_number(launch: SourceLaunch, node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(launch.literal(node), int)
+    names = [one for one in ast.walk(grid) if isinstance(one, (ast.Name, ast.Attribute, ast.Call))]
+    return all(isinstance(one, ast.Name) and isinstance(launch.literal(one), int) for one in names)
 
 
 def _strides_the_grid(kernel: KernelReading) -> bool:

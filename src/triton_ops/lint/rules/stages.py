@@ -11,7 +11,7 @@ from triton_ops.device import Residents, UnitLimits
 from triton_ops.lint.compiled import compile_variant, in_words, known_configs
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.facts import Facts, ProductFact
-from triton_ops.lint.meaning.terms import Term, inner_terms
+from triton_ops.lint.meaning.terms import inner_terms
 from triton_ops.lint.rules.base import Rule, Statement
 
 _FEWEST_STAGES = 3  # with fewer there is nothing to give up
@@ -65,11 +65,8 @@ def _residents(kernel: KernelReading, limits: UnitLimits, variant: Variant, conf
 def _waits(facts: Facts, product: ProductFact) -> bool:
     """Check whether an operand of a product is made of another product of the same turn."""
     others = {one.number for one in facts.products if one.loops == product.loops and one is not product}
-    return any(_is_product_of(one, others) for side in (product.left, product.right) for one in inner_terms(side.term))
-
-
-def _is_product_of(term: Term, numbers: set[int]) -> bool:
-    return term.name == "dot" and term.operands[1] in numbers
+    terms = (one for side in (product.left, product.right) for one in inner_terms(side.term))
+    return any(one.name == "dot" and one.operands[1] in others for one in terms)
 
 
 LOST = Rule(

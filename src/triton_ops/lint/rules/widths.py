@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -12,7 +12,7 @@ from triton_ops.lint.compiled import compile_variant, in_words, known_configs
 from triton_ops.lint.kernel import KernelReading, Variant
 from triton_ops.lint.meaning.facts import AccessFact
 from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, Monomial, Term, all_of, constant, parts
-from triton_ops.lint.rules.base import Rule, Statement, once
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 from triton_ops.lint.rules.indices import Index, indices
 
 _NARROW_BYTES = 4  # less than a word at a time
@@ -34,12 +34,8 @@ class _Suspect:
     gap: int = 1
 
 
-def _find_narrow(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
-    """Compile what the address or the mask makes narrow, to see whether it is; nothing else is compiled."""
-    return once(_decide_variant(rule, kernel, kernel.variants[0]))
-
-
 def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Compile what the address or the mask makes narrow, to see whether it is; nothing else is compiled."""
     suspects = list(_suspects(variant))
     if not suspects:
         return
@@ -123,7 +119,8 @@ def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
 
 def _odd_part(sums: dict[Monomial, int], item: int) -> int | None:
     """The number that keeps a sum from being a multiple of a word; None if it is one, or if data says."""
-    remainders = [(m, c) for m, c in sums.items() if gcd(c * _evenness(m) * item, _WIDEST_BYTES) < _NARROW_BYTES]
+    even = {m: _EVEN if any(one.name == "argument" for one in m) else 1 for m in sums}
+    remainders = [(m, c) for m, c in sums.items() if gcd(c * even[m] * item, _WIDEST_BYTES) < _NARROW_BYTES]
     if len(remainders) != 1 or remainders[0][0] != ():
         return None
     return remainders[0][1]
@@ -131,10 +128,6 @@ def _odd_part(sums: dict[Monomial, int], item: int) -> int | None:
 
 def _elements(count: int) -> str:
     return f"{count} element{'' if count == 1 else 's'}"
-
-
-def _evenness(monomial: Monomial) -> int:
-    return _EVEN if any(one.name == "argument" for one in monomial) else 1
 
 
 def _is_shifted(variant: Variant, access: AccessFact) -> bool:
@@ -154,5 +147,5 @@ NARROW = Rule(
     symptom="a fraction of the bandwidth: threads move few bytes at a time, or memory moves what nobody uses",
     fix="let neighbouring threads take neighbouring elements, from a multiple of 16 bytes on: load whole rows and "
     "tl.split, tl.reshape or tl.trans them in registers, or pad what is stored",
-    decide=_find_narrow,
+    decide=in_each_variant(_decide_variant, 1),
 )

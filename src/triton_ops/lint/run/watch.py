@@ -298,7 +298,7 @@ class _Native:
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
         if self.launch is not None:
-            mask = self.launch.allowed_loads(pointers, mask, _width(dtype))
+            mask = self.launch.allowed_loads(pointers, mask, np.dtype(dtype).itemsize)
         return self.native.load(pointers, mask, other, dtype)
 
     def store(self, pointers: Any, value: Any, mask: Any) -> Any:
@@ -330,10 +330,6 @@ class _Native:
         width = value.dtype.itemsize
         differ = now.reshape(-1).view(np.uint8) != value.reshape(-1).view(np.uint8)
         return differ.reshape(-1, width).any(axis=1).reshape(allowed.shape)
-
-
-def _width(dtype: Any) -> int:
-    return int(np.dtype(dtype).itemsize)
 
 
 @contextmanager

@@ -94,7 +94,8 @@ class Island:
     def _imported(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> dict[str, Any]:
         if isinstance(statement, ast.Import):
             module = importlib.import_module(alias.name)
-            return {alias.asname or alias.name.partition(".")[0]: module if alias.asname else _top_package(alias.name)}
+            top = alias.name.partition(".")[0]
+            return {alias.asname: module} if alias.asname else {top: sys.modules[top]}
         bound = alias.asname or alias.name
         place = module_file(self.path, self._package, statement.level, statement.module or "")
         if place is not None and alias.name != "*" and self._depth < _DEEPEST:
@@ -224,10 +225,6 @@ def used_names(node: ast.AST) -> list[str]:
     """The names that a statement reads, those inside of functions included, without those of Python itself."""
     names = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
     return [name for name in dict.fromkeys(names) if not hasattr(builtins, name)]
-
-
-def _top_package(name: str) -> ModuleType:
-    return sys.modules[name.partition(".")[0]]
 
 
 @contextlib.contextmanager
