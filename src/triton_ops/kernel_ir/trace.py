@@ -18,7 +18,7 @@ _SECTOR_BYTES = 32
 
 @dataclass
 class AccessTrace:
-    """One load, store or atomic operation.
+    """One load, store or atomic operation; `Access` describes what is not described here.
 
     Attributes:
         pointer: Where it went when it was first reached.
@@ -71,7 +71,7 @@ class ReductionTrace:
 
 @dataclass
 class LoopTrace:
-    """One loop.
+    """One loop; `LoopWork` describes what is not described here.
 
     Attributes:
         entries: How often each program enters it.

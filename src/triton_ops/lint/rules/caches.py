@@ -32,9 +32,8 @@ def _left_out_extents(
             names = ", ".join(sorted(ends))
             yield rule.found(
                 kernel, loop,
-                f"this loop runs to {names}, and the key is {sorted(key)}: the config that was "
-                f"best for the first {names} "
-                f"is used for every other",
+                f"this loop runs to {names}, and the key is {sorted(key)}: the config that was best for the first "
+                f"{names} is used for every other",
             )  # fmt: skip
     limits = _tiled_limits(variant, extents, axes=2)
     for name in sorted((limits | _tiled_limits(variant, extents, axes=1)) - key):
@@ -98,9 +97,8 @@ def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Stateme
                 if line is not None:
                     yield rule.found(
                         kernel, globals_read[name],
-                        f"the kernel reads the global {name}, which {node.name} changes in line "
-                        f"{line}: code that is compiled "
-                        "keeps the value that it was compiled with, and Triton refuses the next launch",
+                        f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
+                        "compiled keeps the value that it was compiled with, and Triton refuses the next launch",
                     )  # fmt: skip
     first_lines: dict[str, int] = {}
     for statement in kernel.tree.body:

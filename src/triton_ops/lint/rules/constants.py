@@ -58,9 +58,8 @@ def _find_needless(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
             if kernel.lowered[0] and _is_needless(kernel, name):
                 yield rule.found(
                     kernel, _line_of(kernel, name),
-                    f"the launch in line {launch.line} gives {name} = {ast.unparse(size)}, which "
-                    "differs from call to call; "
-                    f"the kernel compiles with it as a plain argument",
+                    f"the launch in line {launch.line} gives {name} = {ast.unparse(size)}, which differs from call to "
+                    "call; the kernel compiles with it as a plain argument",
                 )  # fmt: skip
                 break
 

@@ -36,9 +36,8 @@ def _find_static(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
         elif stepped and _is_fixed(launch) and not _strides_the_grid(kernel):
             yield rule.found(
                 kernel, launch.line,
-                f"the grid {ast.unparse(launch.grid)} does not depend on "
-                f"{', '.join(sorted(stepped))}, at which the stepped "
-                "index ends: elements beyond the last program are never computed",
+                f"the grid {ast.unparse(launch.grid)} does not depend on {', '.join(sorted(stepped))}, at which the "
+                "stepped index ends: elements beyond the last program are never computed",
             )  # fmt: skip
 
 

@@ -200,11 +200,9 @@ def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
             if apart and near:
                 yield rule.found(
                     kernel, load,
-                    f"this reads {root_name(load)} {abs(apart)} elements "
-                    f"{'before' if apart < 0 else 'after'} what line "
-                    f"{kernel.place(store).line} stores there: at the edge of a block that is "
-                    "another program's, which may "
-                    "run before or after",
+                    f"this reads {root_name(load)} {abs(apart)} elements {'before' if apart < 0 else 'after'} what "
+                    f"line {kernel.place(store).line} stores there: at the edge of a block that is another program's, "
+                    "which may run before or after",
                     fix="write the result to another tensor",
                 )  # fmt: skip
 

@@ -68,9 +68,8 @@ def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
             if all(_different(stride, one, rank) for one in extents):
                 where = " or ".join(str(one.axis) for one in extents)
                 return (
-                    f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of "
-                    f"{tensor}; the index that it "
-                    f"multiplies ends at {end}, the extent of axis {where}"
+                    f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of {tensor}; the index "
+                    f"that it multiplies ends at {end}, the extent of axis {where}"
                 )  # fmt: skip
             verdict = ""
     return verdict
