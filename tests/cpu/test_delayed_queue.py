@@ -223,7 +223,8 @@ def test_the_sums_before_a_sample_are_the_same_whatever_torch_is_set_to(dtype):
         with torch.inference_mode():
             queue.unsettle()
         queue.unsettle()
-        assert (queue._rows.dtype, queue._rows.nbytes) == (torch.float32, 16 << 20)
+        rows, _ = queue._rows_and_sums
+        assert (rows.dtype, rows.nbytes) == (torch.float32, 16 << 20)
     finally:
         torch.set_default_dtype(before)
 
