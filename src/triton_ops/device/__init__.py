@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from triton_ops.device.machine import machine_of as machine_of
     from triton_ops.device.machine import save_calibration as save_calibration
     from triton_ops.device.other_programs import Others as Others
-    from triton_ops.device.other_programs import use_in_words as use_in_words
     from triton_ops.device.probing import CpuLoad as CpuLoad
     from triton_ops.device.probing import chosen_gpus as chosen_gpus
     from triton_ops.device.probing import current_device as current_device
@@ -50,10 +49,9 @@ if TYPE_CHECKING:
     from triton_ops.device.target import target_of as target_of
     from triton_ops.device.turns import Turns as Turns
     from triton_ops.device.turns import turn_key as turn_key
-    from triton_ops.device.vendor import CLOCK_REASONS as CLOCK_REASONS
-    from triton_ops.device.vendor import SLOWED as SLOWED
     from triton_ops.device.vendor import Reading as Reading
     from triton_ops.device.vendor import Sensors as Sensors
+    from triton_ops.device.vendor import regimes as regimes
     from triton_ops.device.vendors import VENDORS as VENDORS
     from triton_ops.device.vendors import gpus_without_torch as gpus_without_torch
     from triton_ops.device.vendors import graph_nodes as graph_nodes

@@ -95,11 +95,13 @@ class Others:
         self._early.clear()
         return tuple(sorted(uses, key=lambda use: -use.share))
 
-
-def use_in_words(uses: tuple[ProcessUse, ...]) -> str:
-    """The processes as text: `process 4711 (python3) used 40% of the GPU`; empty for none."""
-    each = [f"process {use.pid} ({_proc.name(use.pid) or 'of another user'}) used {use.share:.0%}" for use in uses]
-    return f"{' and '.join(each)} of the GPU" if each else ""
+    def in_words(self) -> str:
+        """As `seen`, in words: `process 4711 (python3) used 40% of the GPU`; empty for none."""
+        each = [
+            f"process {use.pid} ({_proc.name(use.pid) or 'of another user'}) used {use.share:.0%}"
+            for use in self.seen()
+        ]
+        return f"{' and '.join(each)} of the GPU" if each else ""
 
 
 def _is_ours(pid: int) -> bool:

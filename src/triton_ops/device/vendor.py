@@ -6,6 +6,7 @@ All calls of a vendor's libraries (NVIDIA's libcuda and NVML, AMD's HIP and amds
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,7 +27,7 @@ CLOCK_REASONS = (
 )
 """Reasons why clocks are held back, in the order in which they are listed. A vendor may add words of its own."""
 
-SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
+_SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
 """Reasons that make the times measured meanwhile worthless. The power cap is none: matrix products always run at it."""
 
 
@@ -48,6 +49,17 @@ class Reading:
     memory_mhz: int | None = None
     power_w: float | None = None
     temperature_c: int | None = None
+
+    @property
+    def slowdowns(self) -> frozenset[str]:
+        """The reasons that make the times measured meanwhile worthless."""
+        return _SLOWED.intersection(self.reasons)
+
+
+def regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
+    """The reasons of some readings, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last."""
+    words = {word for reading in readings for word in reading.reasons} - {"idle"}
+    return (*(word for word in CLOCK_REASONS if word in words), *sorted(words.difference(CLOCK_REASONS)))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
-from triton_ops.device import CLOCK_REASONS, SLOWED, Others, Reading, Sensors, probe, sensors_of, use_in_words
+from triton_ops.device import Others, Reading, Sensors, probe, regimes, sensors_of
 from triton_ops.exceptions import DeviceError
 
 _FILE = "/proc/thread-self/schedstat"  # nanoseconds on a CPU, nanoseconds ready and waiting, number of time slices
@@ -194,7 +194,7 @@ class SensorGuard:
         weakref.finalize(self, sensors.close)
         self._sensors = sensors
         self._others = Others(sensors) if others is None else others
-        self._others_before = use_in_words(self._others.seen())
+        self._others_before = self._others.in_words()
         self._others.begin()
         self._disturbers = ""
         self._shared = False
@@ -220,9 +220,9 @@ class SensorGuard:
             self._give_up(error)
             return True
         self._note(reading)
-        slowed, others = not SLOWED.isdisjoint(reading.reasons), self._others.seen()
+        slowed, others = bool(reading.slowdowns), self._others.in_words()
         if others:
-            self._disturbers = use_in_words(others)
+            self._disturbers = others
         if not (slowed or others):
             self._in_a_row = 0
             return True
@@ -233,8 +233,8 @@ class SensorGuard:
 
         Cost: one question to the driver about other processes.
         """
-        if self._rounds and not self._failure and (others := self._others.seen()):
-            self._told_late = use_in_words(others)
+        if self._rounds and not self._failure and (others := self._others.in_words()):
+            self._told_late = others
         confidence, reason = self._confidence()
         return GuardSummary(
             guarded=not self._failure,
@@ -243,7 +243,7 @@ class SensorGuard:
             rounds=self._rounds,
             discarded=self._discarded,
             clock_changes=self._clock_changes,
-            regimes=_regimes(self._readings),
+            regimes=regimes(self._readings),
             clock_mhz=_span(reading.clock_mhz for reading in self._readings),
             memory_mhz=_span(reading.memory_mhz for reading in self._readings),
             power_w=_span(reading.power_w for reading in self._readings),
@@ -283,7 +283,8 @@ class SensorGuard:
         warnings.warn(f"the GPU is no longer watched: {self._failure}", RuntimeWarning, stacklevel=3)
 
     def _confidence(self) -> tuple[Literal["ok", "low"], str]:
-        slowed = " and ".join(word for word in _regimes(self._readings) if word in SLOWED)
+        slowdowns = {word for reading in self._readings for word in reading.slowdowns}
+        slowed = " and ".join(word for word in regimes(self._readings) if word in slowdowns)
         if self._throttled:
             return "low", f"the GPU was still slowed ({slowed}) after {len(_WAITS_S)} waits; slowed rounds were kept"
         if self._shared:
@@ -318,11 +319,6 @@ def _clock_changed(before: Reading, after: Reading) -> bool:
     pairs = ((before.clock_mhz, after.clock_mhz), (before.memory_mhz, after.memory_mhz))
     changes = [(old, new) for old, new in pairs if old is not None and new is not None]
     return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in changes)
-
-
-def _regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
-    words = {word for reading in readings for word in reading.reasons} - {"idle"}
-    return (*(word for word in CLOCK_REASONS if word in words), *sorted(words.difference(CLOCK_REASONS)))
 
 
 def _span(values: Iterable[_Number | None]) -> tuple[_Number, _Number] | None:
