@@ -20,7 +20,7 @@ _SIZES = (1, 2, 4, 8, 16)  # bytes that one instruction moves for a lane
 
 
 def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
-    """How many ways lanes conflict that read items `stride` apart: the steps that a bank needs; 1 without a conflict.
+    """Ways in which lanes conflict that read items `stride` apart: the steps of a bank; 1 without a conflict.
 
     Args:
         stride: Items from one lane's to the next lane's, such as the length of a row for lanes that read a column;
