@@ -29,7 +29,6 @@ from triton_ops.evaluation import Choose
 from triton_ops.exceptions import SettingsError
 from triton_ops.request import checked_seed
 from triton_ops.timing import (
-    FEW_TICKS,
     LEAST_ROUNDS,
     Arm,
     DuelOutcome,
@@ -42,7 +41,6 @@ from triton_ops.timing import (
     fitting,
     guard_for,
     take,
-    tick_of,
 )
 from triton_ops.values import Measurement
 
@@ -369,8 +367,7 @@ def _confidence(outcome: DuelOutcome, arms: Sequence[Arm], guard: GuardSummary) 
         percent = _number(abs(_percent(outcome.itself.centre)))
         return f"a call differed from itself by {percent} %; something else was running"
     for arm in arms:
-        ticks = min(arm.samples_ms) / max(tick_of(arm.samples_ms, arm.sampler.launches), 1e-9)
-        if ticks < FEW_TICKS:
+        if arm.coarse:
             return "calls this short are few ticks of the clock; let each do more work"
     return "ok"
 

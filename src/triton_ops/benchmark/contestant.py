@@ -35,8 +35,7 @@ from triton_ops.exceptions import DeviceError, KernelTypeError, ShapeMismatchErr
 from triton_ops.request import device_of, make_task
 from triton_ops.space import Config, members_among
 from triton_ops.timing import (
-    COARSEST_TICK_MS,
-    FEW_TICKS,
+    LEAST_SAMPLE_MS,
     CaptureError,
     EmptyCaptureError,
     Launch,
@@ -287,7 +286,7 @@ def _timer(timers: SharedTimer, choose: Choose, launch: Launch) -> Timer:
     if timer.mode != "event-flushed" or launch.reset is not None:
         return timer
     took_ms = statistics.median(take(timer.prepare(launch), timer, _SAMPLES))
-    if took_ms >= FEW_TICKS * COARSEST_TICK_MS:
+    if took_ms >= LEAST_SAMPLE_MS:
         return timer
     warm = choose(timers.device, timers.device_name, launch, cold=False)
     if not warm.mode.startswith("graph"):

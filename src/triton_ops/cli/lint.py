@@ -26,7 +26,7 @@ from triton_ops.cli.console import (
 )
 from triton_ops.cli.target import load_object, operations_in
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.lint import LintReport, Undecided, as_sarif, lint, together
+from triton_ops.lint import LintReport, Undecided, as_sarif, lint, merge_reports
 
 _SHOWN = 12
 _BAD_INPUT = 2
@@ -63,7 +63,7 @@ def lint_command(
     """
     with only_data_on_stdout():
         reports = [_linted(text, rule, gpu, run) for text in targets]
-    report = together([one for one in reports if isinstance(one, LintReport)])
+    report = merge_reports([one for one in reports if isinstance(one, LintReport)])
     refused = {text: one for text, one in zip(targets, reports, strict=True) if not isinstance(one, LintReport)}
     if len(refused) == len(targets):
         raise next(iter(refused.values()))
@@ -82,7 +82,7 @@ def _linted(
 ) -> LintReport | TargetError | KernelTypeError:
     """The report of what a text names, or why there is none."""
     try:
-        return together([lint(one, rules=rules, gpu=gpu, run=runs) for one, runs in _targets(text, run)])
+        return merge_reports([lint(one, rules=rules, gpu=gpu, run=runs) for one, runs in _targets(text, run)])
     except (TargetError, KernelTypeError) as error:
         return error
 

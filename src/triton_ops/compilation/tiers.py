@@ -13,7 +13,7 @@ from typing import Any
 from triton_ops.backend import AheadOfTime, Built, CandidateError, compile_error, together, trace_of
 from triton_ops.device import Machine, Target
 from triton_ops.exceptions import CacheError, TargetError
-from triton_ops.kernel_ir import amdgcn_features, amdgcn_usage, cubin_usage, ptx_features, serialised_products
+from triton_ops.kernel_ir import features_of, serialised_products, usage_of
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Resources, Status
 
@@ -83,9 +83,8 @@ def examine(ahead: AheadOfTime, config: Config) -> Compiled:
 
 def resources_of(built: Built, target: Target) -> Resources:
     """The resources and the features of a compiled config."""
-    cuda = target.kind == "cuda"
-    usage = cubin_usage(built.binary) if cuda else amdgcn_usage(built.assembly)
-    features = ptx_features(built.assembly) if cuda else amdgcn_features(built.assembly)
+    usage = usage_of(target.kind, built.binary, built.assembly)
+    features = features_of(target.kind, built.assembly)
     return Resources(
         registers=usage.registers,
         spill_bytes=usage.spill_bytes,
@@ -94,7 +93,7 @@ def resources_of(built: Built, target: Target) -> Resources:
         stack_bytes=usage.stack_bytes,
         mma=features.mma,
         load_bytes=features.load_bytes,
-        serialised=serialised_products(built.binary, built.assembly) if cuda else None,
+        serialised=serialised_products(built.binary, built.assembly) if target.kind == "cuda" else None,
     )
 
 

@@ -134,7 +134,7 @@ def race_modes(
     guard = guard_for(timer.device_name)
     policy = RacePolicy(seconds=seconds)
     arms = [entrant.arm for entrant in entrants]
-    race(arms, timer, policy, rng, beside=[twin], kept=eager.arm, keep_round=guard.round_ok)
+    race(arms, timer, policy, rng, beside=[twin], default=eager.arm, keep_round=guard.round_ok)
     for entrant in entrants:
         entrant.loss = "" if entrant.arm.error is None else str(entrant.arm.error)
     timed = [entrant for entrant in entrants if not entrant.loss and entrant.arm.visits]

@@ -1,4 +1,4 @@
-"""What a device is and can do: its spec, limits, rooflines, its vendor's software, and turns to measure on it."""
+"""The facts of a device: its spec, limits, rooflines, its vendor's software, and turns to measure on it."""
 
 from triton_ops._faces import lazy_face
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from triton_ops.device.datasheets import named_devices as named_devices
     from triton_ops.device.datasheets import spec_called as spec_called
     from triton_ops.device.datasheets import spec_named as spec_named
-    from triton_ops.device.limits import LIMITS as LIMITS
     from triton_ops.device.limits import SHARED as SHARED
     from triton_ops.device.limits import Residents as Residents
     from triton_ops.device.limits import UnitLimits as UnitLimits
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from triton_ops.device.machine import machine_of as machine_of
     from triton_ops.device.machine import save_calibration as save_calibration
     from triton_ops.device.other_programs import Others as Others
-    from triton_ops.device.other_programs import use_in_words as use_in_words
     from triton_ops.device.probing import CpuLoad as CpuLoad
     from triton_ops.device.probing import chosen_gpus as chosen_gpus
     from triton_ops.device.probing import current_device as current_device
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from triton_ops.device.probing import current_index as current_index
     from triton_ops.device.probing import device_lost as device_lost
     from triton_ops.device.probing import device_named as device_named
-    from triton_ops.device.probing import free_bytes as free_bytes
     from triton_ops.device.probing import free_bytes_of as free_bytes_of
     from triton_ops.device.probing import gpu_missing as gpu_missing
     from triton_ops.device.probing import gpus_here as gpus_here
@@ -52,10 +49,9 @@ if TYPE_CHECKING:
     from triton_ops.device.target import target_of as target_of
     from triton_ops.device.turns import Turns as Turns
     from triton_ops.device.turns import turn_key as turn_key
-    from triton_ops.device.vendor import CLOCK_REASONS as CLOCK_REASONS
-    from triton_ops.device.vendor import SLOWED as SLOWED
     from triton_ops.device.vendor import Reading as Reading
     from triton_ops.device.vendor import Sensors as Sensors
+    from triton_ops.device.vendor import regimes as regimes
     from triton_ops.device.vendors import VENDORS as VENDORS
     from triton_ops.device.vendors import gpus_without_torch as gpus_without_torch
     from triton_ops.device.vendors import graph_nodes as graph_nodes

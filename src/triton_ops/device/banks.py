@@ -20,7 +20,7 @@ _SIZES = (1, 2, 4, 8, 16)  # bytes that one instruction moves for a lane
 
 
 def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
-    """How many ways lanes conflict that read items `stride` apart: the steps that a bank needs; 1 without a conflict.
+    """Ways in which lanes conflict that read items `stride` apart: the steps of a bank; 1 without a conflict.
 
     Args:
         stride: Items from one lane's to the next lane's, such as the length of a row for lanes that read a column;
@@ -40,23 +40,17 @@ def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: 
 
 
 def steps_of(addresses: Sequence[int], item_bytes: int, banks: int = BANKS) -> list[int]:
-    """The steps that each part of a warp takes that is served together.
-
-    Args:
-        addresses: Of the items that the lanes ask for, in bytes, in the order of the lanes.
-        item_bytes: Bytes of an item.
-        banks: Banks of shared memory.
-    """
+    """The steps that each part of a warp takes that is served together; addresses in bytes, in the order of lanes."""
     lanes = len(addresses)
     served = max(1, min(lanes, banks * _WORD_BYTES // item_bytes)) if item_bytes > _WORD_BYTES else lanes
-    found = []
+    steps = []
     for first in range(0, lanes, served):
         words: defaultdict[int, set[int]] = defaultdict(set)
         for begin in addresses[first : first + served]:
             for word in range(begin // _WORD_BYTES, (begin + item_bytes - 1) // _WORD_BYTES + 1):
                 words[word % banks].add(word)
-        found.append(max(map(len, words.values()), default=1))
-    return found
+        steps.append(max(map(len, words.values()), default=1))
+    return steps
 
 
 def bank_padding(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
@@ -84,8 +78,8 @@ def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
         if type(value) is not int:
             raise ConfigValueError(f"{name} is {value!r}, which is no whole number")
     if item_bytes not in _SIZES:
-        said = f"item_bytes is {item_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes"
-        raise ConfigValueError(said, hint="give the bytes of one item")
+        message = f"item_bytes is {item_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes"
+        raise ConfigValueError(message, hint="give the bytes of one item")
     for name, value in (("lanes", lanes), ("banks", banks)):
         if value < 1:
             raise ConfigValueError(f"{name} is {value}; there is at least 1")

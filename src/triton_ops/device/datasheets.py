@@ -1,4 +1,4 @@
-"""What datasheets say of devices, for what no driver reports and for devices that this machine does not have.
+"""Datasheets of devices, for what no driver reports and for devices that this machine does not have.
 
 A row matches a device whose name contains the row's model; the longest match wins, so `H100 PCIe` is not taken for
 `H100`. A device without a row has no peaks. A figure that its vendor does not publish is None or left out, and no
@@ -29,8 +29,6 @@ class Datasheet:
     Attributes:
         name: The device's name as its driver reports it.
         arch: Its architecture, such as `sm_90`.
-        units: Streaming multiprocessors, or compute units.
-        bandwidth_gbps: Peak memory bandwidth, 10^9 bytes per second.
         l2_bytes: Size of L2; None if not known. AMD's Infinity Cache is not counted.
         tflops: Dense matrix rate by dtype name, 10^12 operations per second.
         source: The document that has the figures.
@@ -51,7 +49,6 @@ def _rates(
     half: float, *, tfloat32: float | None = None, float32: float | None = None, float8: float | None = None,
     bfloat16: bool = True,
 ) -> dict[str, float]:  # fmt: skip
-    """Rates by dtype, of which those that are None are left out."""
     rates = {
         "bfloat16": half if bfloat16 else None, "float16": half, "float8_e4m3fn": float8, "float8_e5m2": float8,
         "tfloat32": tfloat32, "float32": float32,
@@ -206,8 +203,7 @@ DATASHEETS = {
 
 
 A100_BANDWIDTH_GBPS = DATASHEETS["A100-SXM4-80GB"].bandwidth_gbps
-"""The peak that the documented helpers assume when no device is known, and the rate of products beside it."""
-A100_TFLOPS = DATASHEETS["A100-SXM4-80GB"].tflops["bfloat16"]
+"""The peak that the documented helpers assume when no device is known."""
 
 _OTHER = ("MIG", "NVL", "Ti", "SUPER", "Laptop", "Mobile", "Max-Q", "D", "Ada")
 """Words that name another device than the same name without them: slices of a model, and its variants."""
@@ -219,12 +215,12 @@ def datasheet_of(name: str) -> Datasheet | None:
     A row matches whole words only: `H200` is found in `NVIDIA H200`, not in `NVIDIA GH200`. A slice of a device (MIG)
     and an NVL variant have other peaks, so only a row that names them matches.
     """
-    found = [
+    models = [
         model
         for model in DATASHEETS
         if _has_word(name, model) and all(_has_word(model, other) for other in _OTHER if _has_word(name, other))
     ]
-    return DATASHEETS[max(found, key=len)] if found else None
+    return DATASHEETS[max(models, key=len)] if models else None
 
 
 def _has_word(text: str, word: str) -> bool:
@@ -243,7 +239,7 @@ def spec_named(name: str) -> DeviceSpec | None:
         name: The vendor's name, such as `NVIDIA H200`, as it stands in recordings and records.
     """
     row = datasheet_of(name)
-    return None if row is None else _spec(row, name)
+    return None if row is None else _spec_from(row, name)
 
 
 def spec_called(text: str) -> DeviceSpec | None:
@@ -252,14 +248,14 @@ def spec_called(text: str) -> DeviceSpec | None:
     The spec has the driver's name of the device, under which records and calibrations are kept. A model with several
     variants stands for the largest one of the fastest kind.
     """
-    wanted = " ".join(text.lower().split())
+    words = " ".join(text.lower().split())
     for model, row in DATASHEETS.items():
-        if wanted in (model.lower(), row.name.lower(), *(alias.lower() for alias in row.aliases)):
-            return _spec(row, row.name)
+        if words in (model.lower(), row.name.lower(), *(alias.lower() for alias in row.aliases)):
+            return _spec_from(row, row.name)
     return spec_named(text)
 
 
-def _spec(row: Datasheet, name: str) -> DeviceSpec:
+def _spec_from(row: Datasheet, name: str) -> DeviceSpec:
     target, limits = TARGETS[row.arch], LIMITS[row.arch]
     return DeviceSpec(
         kind=target.kind,

@@ -1,4 +1,4 @@
-"""What one multiprocessor, or compute unit, holds at a time, by architecture: the limits behind occupancy.
+"""Limits of one multiprocessor, or compute unit, by architecture: those behind occupancy.
 
 Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and NVIDIA's occupancy
 calculator for what is handed out at once; LLVM, "User Guide for AMDGPU Backend", and AMD's CDNA 2, 3 and 4 ISA guides:
@@ -23,7 +23,6 @@ class Residents:
 
     Attributes:
         by: Blocks that would fit if this were the only limit, by its name.
-        warps_per_block: Warps of a block.
         most_warps: Most warps that one multiprocessor holds.
     """
 
@@ -48,13 +47,13 @@ class Residents:
 
     @property
     def limited_by(self) -> tuple[str, ...]:
-        """What limits the number of blocks: one name, or several that give the same number."""
+        """The limits of the number of blocks: one name, or several that give the same number."""
         return tuple(name for name, blocks in self.by.items() if blocks == self.blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitLimits:
-    """What one multiprocessor or compute unit has for its blocks.
+    """The resources of one multiprocessor or compute unit for its blocks.
 
     Attributes:
         warps: Most warps (AMD: wavefronts) at a time.
@@ -63,10 +62,8 @@ class UnitLimits:
         shared_bytes: Shared memory (AMD: LDS).
         block_shared_bytes: Shared memory that the system reserves for every block.
         shared_granule: Bytes in whose multiples shared memory is handed out.
-        registers: 32-bit vector registers.
         register_granule: Registers in whose multiples a warp gets them.
         parts: Parts, each with its own share of registers and warps.
-        warp_size: Threads of a warp.
     """
 
     warps: int = 64
@@ -81,13 +78,7 @@ class UnitLimits:
     warp_size: int = 32
 
     def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
-        """The number of blocks that fit at a time; 0 if not even one fits.
-
-        Args:
-            registers: Registers per thread.
-            shared_bytes: Shared memory per block.
-            warps: Warps per block.
-        """
+        """The number of blocks that fit at a time; 0 if not even one fits."""
         return min(self._each(registers, shared_bytes, warps))
 
     def residents(self, registers: int, shared_bytes: int, warps: int) -> Residents:
@@ -131,18 +122,17 @@ def limits_of(spec: DeviceSpec) -> UnitLimits | None:
 
     A number of registers that the device reports replaces the architecture's.
     """
-    found = LIMITS.get(spec.arch)
-    if found is None or spec.registers_per_unit in (None, found.registers):
-        return found
-    return replace(found, registers=spec.registers_per_unit)
+    limits = LIMITS.get(spec.arch)
+    if limits is None or spec.registers_per_unit in (None, limits.registers):
+        return limits
+    return replace(limits, registers=spec.registers_per_unit)
 
 
 @dataclass(frozen=True)
 class Waves:
-    """How often a launch fills the device, and how much of it the last wave leaves empty.
+    """The waves of blocks in which a launch fills the device, the last of which may leave places empty.
 
     Attributes:
-        grid: Blocks of the launch.
         at_once: Blocks that the device holds at a time.
     """
 

@@ -43,7 +43,6 @@ class Calibration:
 
     Attributes:
         device: The vendor's name of the device.
-        driver: Version of the driver during the calibration.
         dram_gbps: Bytes read and written by a copy much larger than L2, 10^9 per second.
         l2_gbps: Bytes read and written by a copy that stays in L2, 10^9 per second.
         launch_us: Device time from event to event around one tiny kernel, queued behind a delay.
@@ -67,14 +66,14 @@ def calibration_path(folder: Path, device: str) -> Path:
     return folder / "calibration" / f"{name}.json"
 
 
-def save_calibration(folder: Path, found: Calibration) -> Path:
-    """Write `found` beside the records; returns the file.
+def save_calibration(folder: Path, calibration: Calibration) -> Path:
+    """Write `calibration` beside the records; returns the file.
 
     Raises:
         CacheError: The folder cannot be made or written.
     """
-    path = calibration_path(folder, found.device)
-    content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(found)})
+    path = calibration_path(folder, calibration.device)
+    content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(calibration)})
     try:
         ensure_folder(folder_within(ensure_folder(folder), path.parent))
         sweep(path.parent)
@@ -92,7 +91,7 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
     path = calibration_path(folder, device)
     try:
         folder_within(folder, path.parent)
-        return _believed(unsealed(parsed(read_file(path, _LARGEST_BYTES))), device)
+        return _checked_calibration(unsealed(parsed(read_file(path, _LARGEST_BYTES))), device)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, msgspec.ValidationError) as error:
@@ -101,7 +100,7 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
         return None
 
 
-def _believed(content: Mapping[str, Any], device: str) -> Calibration:
+def _checked_calibration(content: Mapping[str, Any], device: str) -> Calibration:
     """The calibration in decoded JSON.
 
     Raises:
@@ -110,10 +109,10 @@ def _believed(content: Mapping[str, Any], device: str) -> Calibration:
     """
     if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
         raise ValueError("it is of another kind or version")
-    found = msgspec.convert(content, Calibration)
-    if found.device != device:
-        raise ValueError(f"it is of another device, {found.device}")
-    return found
+    calibration = msgspec.convert(content, Calibration)
+    if calibration.device != device:
+        raise ValueError(f"it is of another device, {calibration.device}")
+    return calibration
 
 
 _PLAUSIBLE = (0.5, 1.25)  # a calibrated rate outside these shares of the expected rate was disturbed, and is not used
@@ -183,23 +182,17 @@ class Machine:
     """The figures of one device that the model calculates with.
 
     Attributes:
-        units: Number of streaming multiprocessors.
         clock_ghz: Highest clock.
         mma_flops_per_cycle: Dense matrix operations of one multiprocessor per cycle, by dtype of the inputs.
         peak_dram_gbps: Memory bandwidth by datasheet, which no kernel exceeds.
         dram_gbps: Memory bandwidth that a copy reaches.
         l2_gbps: Rate of plain loads from L2 by all multiprocessors.
-        l2_bytes: Size of L2.
         launch_us: Time of an empty kernel between two events.
         sustained_tflops: Rate of the vendor's matrix product, by dtype; empty without a calibration.
         wgmma: Whether tiles of 64 rows and more run on warp-group instructions, which read shared memory themselves.
         mma_sync_share: Share of the matrix rate that warp instructions reach.
         shared_bytes_per_cycle: Rate of the shared memory of one multiprocessor.
         port_bytes_per_cycle: Rate from L2 to one multiprocessor.
-        shared_bytes_per_block: Most shared memory that one block may have.
-        threads_per_block: Most threads that one block may have.
-        limits: What one multiprocessor holds at a time.
-        costs: The fitted costs of the architecture.
     """
 
     units: int
@@ -288,23 +281,23 @@ def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Mach
         shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
         limits=limits_of(spec) or base.limits,
     )
-    return expected if calibration is None else _calibrated(expected, calibration)
+    return expected if calibration is None else _with_calibration(expected, calibration)
 
 
-def _calibrated(expected: Machine, found: Calibration) -> Machine:
+def _with_calibration(expected: Machine, calibration: Calibration) -> Machine:
     return replace(
         expected,
-        dram_gbps=min(_plausible(found.dram_gbps, expected.dram_gbps), expected.peak_dram_gbps),
-        l2_gbps=_plausible(found.l2_gbps, expected.l2_gbps),
-        launch_us=_plausible(found.launch_us, expected.launch_us),
+        dram_gbps=min(_plausible_rate(calibration.dram_gbps, expected.dram_gbps), expected.peak_dram_gbps),
+        l2_gbps=_plausible_rate(calibration.l2_gbps, expected.l2_gbps),
+        launch_us=_plausible_rate(calibration.launch_us, expected.launch_us),
         sustained_tflops={
             dtype: rate
-            for dtype, rate in found.mma_tflops.items()
-            if rate == _plausible(rate, expected.mma_tflops(dtype))
+            for dtype, rate in calibration.mma_tflops.items()
+            if rate == _plausible_rate(rate, expected.mma_tflops(dtype))
         },
     )
 
 
-def _plausible(found: float | None, expected: float) -> float:
+def _plausible_rate(rate: float | None, expected: float) -> float:
     low, high = _PLAUSIBLE
-    return found if found is not None and low * expected <= found <= high * expected else expected
+    return rate if rate is not None and low * expected <= rate <= high * expected else expected

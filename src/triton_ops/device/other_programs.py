@@ -1,4 +1,4 @@
-"""Who else uses a GPU while this process measures on it.
+"""Other programs that use a GPU while this process measures on it.
 
 The driver tells which processes have worked on a GPU, with the share of its multiprocessors' time. Not counted are this
 process, those that started it, and processes of this package that take turns with it. A process number says something
@@ -49,15 +49,15 @@ class Others:
         self, sensors: object, since_s: float | None = None, *, clock: Callable[[], float] = time.time,
         is_ours: Callable[[int], bool] | None = None,
     ) -> None:  # fmt: skip
-        self._told = sensors if isinstance(sensors, TellsProcesses) else None
+        self._source = sensors if isinstance(sensors, TellsProcesses) else None
         self._clock, self._is_ours = clock, is_ours or _is_ours
-        self._unknown = _HIDDEN if self._told is not None else "its sensors do not tell which processes use it"
+        self._unknown = _HIDDEN if self._source is not None else "its sensors do not tell which processes use it"
         self._early: dict[int, ProcessUse] = {}  # told, and not yet asked for
         self.begin(since_s)
 
     @property
     def unknown(self) -> str:
-        """Why nothing is known of others so far; empty if it is known."""
+        """The reason why nothing is known of others so far; empty if it is known."""
         return self._unknown
 
     def begin(self, since_s: float | None = None) -> None:
@@ -74,13 +74,13 @@ class Others:
         Cost: one question to the driver, ten times a second at most.
         """
         now_s = self._clock()
-        if self._told is None or now_s - self._asked_s < _EACH_S:
+        if self._source is None or now_s - self._asked_s < _EACH_S:
             return ()
         self._asked_s = now_s
         try:
-            samples = self._told.used_by(self._since_us)
+            samples = self._source.used_by(self._since_us)
         except DeviceError as error:
-            self._told, self._unknown = None, error.message
+            self._source, self._unknown = None, error.message
             return ()
         self._since_us = max([self._since_us, *(sample.at_us for sample in samples)])
         if any(sample.pid == os.getpid() for sample in samples):
@@ -91,17 +91,19 @@ class Others:
                 self._early[sample.pid] = sample
         if self._unknown:
             return ()
-        found = [use for pid, use in self._early.items() if not self._is_ours(pid)]
+        uses = [use for pid, use in self._early.items() if not self._is_ours(pid)]
         self._early.clear()
-        return tuple(sorted(found, key=lambda use: -use.share))
+        return tuple(sorted(uses, key=lambda use: -use.share))
 
-
-def use_in_words(uses: tuple[ProcessUse, ...]) -> str:
-    """The processes as text: `process 4711 (python3) used 40% of the GPU`."""
-    each = [f"process {use.pid} ({_proc.name(use.pid) or 'of another user'}) used {use.share:.0%}" for use in uses]
-    return f"{' and '.join(each)} of the GPU"
+    def in_words(self) -> str:
+        """As `seen`, in words: `process 4711 (python3) used 40% of the GPU`; empty for none."""
+        each = [
+            f"process {use.pid} ({_proc.name(use.pid) or 'of another user'}) used {use.share:.0%}"
+            for use in self.seen()
+        ]
+        return f"{' and '.join(each)} of the GPU" if each else ""
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether a process is this one, has started it, has ended, or takes turns with it."""
+    """Check whether a process is this one, has started it, has ended, or takes turns with it."""
     return pid == os.getpid() or pid in _proc.ancestors(os.getpid()) or _proc.ended(pid) or takes_turns(pid)

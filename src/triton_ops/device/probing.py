@@ -50,16 +50,16 @@ def current_device(device_name: str) -> Iterator[None]:
     if not device_name.startswith("cuda:"):
         yield
         return
-    chosen = require("torch", "choosing the GPU").cuda.device(device_name)
+    context = require("torch", "choosing the GPU").cuda.device(device_name)
     try:
-        chosen.__enter__()
+        context.__enter__()
     except (RuntimeError, AssertionError) as error:
         raise _unusable(device_name, error) from error
     try:
         yield
     finally:
         with contextlib.suppress(RuntimeError):  # the GPU was lost in the block: whoever uses it next is told
-            chosen.__exit__(None, None, None)
+            context.__exit__(None, None, None)
 
 
 def stay_on(device_name: str) -> None:
@@ -101,7 +101,7 @@ _VERSION_BYTES = 1 << 16
 
 @lru_cache(maxsize=1)
 def gpu_missing() -> str | None:
-    """Why no GPU can be used here; None if the driver or torch finds one.
+    """The reason why no GPU can be used here; None if the driver or torch finds one.
 
     Cost: imports torch if it is installed, unless a vendor's driver finds a GPU that torch can use, or torch's version
     says that it is a build for CPUs alone.
@@ -137,23 +137,23 @@ def _version_for_cpus() -> str | None:
     if spec is None or spec.origin is None:
         return None
     try:
-        found = _CPU_VERSION.search(read_file(Path(spec.origin).with_name("version.py"), _VERSION_BYTES))
+        match = _CPU_VERSION.search(read_file(Path(spec.origin).with_name("version.py"), _VERSION_BYTES))
     except OSError:  # another torch, which has no such file
         return None
-    return found.group(1).decode() if found else None
+    return match.group(1).decode() if match else None
 
 
-def device_named(given: Any) -> str | None:
+def device_named(device: Any) -> str | None:
     """The torch name of a device that a caller gave as a text or a `torch.device`; None stays None.
 
     Raises:
-        DeviceError: `given` is neither.
+        DeviceError: `device` is neither.
     """
-    if given is None or isinstance(given, str):
-        return given
-    if (type(given).__module__, type(given).__name__) == ("torch", "device"):
-        return str(given)
-    raise DeviceError(f"device {given!r} is not known", "cpu, cuda or cuda:N", given, hint="use 'cpu' or 'cuda'")
+    if device is None or isinstance(device, str):
+        return device
+    if (type(device).__module__, type(device).__name__) == ("torch", "device"):
+        return str(device)
+    raise DeviceError(f"device {device!r} is not known", "cpu, cuda or cuda:N", device, hint="use 'cpu' or 'cuda'")
 
 
 def probe(device: str | None = None) -> DeviceSpec:
@@ -166,20 +166,23 @@ def probe(device: str | None = None) -> DeviceSpec:
         raise DeviceError(f"device {device!r} is not known", "cpu, cuda or cuda:N", device, hint="use cpu or cuda")
     if device == "cpu" or (device is None and gpu_missing()):
         return _cpu()
-    if missing := gpu_missing():
-        raise DeviceError(f"device {device} cannot be used: {missing}", device, "cpu", hint="use the device cpu")
+    if reason := gpu_missing():
+        raise DeviceError(f"device {device} cannot be used: {reason}", device, "cpu", hint="use the device cpu")
     unasked = _by_driver()
     torch = None if unasked else require("torch", "finding the GPU")
     _, colon, number = (device or "").partition(":")
     index = int(number) if colon else 0 if torch is None else torch.cuda.current_device()
     count = len(unasked) if torch is None else torch.cuda.device_count()
+    _check_index(index, count)
+    return _with_peaks((unasked if torch is None else _by_torch(torch))[index])
+
+
+def _check_index(index: int, count: int) -> None:
     if index >= count:
         raise DeviceError(
-            f"there is no GPU {index}; this process sees {count}",
-            f"cuda:{index}",
+            f"there is no GPU {index}; this process sees {count}", f"cuda:{index}",
             hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
-        )
-    return _with_peaks((unasked if torch is None else _by_torch(torch))[index])
+        )  # fmt: skip
 
 
 def gpus_here() -> tuple[DeviceSpec, ...]:
@@ -188,8 +191,8 @@ def gpus_here() -> tuple[DeviceSpec, ...]:
     Raises:
         DeviceError: There is none.
     """
-    if missing := gpu_missing():
-        raise DeviceError(f"no GPU can be used: {missing}", hint="`triton-ops doctor` says what works here")
+    if reason := gpu_missing():
+        raise DeviceError(f"no GPU can be used: {reason}", hint="`triton-ops doctor` says what works here")
     return _by_driver() or _by_torch(require("torch", "finding the GPUs"))
 
 
@@ -201,8 +204,8 @@ def _by_driver() -> tuple[DeviceSpec, ...]:
     """
     if "torch" in sys.modules:
         torch = require("torch", "finding the GPU")  # waits for another thread that is still importing torch
-        used = getattr(getattr(torch, "cuda", None), "is_initialized", None)
-        if used is None or used():
+        is_used = getattr(getattr(torch, "cuda", None), "is_initialized", None)
+        if is_used is None or is_used():
             return ()
     return gpus_without_torch()
 
@@ -213,12 +216,11 @@ def _by_torch(torch: Any) -> tuple[DeviceSpec, ...]:
 
 
 @lru_cache(maxsize=16)
-def _with_peaks(found: DeviceSpec) -> DeviceSpec:
-    """The spec `found`, completed by the figures of the device's datasheet."""
-    row = datasheet_of(found.name)
+def _with_peaks(spec: DeviceSpec) -> DeviceSpec:
+    row = datasheet_of(spec.name)
     if row is None:
-        return found
-    return replace(found, bandwidth_gbps=row.bandwidth_gbps, tflops=dict(row.tflops))
+        return spec
+    return replace(spec, bandwidth_gbps=row.bandwidth_gbps, tflops=dict(row.tflops))
 
 
 @lru_cache(maxsize=1)
@@ -238,56 +240,52 @@ def _cpu_name() -> str:
 _FORMS = "give 'all', or the indices, such as 0,2"
 
 
-def chosen_gpus(given: Any) -> tuple[str, ...]:
+def chosen_gpus(choice: Any) -> tuple[str, ...]:
     """Torch's names of the GPUs that measure.
 
     Args:
-        given: `all`, indices as a list or as text such as `0,2`, or None for no choice, which is empty.
+        choice: `all`, indices as a list or as text such as `0,2`, or None for no choice, which is empty.
 
     Raises:
         SettingsError: It is none of these, names no GPU, or names one twice.
         DeviceError: There is no GPU, or none of that index, or the GPUs are of different models.
     """
-    if given is None:
+    if choice is None:
         return ()
-    wanted = None if given == "all" else _indices(given)
-    found = gpus_here()
-    indices = range(len(found)) if wanted is None else wanted
+    numbers = None if choice == "all" else _indices(choice)
+    gpus = gpus_here()
+    indices = range(len(gpus)) if numbers is None else numbers
     for index in indices:
-        if index >= len(found):
-            raise DeviceError(
-                f"there is no GPU {index}; this process sees {len(found)}", f"cuda:{index}",
-                hint="use a smaller index, or check CUDA_VISIBLE_DEVICES",
-            )  # fmt: skip
-    models = {found[index].name: index for index in indices}
+        _check_index(index, len(gpus))
+    models = {gpus[index].name: index for index in indices}
     if len(models) > 1:
-        named = " and ".join(f"GPU {index} is a {name}" for name, index in models.items())
+        words = " and ".join(f"GPU {index} is a {name}" for name, index in models.items())
         raise DeviceError(
-            f"one run is for GPUs of one model: {named}", hint="start a run for each model, with the same cache folder"
+            f"one run is for GPUs of one model: {words}", hint="start a run for each model, with the same cache folder"
         )
     return tuple(f"cuda:{index}" for index in indices)
 
 
-def _indices(given: Any) -> list[int]:
+def _indices(choice: Any) -> list[int]:
     parts: Sequence[Any] = ()
-    if isinstance(given, str):
-        parts = given.split(",") if given.strip() else []
-    elif isinstance(given, Iterable) and not isinstance(given, (bytes, Mapping)):
-        parts = list(given)
+    if isinstance(choice, str):
+        parts = choice.split(",") if choice.strip() else []
+    elif isinstance(choice, Iterable) and not isinstance(choice, (bytes, Mapping)):
+        parts = list(choice)
     else:
-        raise SettingsError(f"gpus is {given!r}", hint=_FORMS)
+        raise SettingsError(f"gpus is {choice!r}", hint=_FORMS)
     if not parts:
         raise SettingsError("gpus names no GPU", hint=_FORMS)
-    indices = [_index(part, given) for part in parts]
+    indices = [_index(part, choice) for part in parts]
     if twice := sorted({index for index in indices if indices.count(index) > 1}):
         raise SettingsError(f"gpus names GPU {twice[0]} twice", hint="name each once")
     return indices
 
 
-def _index(part: Any, given: Any) -> int:
+def _index(part: Any, choice: Any) -> int:
     word = str(part).strip()
     if isinstance(part, bool) or not (word.isascii() and word.isdigit()):
-        raise SettingsError(f"gpus is {given!r}, and {word or 'an empty word'} is no index of a GPU", hint=_FORMS)
+        raise SettingsError(f"gpus is {choice!r}, and {word or 'an empty word'} is no index of a GPU", hint=_FORMS)
     return int(word)
 
 
@@ -295,13 +293,9 @@ _BUSY = 0.2  # of all CPU time: less, such as one program on a host of many CPUs
 
 
 def device_lost(device: DeviceSpec, device_name: str) -> str | None:
-    """Why this process can no longer use a device; None if it can.
+    """The reason why this process can no longer use a device; None if it can.
 
     An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
-
-    Args:
-        device: The spec of the device.
-        device_name: Torch's name of the device.
     """
     if device.kind == "cpu":
         return None
@@ -315,13 +309,8 @@ def device_lost(device: DeviceSpec, device_name: str) -> str | None:
     return "the device computes 1 + 1 wrongly"
 
 
-def free_bytes(device: DeviceSpec, device_name: str) -> int:
-    """The GPU's free memory, or the host's for a CPU; the host's whole memory where the host does not tell."""
-    return free_bytes_of("cpu" if device.kind == "cpu" else device_name)
-
-
 def free_bytes_of(device_name: str) -> int:
-    """The free memory of a device by its torch name: a GPU's, or the host's for `cpu`."""
+    """The free memory of a GPU by its torch name, or the host's for `cpu`; all of it where the host does not tell."""
     if device_name != "cpu":
         return int(require("torch", "asking the GPU").cuda.mem_get_info(device_name)[0])
     if (available := _proc.available_bytes()) is not None:
@@ -330,7 +319,7 @@ def free_bytes_of(device_name: str) -> int:
 
 
 class CpuLoad:
-    """How much of the CPUs other programs use, from the moment this object is made; Linux counts it."""
+    """The use of the CPUs by other programs, from the moment this object is made; Linux counts it."""
 
     def __init__(self) -> None:
         self._before = _cpu_seconds()
@@ -348,11 +337,7 @@ class CpuLoad:
         return min(max((busy_s - own_s) / whole_s, 0.0), 1.0) if whole_s > 0 else None
 
     def notes(self, device: DeviceSpec) -> tuple[str, ...]:
-        """A note if other programs kept the CPUs busy while callables were timed on them; empty if not, or on a GPU.
-
-        Args:
-            device: The device on which callables were timed.
-        """
+        """A note if other programs kept the CPUs busy while callables were timed on them; empty if not, or on a GPU."""
         others = self.others if device.kind == "cpu" else None
         return () if others is None or others < _BUSY else (f"other programs used {others:.0%} of the CPUs meanwhile",)
 

@@ -42,7 +42,6 @@ class Placed:
     """A time of a kernel below its roof.
 
     Attributes:
-        ms: The time in milliseconds.
         tflops: Operations per second, 10^12.
         gbps: Bytes per second, 10^9.
         of_units: Share of the peak of the units for the dtype; None if that is not known.
@@ -102,26 +101,21 @@ class Roofline:
         return max((ms for ms, _ in self._times()), default=0.0) or None
 
     def placed(self, ms: float) -> Placed | None:
-        """A time below this roof; None if no limit is known.
-
-        Args:
-            ms: Milliseconds of a launch, over 0.
-        """
+        """The place of a time over 0 below this roof; None if no limit is known."""
         limit, least = self.limit, self.least_ms
         if limit is None or least is None:
             return None
         tflops, gbps = self.flops / (ms * 1e9), self.bytes / (ms * 1e6)
-        reached = gbps if limit.name == MEMORY else tflops
+        rate = gbps if limit.name == MEMORY else tflops
         return Placed(
             ms=ms, tflops=tflops, gbps=gbps, of_units=tflops / self.units.peak if self.units else None,
             of_memory=gbps / self.memory.peak if self.memory else None, limit=limit.name, of_limit=least / ms,
-            of_measured=reached / limit.measured if limit.measured else None,
+            of_measured=rate / limit.measured if limit.measured else None,
         )  # fmt: skip
 
     def _times(self) -> list[tuple[float, Ceiling]]:
-        """Milliseconds of the work at each limit that is known."""
-        found = [(self.bytes / (self.memory.peak * 1e6), self.memory)] if self.memory else []
-        return found + ([(self.flops / (self.units.peak * 1e9), self.units)] if self.units else [])
+        times = [(self.bytes / (self.memory.peak * 1e6), self.memory)] if self.memory else []
+        return times + ([(self.flops / (self.units.peak * 1e9), self.units)] if self.units else [])
 
 
 def roofline(
@@ -142,20 +136,20 @@ def roofline(
     memory = None
     if spec.bandwidth_gbps is not None:
         memory = Ceiling(MEMORY, spec.bandwidth_gbps, calibration.dram_gbps if calibration else None)
-    reached = calibration.mma_tflops.get(_CALIBRATED.get(name, name)) if calibration and products else None
-    return Roofline(flops=flops, bytes=bytes_, memory=memory, units=Ceiling(name, peak, reached) if peak else None)
+    rate = calibration.mma_tflops.get(_CALIBRATED.get(name, name)) if calibration and products else None
+    return Roofline(flops=flops, bytes=bytes_, memory=memory, units=Ceiling(name, peak, rate) if peak else None)
 
 
-def reached(found: Placed | None) -> str:
+def reached(placement: Placed | None) -> str:
     """Rates beside their share of the peak, the share of the limit, and which limit that is; empty for None."""
-    if found is None:
+    if placement is None:
         return ""
-    rates = [_rate(found.tflops, "TFLOP/s", found.of_units)] if found.tflops else []
-    rates += [_rate(found.gbps, "GB/s", found.of_memory)] if found.gbps else []
-    said = f": {', '.join(rates)}; {found.of_limit:.0%} of its limit, {_limit(found.limit)}"
-    if found.of_measured is not None:
-        said += f", and {found.of_measured:.0%} of what was measured there"
-    return said
+    rates = [_rate(placement.tflops, "TFLOP/s", placement.of_units)] if placement.tflops else []
+    rates += [_rate(placement.gbps, "GB/s", placement.of_memory)] if placement.gbps else []
+    text = f": {', '.join(rates)}; {placement.of_limit:.0%} of its limit, {_limit(placement.limit)}"
+    if placement.of_measured is not None:
+        text += f", and {placement.of_measured:.0%} of what was measured there"
+    return text
 
 
 def roof_rows(roof: Roofline) -> dict[str, str]:
@@ -163,12 +157,12 @@ def roof_rows(roof: Roofline) -> dict[str, str]:
     ceilings = [one for one in (roof.units, roof.memory) if one is not None]
     if not ceilings:
         return {"roof": "no peak of this device is known"}
-    said = ", ".join(
+    text = ", ".join(
         f"{one.peak:,.5g} {one.unit} {'of memory' if one.name == MEMORY else one.name}"
         + (f" ({one.measured:,.5g} measured)" if one.measured else "")
         for one in ceilings
     )
-    rows = {"roof": said}
+    rows = {"roof": text}
     if roof.ridge is not None and roof.intensity is not None and roof.limit is not None:
         rows["intensity"] = (
             f"{roof.intensity:.4g} FLOP/B, the ridge is at {roof.ridge:.4g}: limited by {_limit(roof.limit.name)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 
+from triton_ops.device.limits import LIMITS, UnitLimits
 from triton_ops.device.spec import DeviceSpec
 from triton_ops.exceptions import DeviceError
 
@@ -20,11 +21,8 @@ class Target:
     """An architecture with the limits that a compilation must keep.
 
     Attributes:
-        kind: `cuda` or `hip`.
-        arch: `sm_90` or `gfx942`.
         warp_size: Threads that run in lockstep: 32 or 64.
         shared_bytes_per_block: Most shared memory that one block may have.
-        threads_per_block: Most threads that one block may have.
         registers_per_block: Most 32-bit registers that one block may have; None where the architecture sets no such
             limit.
         units: Multiprocessors of the device; None if no device is meant.
@@ -43,6 +41,11 @@ class Target:
     def capability(self) -> int:
         """The number in an NVIDIA architecture's name: 90 for `sm_90`; 0 elsewhere."""
         return int(self.arch.removeprefix("sm_")) if self.kind == "cuda" else 0
+
+    @property
+    def limits(self) -> UnitLimits | None:
+        """The limits of one of its multiprocessors; None if they are not known."""
+        return LIMITS.get(self.arch)
 
 
 def _nvidia(arch: str, shared_kib: int) -> Target:
@@ -77,15 +80,15 @@ def named_target(name: str) -> Target:
     Raises:
         DeviceError: There is no such target; the error lists the known ones.
     """
-    found = TARGETS.get(name.strip().lower())
-    if found is None:
+    target = TARGETS.get(name.strip().lower())
+    if target is None:
         raise DeviceError(
             f"target {name!r} is not known; known are {', '.join(TARGETS)}",
             ", ".join(TARGETS),
             name,
             hint="use one of these",
         )
-    return found
+    return target
 
 
 def target_of(device: DeviceSpec) -> Target:

@@ -35,18 +35,13 @@ _given_up: set[str] = set()
 
 
 def turn_key(device: DeviceSpec, device_name: str) -> str:
-    """The name under which measurements on a device take turns: the GPU's UUID, else its place; empty for a CPU.
-
-    Args:
-        device: The spec of the device.
-        device_name: Torch's name of the device.
-    """
+    """The name under which measurements on a device take turns: the GPU's UUID, else its place; empty for a CPU."""
     if device.kind == "cpu":
         return ""
-    found: Any = require("torch", "asking the GPU").cuda.get_device_properties(device_name)
-    if uuid := str(getattr(found, "uuid", "")):
+    properties: Any = require("torch", "asking the GPU").cuda.get_device_properties(device_name)
+    if uuid := str(getattr(properties, "uuid", "")):
         return f"GPU-{uuid.removeprefix('GPU-')}"
-    place = [getattr(found, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")]
+    place = [getattr(properties, name, None) for name in ("pci_domain_id", "pci_bus_id", "pci_device_id")]
     return "-".join(str(part) for part in ["GPU", *place])
 
 
@@ -57,14 +52,13 @@ class Turns:
     Attributes:
         device_name: Torch's name of the device, for messages.
         wait: Whether the first turn is waited for; later ones always are, since the run has begun.
-        waited_s: Seconds waited so far.
     """
 
     device_name: str
     wait: bool = True
     waited_s: float = 0.0
     _had_one: bool = False
-    _said: bool = field(default=False, repr=False)
+    _has_warned: bool = field(default=False, repr=False)
 
     @contextmanager
     def turn(self, key: str) -> Iterator[None]:
@@ -76,21 +70,21 @@ class Turns:
         Raises:
             DeviceError: Another process measures, and `wait` is false.
         """
-        held: set[str] = _mine.__dict__.setdefault("keys", set())
-        folder = None if not key or key in held | _given_up else _folder()
+        keys: set[str] = _mine.__dict__.setdefault("keys", set())
+        folder = None if not key or key in keys | _given_up else _folder()
         if folder is None:
             yield
             return
-        begun = time.monotonic()
+        start = time.monotonic()
         with locked(folder, f"{key}.lock", poll_s=_POLL_S, waiting=self._waits) as is_locked:
             if not is_locked:
                 _given_up.add(key)
-            self._took(time.monotonic() - begun)
-            held.add(key)
+            self._took(time.monotonic() - start)
+            keys.add(key)
             try:
                 yield
             finally:
-                held.discard(key)
+                keys.discard(key)
 
     def _waits(self) -> None:
         if not self.wait and not self._had_one:
@@ -100,9 +94,9 @@ class Turns:
                 self.device_name,
                 hint="leave --no-wait (wait=False) out to wait for it",
             )
-        if not self._said and not self._had_one:
+        if not self._has_warned and not self._had_one:
             _log.warning("another process measures on %s; waiting for a turn", self.device_name)
-            self._said = True
+            self._has_warned = True
 
     def _took(self, waited_s: float) -> None:
         self._had_one = True
@@ -110,14 +104,14 @@ class Turns:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of the waits: empty if they were short."""
+        """Notes on the waits: empty if they were short."""
         if self.waited_s < _WORTH_A_LINE_S:
             return ()
         return (f"waited {self.waited_s:.1f} s for turns on {self.device_name}, on which others measured",)
 
 
 def takes_turns(pid: int) -> bool:
-    """Whether a process is one of this package's that takes turns: it was started for that, or holds or awaits a turn.
+    """Check whether a process of this package takes turns: it was started for that, or holds or awaits a turn.
 
     A process of another user does not tell, and counts as one that takes none.
     """

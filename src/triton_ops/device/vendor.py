@@ -6,6 +6,7 @@ All calls of a vendor's libraries (NVIDIA's libcuda and NVML, AMD's HIP and amds
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,7 +27,7 @@ CLOCK_REASONS = (
 )
 """Reasons why clocks are held back, in the order in which they are listed. A vendor may add words of its own."""
 
-SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
+_SLOWED = frozenset({"hw_slowdown", "sw_thermal", "hw_thermal", "power_brake"})
 """Reasons that make the times measured meanwhile worthless. The power cap is none: matrix products always run at it."""
 
 
@@ -49,6 +50,17 @@ class Reading:
     power_w: float | None = None
     temperature_c: int | None = None
 
+    @property
+    def slowdowns(self) -> frozenset[str]:
+        """The reasons that make the times measured meanwhile worthless."""
+        return _SLOWED.intersection(self.reasons)
+
+
+def regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
+    """The reasons of some readings, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last."""
+    words = {word for reading in readings for word in reading.reasons} - {"idle"}
+    return (*(word for word in CLOCK_REASONS if word in words), *sorted(words.difference(CLOCK_REASONS)))
+
 
 @dataclass(frozen=True)
 class ProcessUse:
@@ -57,7 +69,6 @@ class ProcessUse:
     Attributes:
         pid: The number of the process, as the driver counts.
         share: The share of the sample's time in which the process had work on the multiprocessors, 0 to 1.
-        at_us: When the sample was taken, microseconds since 1970.
     """
 
     pid: int
@@ -86,7 +97,6 @@ class TritonDriver:
     """The names of Triton's classes that launch kernels on a vendor's GPUs.
 
     Attributes:
-        module: Name of the module to import.
         utilities: Name of its class whose construction prepares the driver in a process.
         launcher: Name of its class whose construction builds a kernel's launcher.
     """
@@ -97,11 +107,7 @@ class TritonDriver:
 
 
 class Vendor(Protocol):
-    """The GPUs of one vendor.
-
-    Attributes:
-        triton_driver: Names of Triton's driver for this vendor.
-    """
+    """The GPUs of one vendor."""
 
     triton_driver: TritonDriver
 
@@ -130,7 +136,7 @@ class CountsGraphNodes(Protocol):
     """A vendor that can count the nodes of a captured graph."""
 
     def graph_nodes(self, graph_address: int) -> int | None:
-        """How many nodes the driver's graph at `graph_address` has; None if the driver does not say."""
+        """Number of nodes of the driver's graph at `graph_address`; None if the driver does not say."""
 
 
 def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
@@ -142,20 +148,20 @@ def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[Devic
         driver: Version of the driver; None if it is not known.
     """
     return tuple(
-        _described(torch.cuda.get_device_properties(index), kind, driver) for index in range(torch.cuda.device_count())
+        _spec_of(torch.cuda.get_device_properties(index), kind, driver) for index in range(torch.cuda.device_count())
     )
 
 
-def _described(found: Any, kind: str, driver: str | None) -> DeviceSpec:
-    arch = f"sm_{found.major}{found.minor}" if kind == "cuda" else found.gcnArchName.partition(":")[0]
+def _spec_of(properties: Any, kind: str, driver: str | None) -> DeviceSpec:
+    arch = f"sm_{properties.major}{properties.minor}" if kind == "cuda" else properties.gcnArchName.partition(":")[0]
     return DeviceSpec(
         kind=kind,
-        name=found.name,
+        name=properties.name,
         arch=arch,
-        units=found.multi_processor_count,
-        memory_bytes=found.total_memory,
-        l2_bytes=getattr(found, "L2_cache_size", None),
-        shared_bytes_per_block=getattr(found, "shared_memory_per_block_optin", None),
-        registers_per_unit=getattr(found, "regs_per_multiprocessor", None),
+        units=properties.multi_processor_count,
+        memory_bytes=properties.total_memory,
+        l2_bytes=getattr(properties, "L2_cache_size", None),
+        shared_bytes_per_block=getattr(properties, "shared_memory_per_block_optin", None),
+        registers_per_unit=getattr(properties, "regs_per_multiprocessor", None),
         driver=driver,
     )

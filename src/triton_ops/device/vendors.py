@@ -1,4 +1,4 @@
-"""The vendors whose software this package can ask. A new vendor needs a file like `nvidia.py` and a line here.
+"""The vendors whose software this package can ask. A new vendor needs a class like `Nvidia` and a line in `VENDORS`.
 
 Facts used: the numbers of `CUdevice_attribute` in cuda.h, which never change; the CUDA version of a build of torch,
 which stands in `torch/version.py`; NVML's bits of `NvmlClocksEventReasons`, and `nvmlDeviceGetProcessUtilization`,
@@ -86,8 +86,8 @@ class Nvidia:
 @lru_cache(maxsize=1)
 def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
     """The GPUs that torch would find, in torch's order; empty where torch might find others."""
-    wanted = _oldest_driver_for_torch()
-    if wanted is None:
+    oldest = _oldest_driver_for_torch()
+    if oldest is None:
         return ()
     try:
         libcuda = ctypes.CDLL(_LIBCUDA)
@@ -95,8 +95,8 @@ def gpus_of_libcuda() -> tuple[DeviceSpec, ...]:
         version, count = ctypes.c_int(), ctypes.c_int()
         _check(libcuda.cuDriverGetVersion(ctypes.byref(version)))
         _check(libcuda.cuDeviceGetCount(ctypes.byref(count)))
-        indices = range(count.value if version.value >= wanted else 0)
-        return tuple(_described(libcuda, index, driver_version()) for index in indices)
+        indices = range(count.value if version.value >= oldest else 0)
+        return tuple(_spec_of(libcuda, index, driver_version()) for index in indices)
     except OSError:
         return ()
 
@@ -107,13 +107,13 @@ def _oldest_driver_for_torch() -> int | None:
     if spec is None or spec.origin is None:
         return None
     try:
-        found = _CUDA_BUILD.search(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
+        match = _CUDA_BUILD.search(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
     except OSError:
         return None
-    return None if found is None else int(found[1]) * _MAJOR_VERSION
+    return None if match is None else int(match[1]) * _MAJOR_VERSION
 
 
-def _described(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
+def _spec_of(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
     device, name, memory = ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_size_t()
     _check(libcuda.cuDeviceGet(ctypes.byref(device), index))
     _check(libcuda.cuDeviceGetName(name, _NAME_BYTES, device))
@@ -138,7 +138,6 @@ def _described(libcuda: Any, index: int, driver: str | None) -> DeviceSpec:
 
 
 def _check(result: int) -> None:
-    """Raise `OSError` for any result but success."""
     if result:
         raise OSError(result, "the CUDA driver refuses")
 
@@ -236,11 +235,6 @@ def open_sensors(nvml: Any, device_name: str, torch_properties: Any) -> NvmlSens
     CUDA_DEVICE_ORDER renumber CUDA's devices and not NVML's. A slice of a GPU (MIG) is found by its place, and has the
     sensors of the whole GPU.
 
-    Args:
-        nvml: The `pynvml` module.
-        device_name: Torch's name of the device, `cuda` or `cuda:N`.
-        torch_properties: Torch's properties of the device.
-
     Raises:
         DeviceError: NVML cannot be used, does not know the device, or does not tell why its clocks are held back.
     """
@@ -275,7 +269,7 @@ def find_handle(nvml: Any, device_name: str, torch_properties: Any) -> Any:
 
 
 def _failure(nvml: Any, source: Callable[[], int]) -> str:
-    """Why a value cannot be read; empty if the value can be read."""
+    """The reason why a value cannot be read; empty if it can be."""
     try:
         source()
     except nvml.NVMLError as error:
@@ -290,7 +284,6 @@ def _words_of(mask: int) -> tuple[str, ...]:
 
 
 def _shut_down(nvml: Any) -> None:
-    """Shut NVML down; a failure is ignored."""
     with contextlib.suppress(nvml.NVMLError):  # NVML counts its users, and is freed with the process at the latest
         nvml.nvmlShutdown()
 
@@ -303,7 +296,7 @@ VENDORS: dict[str, Vendor] = {
 
 def gpus_without_torch() -> tuple[DeviceSpec, ...]:
     """The GPUs that torch would find, by the first vendor whose driver can tell; empty if none can."""
-    return next((found for vendor in VENDORS.values() if (found := vendor.describe())), ())
+    return next((specs for vendor in VENDORS.values() if (specs := vendor.describe())), ())
 
 
 def gpus_of(torch: Any) -> tuple[DeviceSpec, ...]:
@@ -338,12 +331,7 @@ def sensors_of(device: DeviceSpec, device_name: str) -> Sensors:
 
 
 def graph_nodes(torch: Any, graph_address: int) -> int | None:
-    """How many nodes a captured graph has; None if the vendor of torch's GPUs cannot tell.
-
-    Args:
-        torch: The torch module.
-        graph_address: Address of the driver's graph.
-    """
+    """Number of nodes of a captured graph; None if the vendor of torch's GPUs cannot tell."""
     vendor: object = VENDORS.get(_kind_of(torch))
     if not isinstance(vendor, CountsGraphNodes):
         return None
@@ -351,5 +339,4 @@ def graph_nodes(torch: Any, graph_address: int) -> int | None:
 
 
 def _kind_of(torch: Any) -> str:
-    """The kind of the GPUs that this build of torch is for."""
     return "cuda" if torch.version.hip is None else "hip"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.space import Config
-from triton_ops.timing import EXCLUDED, INDIFFERENCE, Arm, DuelPolicy, Interval, Timer, duel
+from triton_ops.timing import Arm, DuelPolicy, Interval, Timer, duel
 
 _CHECKPOINTS = (16, 32, 64, 128)
 _CHANCE = 0.003  # of a gain that is none, as with three standard errors: every noisy tune comes here
@@ -69,7 +69,7 @@ def resolve(
     except Exception as error:
         culprits = [config for config, arm in zip(configs, (first, second, twin), strict=True) if arm.error is not None]
         raise ArmFailedError(culprits[0] if culprits else challenger, error) from error
-    return Resolution(verdict.verdict == "faster" and verdict.gain.low > EXCLUDED * INDIFFERENCE, verdict.gain)
+    return Resolution(verdict.proven, verdict.gain)
 
 
 def _arm(evaluator: Evaluator, config: Config, visit_samples: int) -> Arm:

@@ -15,7 +15,7 @@ from triton_ops.evaluation.judges import Difference
 from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, outcome_of, unraced
 from triton_ops.request import Effort
 from triton_ops.space import Config
-from triton_ops.timing import LEAST_ROUNDS, Arm, Decision, RacePolicy, Sampler, doubtful, gain, race
+from triton_ops.timing import LEAST_ROUNDS, Arm, RaceDecision, RacePolicy, Sampler, doubtful, gain, race
 from triton_ops.values import Measurement, Status, Trial
 
 _CHECKED = 12  # checked launches of a finalist: an error that shows in one launch of four stays unseen in 3 % of cases
@@ -125,7 +125,7 @@ class _LastComparison:
             policy = replace(self.policy, seconds=min(self.policy.seconds, self._left_s))
             race(
                 list(racing.values()), timer, policy, self.rng, beside=self.beside,
-                kept=racing.get(self.final.default), keep_round=self.keep_round, clock=self.clock,
+                default=racing.get(self.final.default), keep_round=self.keep_round, clock=self.clock,
             )  # fmt: skip
         for config, arm in racing.items():
             if arm.dropped_at is not None:
@@ -185,7 +185,7 @@ class _LastComparison:
             return self._outcome()  # one of the two failed, and stands no more
         return outcome_of(standing, tuple(updated.values()), decision, (challenger, self.resolutions[challenger]))
 
-    def _doubted(self, standing: Field, decision: Decision) -> Config | None:
+    def _doubted(self, standing: Field, decision: RaceDecision) -> Config | None:
         """The config of which the race cannot say whether it beats the default; None if there is none."""
         challenger = standing.challenger(decision)
         if challenger is None or not standing.default_ms or not self.final.settle:

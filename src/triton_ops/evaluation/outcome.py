@@ -13,10 +13,10 @@ from triton_ops.timing import (
     BEYOND_CHANCE,
     INDIFFERENCE,
     Arm,
-    Decision,
     GuardSummary,
     Interval,
     Preference,
+    RaceDecision,
     beats,
     decide,
     gain,
@@ -121,18 +121,18 @@ class Field:
         own = self.arms.get(self.default)
         return [] if own is None or not any(t.config == self.default for t in self.trials) else own.values_ms
 
-    def decision(self) -> Decision:
+    def decision(self) -> RaceDecision:
         """Winner and ties by the rounds of the race."""
         places = {trial.config: place for place, trial in enumerate(self.trials)}
         return decide(
             [self.arms[trial.config].values_ms for trial in self.trials],
             [preference(trial, self.default, self.incumbents) for trial in self.trials],
-            kept=[places[config] for config in self.incumbents if config in places],
+            incumbents=[places[config] for config in self.incumbents if config in places],
             default=places.get(self.default),
             dropped=[place for config, place in places.items() if self.arms[config].dropped_at is not None],
         )
 
-    def challenger(self, decision: Decision) -> Config | None:
+    def challenger(self, decision: RaceDecision) -> Config | None:
         """The config that the default must stand up to: the winner, or else the fastest rival; None without one."""
         winner = self.trials[decision.winner].config
         if winner != self.default:
@@ -143,7 +143,7 @@ class Field:
 
 
 def outcome_of(
-    field: Field, trials: Sequence[Trial], decision: Decision, resolution: tuple[Config, Resolution] | None = None
+    field: Field, trials: Sequence[Trial], decision: RaceDecision, resolution: tuple[Config, Resolution] | None = None
 ) -> Outcome:
     """The outcome of a race.
 
@@ -201,7 +201,7 @@ def with_further_processes(
     decision = decide(
         rows,
         [preference(first[config], default, incumbents) for config in tied],
-        kept=[places[it] for it in incumbents if it in places and beats(_row(first[it]), own_ms)],
+        incumbents=[places[it] for it in incumbents if it in places and beats(_row(first[it]), own_ms)],
         default=places.get(default),
     )
     winner, ties = first[tied[decision.winner]], tuple(tied[i] for i in decision.ties)
@@ -242,7 +242,7 @@ def _ratio(logarithm: Interval) -> Interval:
 def _confidence(
     field: Field,
     winner: Config,
-    decision: Decision,
+    decision: RaceDecision,
     itself: Interval | None,
     resolution: tuple[Config, Resolution] | None,
 ) -> str:

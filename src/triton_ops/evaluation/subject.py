@@ -25,7 +25,7 @@ from triton_ops.backend import (
     with_canaries,
 )
 from triton_ops.base import require
-from triton_ops.device import DeviceSpec, free_bytes
+from triton_ops.device import DeviceSpec, free_bytes_of
 from triton_ops.evaluation.poisoned import poison
 from triton_ops.space import Config
 from triton_ops.timing import Launch, Timer, choose_timer, sets_needed, timer_of
@@ -151,7 +151,7 @@ class SharedTimer:
         if not self.cold or (self.mode or "").endswith("flushed") or self.device.kind == "cpu":
             return 1
         touched = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in arguments.tensors()}
-        free = free_bytes(self.device, self.device_name)
+        free = free_bytes_of(self.device_name)
         return sets_needed(sum(touched.values()), self.device.l2_bytes, free) or 1
 
 

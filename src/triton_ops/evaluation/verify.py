@@ -25,7 +25,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import Arguments, Executable, Kernel, Operation, nothing_compiled
-from triton_ops.device import DeviceSpec, free_bytes
+from triton_ops.device import free_bytes_of
 from triton_ops.evaluation.dissent import Dissent
 from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, same_bits
 from triton_ops.evaluation.golden import Referee
@@ -445,25 +445,28 @@ _COPIES_OF_A_SET = 5  # the arguments, the copies that restore them, and golden 
 _MEMORY_SHARE = 0.25  # of the free memory: a further set of data may take so much
 
 
-def further_cases(first: ArgumentSet, source: object, device: DeviceSpec, device_name: str) -> list[Case]:
+def further_cases(first: ArgumentSet, source: object, device_name: str) -> list[Case]:
     """Cases of the tuned shape with other data: a second draw, without outliers, and whole numbers.
 
     An error that shows without outliers may fade beside them, and the other way round.
 
     Without a second draw, the first data serves again, with outputs that hold another poison.
 
-    `first` are the arguments of the tuned problem on the device, and `source` is what made them.
+    Args:
+        first: The arguments of the tuned problem.
+        source: What made them.
+        device_name: Torch's name of the device that they are on.
     """
     if not isinstance(source, GeneratedArguments):
         return [Case(first, 1)]
     outputs = source.operation.kernel.outputs
     need = _COPIES_OF_A_SET * _bytes_of(first.arguments)
-    if need > _MEMORY_SHARE * free_bytes(device, device_name):
+    if need > _MEMORY_SHARE * free_bytes_of(device_name):
         return [Case(first, 1)]
     even = replace(source.problem, arguments=tuple((name, _even(it)) for name, it in source.problem.arguments))
     cases = [Case(ArgumentSet(replace(source, problem=even, seed=source.seed + 1)(), outputs), 1)]
     whole = _of_whole_numbers(source.problem)
-    if whole is not None and need <= _MEMORY_SHARE * free_bytes(device, device_name):
+    if whole is not None and need <= _MEMORY_SHARE * free_bytes_of(device_name):
         arguments = replace(source, problem=whole, seed=source.seed + 2)()
         cases.append(Case(ArgumentSet(arguments, outputs), 0, "on whole numbers, ", whole=True))
     return cases

@@ -1,35 +1,28 @@
-"""What a compiled kernel says of itself: its TTIR, PTX, machine code and binary, read as text without a GPU."""
+"""The TTIR, PTX, machine code and binary of a compiled kernel, read as text without a GPU."""
 
 from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.kernel_ir.binaries import amdgcn_usage as amdgcn_usage
-    from triton_ops.kernel_ir.binaries import cubin_usage as cubin_usage
+    from triton_ops.kernel_ir.binaries import usage_of as usage_of
     from triton_ops.kernel_ir.machine_code import LocalTraffic as LocalTraffic
-    from triton_ops.kernel_ir.machine_code import amdgcn_features as amdgcn_features
-    from triton_ops.kernel_ir.machine_code import amdgcn_traffic as amdgcn_traffic
-    from triton_ops.kernel_ir.machine_code import ptx_features as ptx_features
-    from triton_ops.kernel_ir.machine_code import sass_traffic as sass_traffic
+    from triton_ops.kernel_ir.machine_code import features_of as features_of
+    from triton_ops.kernel_ir.machine_code import local_traffic as local_traffic
     from triton_ops.kernel_ir.machine_code import serialised_products as serialised_products
     from triton_ops.kernel_ir.machine_code import widths_by_line as widths_by_line
-    from triton_ops.kernel_ir.scope import Standing as Standing
-    from triton_ops.kernel_ir.scope import UntoldError as UntoldError
+    from triton_ops.kernel_ir.scope import Scope as Scope
     from triton_ops.kernel_ir.shared_accesses import SharedAccess as SharedAccess
     from triton_ops.kernel_ir.shared_accesses import Traffic as Traffic
     from triton_ops.kernel_ir.shared_accesses import traffic as traffic
-    from triton_ops.kernel_ir.syntax import Block as Block
-    from triton_ops.kernel_ir.syntax import Operation as Operation
-    from triton_ops.kernel_ir.syntax import Place as Place
+    from triton_ops.kernel_ir.syntax import SourcePlace as SourcePlace
+    from triton_ops.kernel_ir.syntax import TtirBlock as TtirBlock
+    from triton_ops.kernel_ir.syntax import TtirOperation as TtirOperation
     from triton_ops.kernel_ir.syntax import Type as Type
     from triton_ops.kernel_ir.syntax import UnreadableError as UnreadableError
-    from triton_ops.kernel_ir.syntax import attribute as attribute
-    from triton_ops.kernel_ir.syntax import frames as frames
-    from triton_ops.kernel_ir.syntax import jump_targets as jump_targets
+    from triton_ops.kernel_ir.syntax import UntoldError as UntoldError
     from triton_ops.kernel_ir.syntax import parsed_module as parsed_module
-    from triton_ops.kernel_ir.syntax import places as places
-    from triton_ops.kernel_ir.walk import Walk as Walk
-    from triton_ops.kernel_ir.walk import yielded as yielded
+    from triton_ops.kernel_ir.values import COMPARISONS as COMPARISONS
+    from triton_ops.kernel_ir.walk import TtirWalk as TtirWalk
     from triton_ops.kernel_ir.work import ACCUMULATED_BYTES as ACCUMULATED_BYTES
     from triton_ops.kernel_ir.work import Access as Access
     from triton_ops.kernel_ir.work import KernelWork as KernelWork

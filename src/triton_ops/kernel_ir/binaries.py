@@ -44,7 +44,6 @@ class Usage:
     """The resources of one thread.
 
     Attributes:
-        registers: Number of 32-bit registers.
         stack_bytes: Size of the thread's frame in local memory.
         spill_bytes: Part of the frame for spilled registers. Triton's kernels have nothing else in an NVIDIA frame.
     """
@@ -52,6 +51,11 @@ class Usage:
     registers: int
     stack_bytes: int
     spill_bytes: int
+
+
+def usage_of(kind: str, binary: bytes, assembly: str) -> Usage:
+    """The usage of a compiled kernel, of a target of this kind; raises as `cubin_usage` and `amdgcn_usage`."""
+    return cubin_usage(binary) if kind == "cuda" else amdgcn_usage(assembly)
 
 
 def cubin_usage(cubin: bytes) -> Usage:
@@ -62,13 +66,13 @@ def cubin_usage(cubin: bytes) -> Usage:
     Raises:
         ValueError: `cubin` is no 64-bit little-endian ELF file with a section `.nv.info`.
     """
-    found: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     for attribute, payload in _records(_section(cubin, ".nv.info")):
         if attribute in (_REGCOUNT, _FRAME_SIZE):
             _, number = struct.unpack_from("<II", payload)
-            found[attribute] = max(found.get(attribute, 0), number)
-    frame = found.get(_FRAME_SIZE, 0)
-    return Usage(found.get(_REGCOUNT, 0), frame, frame)
+            numbers[attribute] = max(numbers.get(attribute, 0), number)
+    frame = numbers.get(_FRAME_SIZE, 0)
+    return Usage(numbers.get(_REGCOUNT, 0), frame, frame)
 
 
 def amdgcn_usage(assembly: str) -> Usage:
@@ -83,21 +87,21 @@ def amdgcn_usage(assembly: str) -> Usage:
 
 
 def _field(assembly: str, name: str) -> int:
-    found = re.search(rf"^\s*(?:- )?\.{name}:\s+(\d+)", assembly, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^\s*(?:- )?\.{name}:\s+(\d+)", assembly, re.MULTILINE)
+    if match is None:
         raise ValueError(f"the assembly's metadata has no .{name}")
-    return int(found[1])
+    return int(match[1])
 
 
-def _section(elf: bytes, wanted: str) -> bytes:
-    found = next((content for name, content in sections(elf) if name == wanted), None)
-    if found is None:
-        raise ValueError(f"the ELF file has no section {wanted}")
-    return found
+def _section(elf: bytes, title: str) -> bytes:
+    content = next((content for name, content in sections(elf) if name == title), None)
+    if content is None:
+        raise ValueError(f"the ELF file has no section {title}")
+    return content
 
 
 def _records(section: bytes) -> Iterator[tuple[int, bytes]]:
-    """Attribute and payload of every record that has a payload."""
+    """Attribute and payload of every record that has one."""
     at = 0
     while at + 4 <= len(section):
         form, attribute, size = struct.unpack_from("<BBH", section, at)

@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.operations import HANDLERS, handle_unknown
-from triton_ops.kernel_ir.scope import Programs, Scope, UntoldError
-from triton_ops.kernel_ir.syntax import Block, Module, Operation, attribute, jump_targets
+from triton_ops.kernel_ir.operations import HANDLERS, unknown_results
+from triton_ops.kernel_ir.scope import Programs, ProgramScope
+from triton_ops.kernel_ir.syntax import Module, TtirBlock, TtirOperation, UntoldError
 from triton_ops.kernel_ir.trace import LoopTrace, Trace, Weights
-from triton_ops.kernel_ir.values import Value, Vector, merged, moved, same, unknown
-from triton_ops.kernel_ir.walk import Walk, yielded
+from triton_ops.kernel_ir.values import Value, Vector, advance, equal, merge, unknown
+from triton_ops.kernel_ir.walk import TtirWalk
 
 _MOST_OPERATIONS = 40_000  # walked in all, about 0.4 s
 _DEEP = 3  # loops within loops up to which turns are told apart
@@ -26,12 +26,12 @@ _MOST_TURNS = 1 << 20
 _GUESSED = 1024  # of what a loop walks through, where its bounds are data
 
 Alive: TypeAlias = "NDArray[np.bool_]"
-Turn: TypeAlias = "Callable[[Sequence[Value], Scope], list[Value]]"
+Turn: TypeAlias = "Callable[[Sequence[Value], ProgramScope], list[Value]]"
 """One turn of a loop: from what it is entered with to what it hands on."""
 
 
-def evaluated(module: Module, programs: Programs, given: Sequence[Value]) -> Trace:
-    """What the programs do on their way through a kernel with these arguments.
+def evaluate(module: Module, programs: Programs, arguments: Sequence[Value]) -> Trace:
+    """Trace the programs on their way through a kernel with these arguments.
 
     Cost: about 10 µs for each operation, and three turns for each loop.
 
@@ -40,91 +40,100 @@ def evaluated(module: Module, programs: Programs, given: Sequence[Value]) -> Tra
     """
     count = len(programs.ids)
     trace = Trace(count)
-    scope = Scope(
-        programs=programs, trace=trace, seen=[], values={}, weight=np.ones(count), alive=np.ones(count, dtype=bool)
+    scope = ProgramScope(
+        programs=programs,
+        trace=trace,
+        first_pointers=[],
+        values={},
+        weight=np.ones(count),
+        alive=np.ones(count, dtype=bool),
     )
-    _Walk(module, _MOST_OPERATIONS).call(module.kernel, list(given), scope)
+    _ProgramWalk(module, _MOST_OPERATIONS).call(module.kernel, list(arguments), scope)
     return trace
 
 
-class _Walk(Walk[Scope, Value]):
+class _ProgramWalk(TtirWalk[ProgramScope, Value]):
     """A walk of many programs at once, whose values are numbers of each."""
 
-    def _through(self, blocks: Sequence[Block], here: Scope) -> list[Value]:
-        waiting = _Waiting({block.label: at for at, block in enumerate(blocks)})
-        waiting.enter(0, here.weight, here.alive, [])
+    def _through(self, blocks: Sequence[TtirBlock], here: ProgramScope) -> list[Value]:
+        arrivals = _BlockEntries({block.label: at for at, block in enumerate(blocks)})
+        arrivals.enter(0, here.weight, here.alive, [])
         returned: list[Value] = []
         for at, block in enumerate(blocks):
-            if (arrived := waiting.leave(at)) is None:
+            if (arrived := arrivals.leave(at)) is None:
                 continue
-            weight, alive, passed = arrived
+            weight, alive, values = arrived
             inside = replace(here, weight=weight, alive=alive)
-            here.values.update(zip(block.arguments, passed, strict=False))
+            here.values.update(zip(block.arguments, values, strict=False))
             last = self._block(block, inside)
             if last is not None and last.name.startswith("cf."):
                 for target in _targets(last, inside):
-                    waiting.jump(at, target, inside)
+                    arrivals.jump(at, target, inside)
             else:
-                ended = [] if last is None else inside.all(last.operands)
-                returned = _either(alive, ended, returned) if returned else ended
+                result = [] if last is None else inside.all(last.operands)
+                returned = _either(alive, result, returned) if returned else result
         return returned
 
-    def _other(self, operation: Operation, here: Scope) -> Sequence[Value]:
-        return HANDLERS.get(operation.name, handle_unknown)(here, operation)
+    def _other(self, operation: TtirOperation, here: ProgramScope) -> Sequence[Value]:
+        return HANDLERS.get(operation.name, unknown_results)(here, operation)
 
-    def _if(self, operation: Operation, scope: Scope) -> list[Value]:
+    def _if(self, operation: TtirOperation, scope: ProgramScope) -> list[Value]:
         condition = scope.value(operation.operands[0])
-        found: list[list[Value]] = []
+        branches: list[list[Value]] = []
         for blocks, (share, alive) in zip(operation.regions, _sides(condition, operation, scope), strict=False):
             if alive.any():
                 last = self._block(blocks[0], replace(scope, weight=scope.weight * share, alive=alive))
-                found.append(yielded(last, scope))
+                branches.append(scope.yielded(last))
             else:
-                found.append([])
-        one, other = (*found, [], [])[:2]
+                branches.append([])
+        one, other = (*branches, [], [])[:2]
         if not one or not other:
             return one or other
         if condition.base is None:
             return [a if a is b else unknown(a.type, made_up=True) for a, b in zip(one, other, strict=True)]
-        return [merged(condition.base, a, b) for a, b in zip(one, other, strict=True)]
+        return [merge(condition.base, a, b) for a, b in zip(one, other, strict=True)]
 
-    def _for(self, operation: Operation, scope: Scope) -> list[Value]:
+    def _for(self, operation: TtirOperation, scope: ProgramScope) -> list[Value]:
         lower, upper, step = scope.all(operation.operands[1:4])
-        found = _turns(lower, upper, step, scope)
+        count = _turns(lower, upper, step, scope)
         names = (operation.operands[0], *operation.operands[4::2])
         begin = [replace(lower, written=False), *scope.all(operation.operands[5::2])]
 
-        def turn(given: Sequence[Value], here: Scope) -> list[Value]:
-            here.values.update(zip(names, given, strict=True))
-            handed_on = yielded(self._block(operation.regions[0][0], here), here)
-            return [_later(given[0], step), *handed_on]
+        def turn(entries: Sequence[Value], here: ProgramScope) -> list[Value]:
+            here.values.update(zip(names, entries, strict=True))
+            handed_on = here.yielded(self._block(operation.regions[0][0], here))
+            return [_later(entries[0], step), *handed_on]
 
-        return self._looped(operation, scope, found, begin, turn)[1:]
+        return self._looped(operation, scope, count, begin, turn)[1:]
 
-    def _while(self, operation: Operation, scope: Scope) -> list[Value]:
+    def _while(self, operation: TtirOperation, scope: ProgramScope) -> list[Value]:
         before, after = (region[0] for region in operation.regions)
         names, begin = operation.operands[0::2], scope.all(operation.operands[1::2])
 
-        def asked(given: Sequence[Value], here: Scope) -> tuple[Value, list[Value]]:
-            here.values.update(zip(names, given, strict=True))
+        def test(entries: Sequence[Value], here: ProgramScope) -> tuple[Value, list[Value]]:
+            here.values.update(zip(names, entries, strict=True))
             last = self._block(before, here)
             if last is None or last.name != "scf.condition":
                 raise UntoldError("a loop has no condition")
-            condition, *passed = here.all(last.operands)
-            return condition, passed
+            condition, *values = here.all(last.operands)
+            return condition, values
 
-        def turn(given: Sequence[Value], here: Scope) -> list[Value]:
-            here.values.update(zip(after.arguments, asked(given, here)[1], strict=True))
-            return yielded(self._block(after, here), here)
+        def turn(entries: Sequence[Value], here: ProgramScope) -> list[Value]:
+            here.values.update(zip(after.arguments, test(entries, here)[1], strict=True))
+            return here.yielded(self._block(after, here))
 
         quiet = replace(scope, trace=Trace(scope.count), weight=np.zeros_like(scope.weight))
-        found = _while_turns(begin, lambda given: asked(given, quiet)[0], lambda given: turn(given, quiet), scope.trace)
-        return asked(self._looped(operation, scope, found, begin, turn), quiet)[1]
+        count = _while_turns(
+            begin, lambda entries: test(entries, quiet)[0], lambda entries: turn(entries, quiet), scope.trace
+        )
+        return test(self._looped(operation, scope, count, begin, turn), quiet)[1]
 
-    def _looped(self, operation: Operation, scope: Scope, found: _Turns, begin: list[Value], turn: Turn) -> list[Value]:
-        """What a loop carries at its end, after its first turn, its second and its last."""
-        turns, alive = found.turns, scope.alive & (found.turns > 0)
-        _enter(operation, scope, found)
+    def _looped(
+        self, operation: TtirOperation, scope: ProgramScope, count: _TurnCount, begin: list[Value], turn: Turn
+    ) -> list[Value]:
+        """The values that a loop carries at its end, after its first turn, its second and its last."""
+        turns, alive = count.turns, scope.alive & (count.turns > 0)
+        _enter(operation, scope, count)
         if not alive.any():
             return begin
         loops = (*scope.loops, operation.number)
@@ -132,69 +141,68 @@ class _Walk(Walk[Scope, Value]):
         apart = len(loops) <= _DEEP and bool(again.any())
         share = np.where(again, turns - 1, turns) if apart else turns
         first = replace(scope, weight=scope.weight * share, alive=alive, loops=loops)
-        second, before = _watched(turn, begin, first)
+        second, before = _watch_turn(turn, begin, first)
         if apart:
-            ended = self._ended(turn, (begin, second, before), replace(first, weight=scope.weight, alive=again), turns)
+            outcome = self._ended(
+                turn, (begin, second, before), replace(first, weight=scope.weight, alive=again), turns
+            )
         else:
-            ended = [
+            outcome = [
                 b if a is b else unknown(a.type, root=a.root, made_up=True) for a, b in zip(begin, second, strict=True)
             ]
-        return _either(alive, ended, begin)
+        return _either(alive, outcome, begin)
 
     def _ended(
-        self, turn: Turn, known: tuple[list[Value], list[Value], dict[int, Value]], scope: Scope, turns: Vector
+        self, turn: Turn, entries: tuple[list[Value], list[Value], dict[int, Value]], scope: ProgramScope, turns: Vector
     ) -> list[Value]:
-        """What is carried at the end by programs that take several turns, and by those that take one."""
-        begin, second, before = known
-        third, after = _watched(turn, second, replace(scope, weight=np.zeros_like(scope.weight)))
+        """The values at the end by programs that take several turns, and by those that take one."""
+        begin, second, before = entries
+        third, after = _watch_turn(turn, second, replace(scope, weight=np.zeros_like(scope.weight)))
         for number, pointer in before.items():
-            if number in after and number in scope.trace.accesses and same(pointer, after[number]):
+            if number in after and number in scope.trace.accesses and equal(pointer, after[number]):
                 scope.trace.accesses[number].still.add(scope.loop)
         last = [_at(a, b, c, np.maximum(turns - 1, 0)) for a, b, c in zip(begin, second, third, strict=True)]
-        ended = turn(last, replace(scope, weight=scope.weight * scope.alive))
-        return _either(scope.alive, ended, second)
+        outcome = turn(last, replace(scope, weight=scope.weight * scope.alive))
+        return _either(scope.alive, outcome, second)
 
 
-class _Waiting:
+class _BlockEntries:
     """The blocks of a function that programs have jumped to, and with what."""
 
     def __init__(self, places: Mapping[str, int]) -> None:
         self._places = places
         self._arrived: dict[int, tuple[Weights, Alive, list[Value]]] = {}
 
-    def enter(self, at: int, weight: Weights, alive: Alive, passed: list[Value]) -> None:
-        """Have programs go on at the block of this place."""
+    def enter(self, at: int, weight: Weights, alive: Alive, values: list[Value]) -> None:
         if at in self._arrived:
-            others, reached, before = self._arrived[at]
-            self._arrived[at] = (others + weight, reached | alive, _either(alive, passed, before))
+            others, arrivals, before = self._arrived[at]
+            self._arrived[at] = (others + weight, arrivals | alive, _either(alive, values, before))
         elif alive.any():
-            self._arrived[at] = (weight, alive, passed)
+            self._arrived[at] = (weight, alive, values)
 
     def leave(self, at: int) -> tuple[Weights, Alive, list[Value]] | None:
-        """The programs that wait at a block; None if there are none."""
         return self._arrived.pop(at, None)
 
-    def jump(self, at: int, target: tuple[str, Weights, Alive, list[Value]], scope: Scope) -> None:
-        """Have programs of a scope jump from a block to a later one."""
-        label, share, alive, passed = target
+    def jump(self, at: int, target: tuple[str, Weights, Alive, list[Value]], scope: ProgramScope) -> None:
+        label, share, alive, values = target
         to = self._places.get(label, -1)
         if to <= at:
             raise UntoldError("it jumps back, which is no loop that is known here")
-        self.enter(to, scope.weight * share, scope.alive & alive, passed)
+        self.enter(to, scope.weight * share, scope.alive & alive, values)
 
 
-def _sides(condition: Value, operation: Operation, scope: Scope) -> list[tuple[Weights, Alive]]:
+def _sides(condition: Value, operation: TtirOperation, scope: ProgramScope) -> list[tuple[Weights, Alive]]:
     """For each side of a condition the share of the programs, and which of them are on it."""
     if condition.base is None:
         sides = len(operation.regions)
-        said = "is taken to hold" if sides == 1 else "is taken to hold for half of the programs"
-        scope.trace.note(f"a condition that depends on data {said}")
+        assumption = "is taken to hold" if sides == 1 else "is taken to hold for half of the programs"
+        scope.trace.note(f"a condition that depends on data {assumption}")
         return [(np.full(scope.count, 1.0 / sides), scope.alive)] * 2
     holds = condition.base != 0
     return [(holds.astype(float), scope.alive & holds), ((~holds).astype(float), scope.alive & ~holds)]
 
 
-class _Turns(NamedTuple):
+class _TurnCount(NamedTuple):
     """The turns of a loop by program, whether data decides, and whether its bounds are numbers in the text."""
 
     turns: Vector
@@ -202,69 +210,70 @@ class _Turns(NamedTuple):
     written: bool = False
 
 
-def _turns(lower: Value, upper: Value, step: Value, scope: Scope) -> _Turns:
-    """The turns of a counted loop."""
+def _turns(lower: Value, upper: Value, step: Value, scope: ProgramScope) -> _TurnCount:
     if step.base is None or step.made_up:
         raise UntoldError("the step of a loop depends on data")
     if (step.base <= 0).any():
         raise UntoldError("a loop has no end")
     if lower.base is None or upper.base is None or lower.made_up or upper.made_up:
         scope.trace.note(f"the bounds of a loop are data; it is taken to count through {_GUESSED}")
-        return _Turns(np.maximum(1, _GUESSED // step.base), True)
+        return _TurnCount(np.maximum(1, _GUESSED // step.base), True)
     written = lower.written and upper.written and step.written
-    return _Turns(np.maximum(0, -((lower.base - upper.base) // step.base)), False, written)
+    return _TurnCount(np.maximum(0, -((lower.base - upper.base) // step.base)), False, written)
 
 
-def _enter(operation: Operation, scope: Scope, counted: _Turns) -> None:
+def _enter(operation: TtirOperation, scope: ProgramScope, count: _TurnCount) -> None:
     nothing = LoopTrace(scope.loops, np.zeros(scope.count), np.zeros(scope.count), written=True)
-    found = scope.trace.loops.setdefault(operation.number, nothing)
-    found.entries += scope.weight
-    found.turns += scope.weight * counted.turns
-    found.by_data = found.by_data or counted.by_data
-    found.written = found.written and counted.written
-    found.stages = attribute(operation, "tt.num_stages")
-    found.flags = tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail)
+    loop = scope.trace.loops.setdefault(operation.number, nothing)
+    loop.entries += scope.weight
+    loop.turns += scope.weight * count.turns
+    loop.by_data = loop.by_data or count.by_data
+    loop.written = loop.written and count.written
+    loop.stages = operation.attribute("tt.num_stages")
+    loop.flags = tuple(flag for flag in ("flatten", "warp_specialize") if f"tt.{flag}" in operation.tail)
 
 
-def _watched(turn: Turn, given: Sequence[Value], scope: Scope) -> tuple[list[Value], dict[int, Value]]:
-    """What a turn hands on, and where its accesses went."""
-    scope.seen.append({})
+def _watch_turn(turn: Turn, entries: Sequence[Value], scope: ProgramScope) -> tuple[list[Value], dict[int, Value]]:
+    """The values that a turn hands on, and the pointers of its accesses."""
+    scope.first_pointers.append({})
     try:
-        return turn(given, scope), scope.seen[-1]
+        return turn(entries, scope), scope.first_pointers[-1]
     finally:
-        scope.seen.pop()
+        scope.first_pointers.pop()
 
 
 def _at(begin: Value, second: Value, third: Value, turns: Vector) -> Value:
-    """What is carried into the last of several turns: known if it moves evenly."""
+    """The value that is carried into the last of several turns: known if it moves evenly."""
     if not (begin.type.whole or begin.type.pointer):
         return third
-    if (one := moved(begin, turns, begin, second)) is None or (other := moved(second, turns, second, third)) is None:
+    if (one := advance(begin, turns, begin, second)) is None or (
+        other := advance(second, turns, second, third)
+    ) is None:
         return unknown(begin.type, root=begin.root, made_up=True)
-    later = moved(one, np.ones_like(turns), begin, second)
+    later = advance(one, np.ones_like(turns), begin, second)
     assert later is not None  # it moved before
-    even = same(replace(later, axes=other.axes), other)
+    even = equal(replace(later, axes=other.axes), other)
     return one if even else unknown(begin.type, root=begin.root, made_up=True)
 
 
 def _while_turns(
     begin: list[Value], condition: Callable[[Sequence[Value]], Value], turn: Callable[..., list[Value]], trace: Trace
-) -> _Turns:
+) -> _TurnCount:
     """The turns of a loop by program: the first for which its condition fails."""
-    asked = condition(begin)
-    if asked.base is None:
+    first = condition(begin)
+    if first.base is None:
         trace.note("the end of a loop depends on data; it is taken for one turn")
-        return _Turns(np.ones(trace.programs, dtype=np.int64), True)
+        return _TurnCount(np.ones(trace.programs, dtype=np.int64), True)
     second = turn(begin)
     third = turn(second)
 
     def holds(steps: Vector) -> Alive:
-        found = condition([_at(*each, steps) for each in zip(begin, second, third, strict=True)])
-        if found.base is None:
+        outcome = condition([_at(*each, steps) for each in zip(begin, second, third, strict=True)])
+        if outcome.base is None:
             raise UntoldError("the end of a loop depends on what does not move evenly")
-        return np.asarray(found.base != 0)
+        return np.asarray(outcome.base != 0)
 
-    return _Turns(_first_false(holds, trace.programs), False)
+    return _TurnCount(_first_false(holds, trace.programs), False)
 
 
 def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
@@ -283,28 +292,27 @@ def _first_false(holds: Callable[[Vector], Alive], count: int) -> Vector:
 
 
 def _later(index: Value, step: Value) -> Value:
-    """The index of a counted loop one turn later."""
     return (
         index if index.base is None or step.base is None else replace(index, base=index.base + step.base, written=False)
     )
 
 
 def _either(choose: Alive, one: Sequence[Value], other: Sequence[Value]) -> list[Value]:
-    return [merged(choose.astype(np.int64), a, b) for a, b in zip(one, other, strict=False)]
+    return [merge(choose.astype(np.int64), a, b) for a, b in zip(one, other, strict=False)]
 
 
-def _targets(last: Operation, scope: Scope) -> list[tuple[str, Weights, Alive, list[Value]]]:
-    """Where a block goes on: label, share of the programs, those that do, and the values they bring."""
-    branches = [(label, scope.all(passed)) for label, passed in jump_targets(last)]
+def _targets(last: TtirOperation, scope: ProgramScope) -> list[tuple[str, Weights, Alive, list[Value]]]:
+    """The jumps at the end of a block: label, share of the programs, those that jump, and the values they bring."""
+    branches = [(label, scope.all(values)) for label, values in last.jumps()]
     everyone, always = np.ones(scope.count), np.ones(scope.count, dtype=bool)
     if last.name == "cf.br" and len(branches) == 1:
         return [(branches[0][0], everyone, always, branches[0][1])]
     if last.name != "cf.cond_br" or len(branches) != 2:
         raise UntoldError(f"a block ends with {last.name}, which is not known here")
     condition = scope.value(last.operands[0])
-    (yes, passed), (no, others) = branches
+    (yes, values), (no, others) = branches
     if condition.base is None:
         scope.trace.note("a condition that depends on data is taken to hold for half of the programs")
-        return [(yes, everyone / 2, always, passed), (no, everyone / 2, always, others)]
+        return [(yes, everyone / 2, always, values), (no, everyone / 2, always, others)]
     holds = condition.base != 0
-    return [(yes, holds.astype(float), holds, passed), (no, (~holds).astype(float), ~holds, others)]
+    return [(yes, holds.astype(float), holds, values), (no, (~holds).astype(float), ~holds, others)]

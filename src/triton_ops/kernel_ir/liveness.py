@@ -1,4 +1,4 @@
-"""How many values of a block are alive at once, where the whole block must have come before any of it goes on.
+"""The most values of a block that are alive at once, where the whole block must have come before any of it goes on.
 
 Operations on single elements follow each other element by element, so that what is between them needs few registers. At
 a reduction or a product all elements must be there, with everything that is used later.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from triton_ops.kernel_ir.syntax import Block, Function, Module, Operation, Type
+from triton_ops.kernel_ir.syntax import Function, Module, TtirBlock, TtirOperation, Type
 
 _GATHERING = {"tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled"}
 _SMALLER = {"tt.splat", "tt.broadcast", "tt.expand_dims", "arith.constant"}  # their elements are those of less
@@ -23,11 +23,7 @@ def most_alive(module: Module) -> float:
 
 
 class _Liveness:
-    """The values of one function, from its end to its beginning.
-
-    Args:
-        function: The function.
-    """
+    """The values of one function, from its end to its beginning."""
 
     def __init__(self, function: Function) -> None:
         self._words: dict[str, float] = {}
@@ -35,7 +31,7 @@ class _Liveness:
         self.most = 0.0
         self._backward(function.blocks, set())
 
-    def _measure(self, blocks: Iterable[Block]) -> None:
+    def _measure(self, blocks: Iterable[TtirBlock]) -> None:
         """Tell the size of every value; what a loop carries is as large as what its turns hand on."""
         for operation in (operation for block in blocks for operation in block.operations):
             for region in operation.regions:
@@ -54,8 +50,8 @@ class _Liveness:
                 self._words[source] = max([self._words.get(source, 0.0), *sizes])
             self._words.update(zip(operation.results, sizes, strict=False))
 
-    def _backward(self, blocks: Sequence[Block], later: set[str]) -> set[str]:
-        """What is alive before some blocks, from what is alive after them.
+    def _backward(self, blocks: Sequence[TtirBlock], later: set[str]) -> set[str]:
+        """Names that are alive before some blocks, from those alive after them.
 
         Blocks beside each other may use one name for different values, so each measures its own.
         """
@@ -65,8 +61,8 @@ class _Liveness:
         for operation in (operation for block in reversed(blocks) for operation in reversed(block.operations)):
             alive -= set(operation.results)
             if operation.name in _GATHERING:
-                held = {self._source.get(name, name) for name in alive | set(operation.operands)}
-                self.most = max(self.most, sum(self._words.get(name, 0.0) for name in held))
+                values = {self._source.get(name, name) for name in alive | set(operation.operands)}
+                self.most = max(self.most, sum(self._words.get(name, 0.0) for name in values))
             elif operation.name == "scf.for":
                 alive |= self._around(operation, alive)
             else:
@@ -76,31 +72,29 @@ class _Liveness:
         self._words, self._source = around
         return alive
 
-    def _around(self, loop: Operation, later: set[str]) -> set[str]:
-        """What is alive before the body of a loop: what its turns take from outside is so in all of them."""
-        made: set[str] = set()
-        used: set[str] = set()
-        _names(loop.regions[0], made, used)
-        made.update((*loop.operands[0:1], *loop.operands[4::2]))
-        return self._backward(loop.regions[0], later | (used - made)) - made
+    def _around(self, loop: TtirOperation, later: set[str]) -> set[str]:
+        """Names that are alive before the body of a loop: what its turns take from outside is so in all of them."""
+        results: set[str] = set()
+        operands: set[str] = set()
+        _names(loop.regions[0], results, operands)
+        results.update((*loop.operands[0:1], *loop.operands[4::2]))
+        return self._backward(loop.regions[0], later | (operands - results)) - results
 
 
-def _names(blocks: Iterable[Block], made: set[str], used: set[str]) -> None:
+def _names(blocks: Iterable[TtirBlock], results: set[str], operands: set[str]) -> None:
     for operation in (operation for block in blocks for operation in block.operations):
-        made.update(operation.results)
-        used.update(operation.operands)
+        results.update(operation.results)
+        operands.update(operation.operands)
         if operation.name == "scf.for":  # its head names what it carries
-            made.update((*operation.operands[0:1], *operation.operands[4::2]))
+            results.update((*operation.operands[0:1], *operation.operands[4::2]))
         for region in operation.regions:
-            _names(region, made, used)
+            _names(region, results, operands)
 
 
-def _sizes(operation: Operation) -> list[float]:
+def _sizes(operation: TtirOperation) -> list[float]:
     if operation.name in _SMALLER:
         return [0.0] * len(operation.results)
-    kinds = operation.result_types or operation.types[-1:]
-    several = (*kinds, *(kinds[-1:] * (len(operation.results) - len(kinds))))
-    return [_words_of(kind) for kind in several]
+    return [_words_of(kind) for kind in operation.kinds]
 
 
 def _words_of(kind: Type) -> float:

@@ -20,11 +20,11 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triton_ops.kernel_ir.binaries import sections
-from triton_ops.kernel_ir.ptx import Places
+from triton_ops.kernel_ir.ptx import Places, loops
 
 _FENCE = re.compile(r"\bwgmma\.fence\.")
 _PRODUCT = re.compile(r"\bwgmma\.mma_async\.")
@@ -35,28 +35,23 @@ _PRODUCTS = frozenset((*range(0x9F0, 0x9F4), *range(0xDF0, 0xDF4)))
 
 
 def serialised_products(cubin: bytes, ptx: str) -> bool | None:
-    """Whether ptxas made each product of a warp group wait for the one before; None without such products.
-
-    Args:
-        cubin: The machine code, for sm_90.
-        ptx: The text that it was made from.
+    """Check whether ptxas made each product of a warp group wait for the one before; None without such products.
 
     Cost: a millisecond.
 
     Raises:
         ValueError: `cubin` is no 64-bit little-endian ELF file.
     """
-    asked = len(_PRODUCT.findall(ptx))
-    if not asked:
+    products_asked = len(_PRODUCT.findall(ptx))
+    if not products_asked:
         return None
     asked_fences = len(_FENCE.findall(ptx))
-    fences, products = _warp_groups_counted(cubin)
+    fences, products = _count_warp_groups(cubin)
     # Both are counted, because ptxas may leave out code that is never reached, and may repeat a loop's body.
-    return fences > asked_fences and fences * asked > asked_fences * products
+    return fences > asked_fences and fences * products_asked > asked_fences * products
 
 
-def _warp_groups_counted(cubin: bytes) -> tuple[int, int]:
-    """Fences and products of all functions."""
+def _count_warp_groups(cubin: bytes) -> tuple[int, int]:
     fences = products = 0
     for name, code in sections(cubin):
         if name.startswith(".text."):
@@ -98,11 +93,16 @@ class Features:
         return min(self.loads, key=lambda load: (-load[1], load[0]))[0] if self.loads else None
 
 
+def features_of(kind: str, assembly: str) -> Features:
+    """The features of assembly text, of a target of this kind."""
+    return ptx_features(assembly) if kind == "cuda" else amdgcn_features(assembly)
+
+
 def ptx_features(ptx: str) -> Features:
     """The features of PTX text."""
     widths = Counter(int(bits) // 8 * int(vector or 1) for vector, bits in _PTX_LOAD.findall(ptx))
     widths.update(int(width, 0) for width in _PTX_COPY.findall(ptx))
-    return Features(_kind(ptx, _PTX_MMA), _sorted(widths))
+    return Features(_kind(ptx, _PTX_MMA), _widest_first(widths))
 
 
 def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
@@ -110,34 +110,30 @@ def widths_by_line(ptx: str) -> dict[tuple[str, str, int], list[int]]:
 
     Copies by the tensor memory accelerator move whole tiles and are left out.
     """
-    found: dict[tuple[str, str, int], list[int]] = {}
+    widths: dict[tuple[str, str, int], list[int]] = {}
     places = Places(ptx)
     for line in ptx.splitlines():
         if places.follow(line):
             continue
         for kind, pattern in (("load", _PTX_LOAD), ("store", _PTX_STORE)):
-            if (moved := pattern.search(line)) is not None:
-                found.setdefault((kind, *places.here), []).append(int(moved[2]) // 8 * int(moved[1] or 1))
+            if (match := pattern.search(line)) is not None:
+                widths.setdefault((kind, *places.here), []).append(int(match[2]) // 8 * int(match[1] or 1))
         if (copied := _PTX_COPY.search(line)) is not None:
-            found.setdefault(("load", *places.here), []).append(int(copied[1], 0))
-    return found
+            widths.setdefault(("load", *places.here), []).append(int(copied[1], 0))
+    return widths
 
 
 def amdgcn_features(assembly: str) -> Features:
     """The features of amdgcn assembly text."""
-    widths = Counter(_AMD_BYTES[name] for name in _amd_loads(assembly))
-    return Features(_kind(assembly, _AMD_MMA), _sorted(widths))
-
-
-def _amd_loads(assembly: str) -> Iterator[str]:
-    return (name for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
+    widths = Counter(_AMD_BYTES[name] for name in _AMD_LOAD.findall(assembly) if name in _AMD_BYTES)
+    return Features(_kind(assembly, _AMD_MMA), _widest_first(widths))
 
 
 def _kind(text: str, kinds: tuple[tuple[str, str], ...]) -> str:
     return next((kind for kind, mark in kinds if mark in text), "none")
 
 
-def _sorted(widths: Counter[int]) -> tuple[tuple[int, int], ...]:
+def _widest_first(widths: Counter[int]) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(widths.items(), reverse=True))
 
 
@@ -153,8 +149,6 @@ class LocalTraffic:
     """The instructions of one kernel that load from local memory and store to it.
 
     Attributes:
-        loads: Number of loads.
-        stores: Number of stores.
         load_bytes: Bytes that one thread loads by them, each once.
         store_bytes: Bytes that one thread stores by them, each once.
         in_loops: How many of both are in a loop, and so run again and again.
@@ -167,39 +161,32 @@ class LocalTraffic:
     in_loops: int
 
 
+def local_traffic(kind: str, text: str) -> LocalTraffic:
+    """The local traffic in a kernel's machine code, or assembly text, of a target of this kind."""
+    return sass_traffic(text) if kind == "cuda" else amdgcn_traffic(text)
+
+
 def sass_traffic(text: str) -> LocalTraffic:
     """The local traffic in machine code as `nvdisasm -c` prints it."""
     lines = text.splitlines()
-    found = [(at, match) for at, line in enumerate(lines) if (match := _SASS.search(line))]
-    moved = [(at, match[1] == "LDL", _width(match[2])) for at, match in found]
-    return _counted(moved, _loops(lines))
+    matches = [(at, match) for at, line in enumerate(lines) if (match := _SASS.search(line))]
+    moves = [(at, match[1] == "LDL", _width(match[2])) for at, match in matches]
+    return _local_traffic(moves, loops(lines, _LABEL, _BRANCH))
 
 
 def amdgcn_traffic(text: str) -> LocalTraffic:
     """The local traffic in amdgcn assembly text."""
     lines = text.splitlines()
-    found = [(at, match) for at, line in enumerate(lines) if (match := _AMD.search(line))]
-    return _counted([(at, match[2] == "Reload", int(match[1])) for at, match in found], _loops(lines))
+    matches = [(at, match) for at, line in enumerate(lines) if (match := _AMD.search(line))]
+    moves = [(at, match[2] == "Reload", int(match[1])) for at, match in matches]
+    return _local_traffic(moves, loops(lines, _LABEL, _BRANCH))
 
 
 def _width(suffixes: str) -> int:
     return next((_WIDTHS[part] for part in suffixes.split(".") if part in _WIDTHS), 4)
 
 
-def _loops(lines: Sequence[str]) -> list[tuple[int, int]]:
-    """First and last line of every loop: from a label to a later branch back to it, but for a branch to itself."""
-    labels: dict[str, int] = {}
-    loops: list[tuple[int, int]] = []
-    for at, line in enumerate(lines):
-        if (label := _LABEL.match(line)) is not None:
-            labels[label[1]] = at
-        elif (branch := _BRANCH.search(line)) is not None and branch[1] in labels:
-            loops.append((labels[branch[1]], at))
-    return loops
-
-
-def _counted(moved: Iterable[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
-    moved = list(moved)
-    loads, stores = ([width for _, is_load, width in moved if is_load is kind] for kind in (True, False))
-    inside = sum(any(first < at < last for first, last in loops) for at, _, _ in moved)
+def _local_traffic(moves: Sequence[tuple[int, bool, int]], loops: Sequence[tuple[int, int]]) -> LocalTraffic:
+    loads, stores = ([width for _, is_load, width in moves if is_load is kind] for kind in (True, False))
+    inside = sum(any(first < at < last for first, last in loops) for at, _, _ in moves)
     return LocalTraffic(len(loads), len(stores), sum(loads), sum(stores), inside)

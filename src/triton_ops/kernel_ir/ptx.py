@@ -1,4 +1,4 @@
-"""What the registers of a kernel hold in each thread of a block, read from its PTX without running it.
+"""The registers of a kernel in each thread of a block, read from its PTX without running it.
 
 Facts used, of LLVM's PTX: registers begin with `%`; a register with several definitions is one that a loop carries or a
 branch decides; `.reqntid` has the threads of a block. What the instructions do is that of NVIDIA's "Parallel Thread
@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from triton_ops.kernel_ir.values import COMPARISONS
 
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
 _PLACE = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
@@ -44,10 +46,10 @@ class Places:
 
     def follow(self, line: str) -> bool:
         """Take a line in; whether it names a place."""
-        found = _PLACE.match(line)
-        if found is None:
+        match = _PLACE.match(line)
+        if match is None:
             return False
-        frames = [(self._names.get(found[1], ""), int(found[2]))]
+        frames = [(self._names.get(match[1], ""), int(match[2]))]
         frames += [(name, int(number)) for name, number in _FRAME.findall(line.partition("@[")[2])]
         self.here = next((frame for frame in frames if frame[0] not in self._tritons), frames[-1])
         return True
@@ -60,8 +62,8 @@ _EXACT = 1 << 62  # what a summand is a multiple of where there is none
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """What a register holds.
+class RegisterValue:
+    """The value of a register in each thread.
 
     Attributes:
         lanes: The part that threads differ in: int64 [threads].
@@ -73,102 +75,105 @@ class Held:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing is added to `lanes`."""
+        """Check whether nothing is added to `lanes`."""
         return self.even == _EXACT
 
     @property
     def uniform(self) -> bool:
-        """Whether all threads hold the same."""
+        """Check whether all threads hold the same."""
         return bool((self.lanes == self.lanes[0]).all())
 
 
-UNTOLD = None  # a register of which the threads hold anything
-Maybe: TypeAlias = "Held | None"
+UNKNOWN = None  # a register of which the threads hold anything
+MaybeValue: TypeAlias = "RegisterValue | None"
 
 
-def constant(number: int, threads: int) -> Held:
+def constant(number: int, threads: int) -> RegisterValue:
     """One number in all threads."""
-    held = (number + _HALF) % (2 * _HALF) - _HALF  # 64 bits, of which the highest may be no sign
-    return Held(np.full(threads, held, dtype=np.int64))
+    signed = (number + _HALF) % (2 * _HALF) - _HALF  # 64 bits, of which the highest may be no sign
+    return RegisterValue(np.full(threads, signed, dtype=np.int64))
 
 
-def something(threads: int, even: int = 1) -> Held:
+def unknown_uniform(threads: int) -> RegisterValue:
     """A number that is not known, and the same in all threads."""
-    return Held(np.zeros(threads, dtype=np.int64), even)
+    return RegisterValue(np.zeros(threads, dtype=np.int64), 1)
 
 
-def joined(one: Maybe, other: Maybe) -> Maybe:
-    """What is known of a register that is given either."""
+def join(one: MaybeValue, other: MaybeValue) -> MaybeValue:
+    """The common knowledge of a register that is given either."""
     if one is None or other is None:
-        return UNTOLD
+        return UNKNOWN
     apart = other.lanes - one.lanes
     if (apart != apart[0]).any():
-        return UNTOLD
+        return UNKNOWN
     first = int(apart[0])
     if one.exact and other.exact and not first:
         return one
-    return Held(one.lanes, min(one.even, other.even, _lowest(first)))
+    return RegisterValue(one.lanes, min(one.even, other.even, _largest_power_of_two(first)))
 
 
-def same(one: Maybe, other: Maybe) -> bool:
-    """Whether as much is known of both."""
+def agree(one: MaybeValue, other: MaybeValue) -> bool:
+    """Check whether as much is known of both."""
     if one is None or other is None:
         return one is other
     return one.even == other.even and bool((one.lanes == other.lanes).all())
 
 
-def added(one: Held, other: Held, sign: int = 1) -> Held:
+def add(one: RegisterValue, other: RegisterValue, sign: int = 1) -> RegisterValue:
     """The sum, or the difference for a sign of -1."""
-    return Held(one.lanes + sign * other.lanes, min(one.even, other.even))
+    return RegisterValue(one.lanes + sign * other.lanes, min(one.even, other.even))
 
 
-def multiplied(one: Held, other: Held) -> Maybe:
+def multiply(one: RegisterValue, other: RegisterValue) -> MaybeValue:
     """The product."""
     if one.exact and other.exact:
-        return Held(one.lanes * other.lanes)
+        return RegisterValue(one.lanes * other.lanes)
     if other.exact and other.uniform:
         factor = int(other.lanes[0])
-        return Held(one.lanes * factor, min(one.even * _lowest(factor), _EXACT >> 1)) if factor else Held(0 * one.lanes)
+        return (
+            RegisterValue(one.lanes * factor, min(one.even * _largest_power_of_two(factor), _EXACT >> 1))
+            if factor
+            else RegisterValue(0 * one.lanes)
+        )
     if one.exact and one.uniform:
-        return multiplied(other, one)
-    return something(len(one.lanes)) if one.uniform and other.uniform else UNTOLD
+        return multiply(other, one)
+    return unknown_uniform(len(one.lanes)) if one.uniform and other.uniform else UNKNOWN
 
 
-def bitwise(name: str, one: Held, other: Held) -> Maybe:
+def bitwise(name: str, one: RegisterValue, other: RegisterValue) -> MaybeValue:
     """`and`, `or` or `xor` of the bits."""
     work = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[name]
     if one.exact and other.exact:
-        return Held(work(one.lanes, other.lanes))
+        return RegisterValue(work(one.lanes, other.lanes))
     even = min(one.even, other.even)
-    if all(((held.lanes >= 0) & (held.lanes < even)).all() for held in (one, other)):
+    if all(((operand.lanes >= 0) & (operand.lanes < even)).all() for operand in (one, other)):
         # the unknown bits lie above all that threads differ in
-        kept = _EXACT if name == "and" and (one.exact or other.exact) else even
-        return Held(work(one.lanes, other.lanes), kept)
+        summand = _EXACT if name == "and" and (one.exact or other.exact) else even
+        return RegisterValue(work(one.lanes, other.lanes), summand)
     if one.uniform and other.uniform:
-        return something(len(one.lanes))
+        return unknown_uniform(len(one.lanes))
     if name == "and":
-        return _masked(one, other) if other.exact else _masked(other, one)
-    return UNTOLD
+        return _mask(one, other) if other.exact else _mask(other, one)
+    return UNKNOWN
 
 
-def _masked(one: Held, mask: Held) -> Maybe:
+def _mask(one: RegisterValue, mask: RegisterValue) -> MaybeValue:
     """`and` with a mask that is the same in all threads."""
     if not mask.uniform or one.exact or ((one.lanes < 0) | (one.lanes >= one.even)).any():
-        return UNTOLD
+        return UNKNOWN
     bits = int(mask.lanes[0])
-    return Held(one.lanes & bits, _EXACT if bits < one.even else one.even)
+    return RegisterValue(one.lanes & bits, _EXACT if bits < one.even else one.even)
 
 
-def wrapped(held: Maybe, bits: int, signed: bool) -> Maybe:
+def wrap(value: MaybeValue, bits: int, signed: bool) -> MaybeValue:
     """A value as a number of so many bits."""
-    if held is None or not held.exact or bits > 32:
-        return held
-    lanes = held.lanes & ((1 << bits) - 1)
-    return Held(np.where(lanes >= 1 << (bits - 1), lanes - (1 << bits), lanes) if signed else lanes)
+    if value is None or not value.exact or bits > 32:
+        return value
+    lanes = value.lanes & ((1 << bits) - 1)
+    return RegisterValue(np.where(lanes >= 1 << (bits - 1), lanes - (1 << bits), lanes) if signed else lanes)
 
 
-def _lowest(number: int) -> int:
-    """The largest power of two that a number is a multiple of."""
+def _largest_power_of_two(number: int) -> int:
     return (abs(number) & -abs(number)) or _EXACT
 
 
@@ -183,20 +188,8 @@ _REGISTER = re.compile(r"%\w+(?:\.[xyz])?")
 _NUMBER = re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)$")
 _SIZE = re.compile(r"([bsu])(8|16|32|64)$")
 _NO_RESULT = (
-    "st",
-    "red",
-    "bra",
-    "bar",
-    "barrier",
-    "fence",
-    "membar",
-    "cp",
-    "ret",
-    "trap",
-    "prefetch",
-    "wgmma",
-    "stmatrix",
-)
+    "st", "red", "bra", "bar", "barrier", "fence", "membar", "cp", "ret", "trap", "prefetch", "wgmma", "stmatrix",
+)  # fmt: skip
 _OWN = ("atom", "ldmatrix", "mma", "elect", "vote", "match")  # what each thread gets for itself
 
 
@@ -207,10 +200,8 @@ class Instruction:
     Attributes:
         name: With its suffixes, such as `ld.shared.v4.b32`.
         operands: As they are written; vectors with their braces, addresses with their brackets.
-        guard: The predicate before it, empty if there is none.
         negated: Whether it runs where the predicate is false.
         place: Source file's name and line.
-        in_loop: Whether it runs again and again.
     """
 
     name: str
@@ -223,50 +214,53 @@ class Instruction:
 
 @dataclass
 class Registers:
-    """What registers hold.
+    """The values of registers.
 
     Attributes:
-        threads: Threads of a block.
-        held: By name; a name that is missing is not known either.
+        contents: By name; a name that is missing is not known either.
     """
 
     threads: int
-    held: dict[str, Maybe] = field(default_factory=dict)
+    contents: dict[str, MaybeValue] = field(default_factory=dict)
 
-    def told(self, text: str) -> Maybe:
-        """What an operand holds: a register, a number, or the name of a variable, which stands for its address."""
+    def value(self, text: str) -> MaybeValue:
+        """The value of an operand: a register, a number, or the name of a variable, which stands for its address."""
         text = text.strip()
         if _NUMBER.match(text):
             return constant(int(text, 0), self.threads)
-        if text in self.held:
-            return self.held[text]
+        if text in self.contents:
+            return self.contents[text]
         if not text.startswith("%"):
-            return constant(0, self.threads) if text.isidentifier() else UNTOLD
+            return constant(0, self.threads) if text.isidentifier() else UNKNOWN
         return _special(text, self.threads)
 
-    def known(self, text: str) -> bool:
-        """Whether anything is said of an operand yet."""
-        return all(name in self.held or "." in name or name in _FIXED for name in _REGISTER.findall(text))
+    def has(self, text: str) -> bool:
+        """Check whether anything is said of an operand yet."""
+        return all(name in self.contents or "." in name or name in _FIXED for name in _REGISTER.findall(text))
 
-    def address(self, text: str) -> Maybe:
+    def address(self, text: str) -> MaybeValue:
         """The address in brackets: a register or a variable, and perhaps a number."""
         base, _, offset = text.strip("[] ").partition("+")
-        first = self.told(base)
-        return first if first is None or not offset else added(first, constant(int(offset, 0), self.threads))
+        first = self.value(base)
+        return first if first is None or not offset else add(first, constant(int(offset, 0), self.threads))
 
 
 _FIXED = ("%laneid", "%warpid", "%nwarpid", "%smid")
 
 
-def _special(name: str, threads: int) -> Maybe:
+def _special(name: str, threads: int) -> MaybeValue:
     numbers = np.arange(threads, dtype=np.int64)
     if name == "%tid.x":
-        return Held(numbers)
+        return RegisterValue(numbers)
     if name == "%laneid":
-        return Held(numbers % _WARP)
+        return RegisterValue(numbers % _WARP)
     if name in ("%tid.y", "%tid.z"):
         return constant(0, threads)
-    return something(threads) if name.startswith(("%ctaid", "%nctaid", "%ntid", "%cluster", "%nclusterid")) else UNTOLD
+    return (
+        unknown_uniform(threads)
+        if name.startswith(("%ctaid", "%nctaid", "%ntid", "%cluster", "%nclusterid"))
+        else UNKNOWN
+    )
 
 
 def read_ptx(ptx: str) -> tuple[list[Instruction], Registers]:
@@ -277,12 +271,12 @@ def read_ptx(ptx: str) -> tuple[list[Instruction], Registers]:
     Raises:
         ValueError: The text does not say how many threads a block has.
     """
-    found = _THREADS.search(ptx)
-    if found is None:
+    match = _THREADS.search(ptx)
+    if match is None:
         raise ValueError("the PTX does not say how many threads a block has")
     instructions = list(_instructions(ptx))
-    registers = Registers(int(found[1]))
-    settled = _settled(instructions, registers)
+    registers = Registers(int(match[1]))
+    settled = _settle(instructions, registers)
     return instructions, registers if settled else Registers(registers.threads)
 
 
@@ -290,31 +284,28 @@ def _instructions(ptx: str) -> Iterator[Instruction]:
     places = Places(ptx)
     whole = ptx.splitlines()
     lines = [line.partition("//")[0] for line in whole]
-    loops = list(_loops(lines))
+    spans = loops(lines, _LABEL, _BRANCH)
     for at, line in enumerate(lines):
         if not places.follow(whole[at]) and (one := _LINE.match(line)) is not None:
-            operands = tuple(part.strip() for part in _OPERAND.findall(one[4]))
-            again = any(first < at < last for first, last in loops)
             yield Instruction(
-                name=one[3],
-                operands=operands,
-                guard=one[2] or "",
-                negated=one[1] == "!",
-                place=places.here,
-                in_loop=again,
-            )
+                name=one[3], operands=tuple(part.strip() for part in _OPERAND.findall(one[4])), guard=one[2] or "",
+                negated=one[1] == "!", place=places.here, in_loop=any(first < at < last for first, last in spans),
+            )  # fmt: skip
 
 
-def _loops(lines: list[str]) -> Iterator[tuple[int, int]]:
-    labels: dict[str, int] = {}
+def loops(lines: Sequence[str], label: re.Pattern[str], branch: re.Pattern[str]) -> list[tuple[int, int]]:
+    """First and last line of every loop: from a label to a later branch back to it."""
+    places: dict[str, int] = {}
+    spans: list[tuple[int, int]] = []
     for at, line in enumerate(lines):
-        if (label := _LABEL.match(line)) is not None:
-            labels[label[1]] = at
-        elif (branch := _BRANCH.search(line)) is not None and branch[1] in labels:
-            yield labels[branch[1]], at
+        if (match := label.match(line)) is not None:
+            places[match[1]] = at
+        elif (match := branch.search(line)) is not None and match[1] in places:
+            spans.append((places[match[1]], at))
+    return spans
 
 
-def _settled(instructions: list[Instruction], registers: Registers) -> bool:
+def _settle(instructions: list[Instruction], registers: Registers) -> bool:
     """Compute all registers until none changes; whether that came to an end."""
     working = [(one, _targets(one)) for one in instructions]
     working = [(one, targets) for one, targets in working if targets]
@@ -322,14 +313,14 @@ def _settled(instructions: list[Instruction], registers: Registers) -> bool:
     for _ in range(_MOST_PASSES):
         changed = False
         for one, targets in working:
-            if not all(registers.known(text) for text in one.operands[1:]):
+            if not all(registers.has(text) for text in one.operands[1:]):
                 continue
-            first = UNTOLD if one.operands[0].startswith("{") else _result(one, registers)
-            for name, value in zip(targets, [first, *[UNTOLD] * len(targets)], strict=False):
-                before = registers.held.get(name, value)
-                after = joined(before, value) if counts[name] > 1 else value
-                if name not in registers.held or not same(registers.held[name], after):
-                    registers.held[name] = after
+            first = UNKNOWN if one.operands[0].startswith("{") else _result(one, registers)
+            for name, value in zip(targets, [first, *[UNKNOWN] * len(targets)], strict=False):
+                before = registers.contents.get(name, value)
+                after = join(before, value) if counts[name] > 1 else value
+                if name not in registers.contents or not agree(registers.contents[name], after):
+                    registers.contents[name] = after
                     changed = True
         if not changed:
             return True
@@ -337,163 +328,164 @@ def _settled(instructions: list[Instruction], registers: Registers) -> bool:
 
 
 def _targets(one: Instruction) -> list[str]:
-    """The registers that an instruction gives a value."""
     kind = one.name.partition(".")[0]
     if not one.operands or (kind in _NO_RESULT and not one.name.startswith("bar.red")) or "[" in one.operands[0]:
         return []
     return _REGISTER.findall(one.operands[0])
 
 
-def _result(one: Instruction, registers: Registers) -> Maybe:
+def _result(one: Instruction, registers: Registers) -> MaybeValue:
     kind, *suffixes = one.name.split(".")
-    given = [registers.address(text) if text.startswith("[") else registers.told(text) for text in one.operands[1:]]
+    operands = [registers.address(text) if text.startswith("[") else registers.value(text) for text in one.operands[1:]]
     if kind == "ld" and suffixes[0] == "param":
-        return something(registers.threads)
-    told = [held for held in given if held is not None]
-    if len(told) < len(given):
-        return UNTOLD
+        return unknown_uniform(registers.threads)
+    known_operands = [operand for operand in operands if operand is not None]
+    if len(known_operands) < len(operands):
+        return UNKNOWN
     work = _WORK.get(kind)
     whole = _SIZE.match(suffixes[-1]) if suffixes else None
     if work is not None and suffixes[-1:] == ["pred"]:
-        return wrapped(work(told, suffixes), 1, signed=False)
+        return wrap(work(known_operands, suffixes), 1, signed=False)
     if work is not None and whole is not None:
         bits = 64 if "wide" in suffixes or kind == "setp" else int(whole[2])
-        return wrapped(work(told, suffixes), bits, whole[1] == "s")
-    return _both_uniform(told) if told and kind not in _OWN else UNTOLD
+        return wrap(work(known_operands, suffixes), bits, whole[1] == "s")
+    return _uniform_result(known_operands) if known_operands and kind not in _OWN else UNKNOWN
 
 
-def _signed(held: Held, suffixes: list[str]) -> Held:
-    """An operand as a number of the instruction's type."""
+def _as_signed(operand: RegisterValue, suffixes: list[str]) -> RegisterValue:
     size = _SIZE.match(suffixes[-1])
-    found = held if size is None else wrapped(held, int(size[2]), size[1] == "s")
-    return found or held
+    value = operand if size is None else wrap(operand, int(size[2]), size[1] == "s")
+    return value or operand
 
 
-def _shifted_left(given: list[Held], _: list[str]) -> Maybe:
-    one, by = given
+def _shift_left(operands: list[RegisterValue], _: list[str]) -> MaybeValue:
+    one, by = operands
     if not by.exact or not by.uniform or not 0 <= by.lanes[0] < 63:
         exact = one.exact and by.exact and bool(((by.lanes >= 0) & (by.lanes < 32)).all())
-        return Held(one.lanes << by.lanes) if exact else _both_uniform(given)
-    return multiplied(one, constant(1 << int(by.lanes[0]), len(one.lanes)))
+        return RegisterValue(one.lanes << by.lanes) if exact else _uniform_result(operands)
+    return multiply(one, constant(1 << int(by.lanes[0]), len(one.lanes)))
 
 
-def _shifted_right(given: list[Held], suffixes: list[str]) -> Maybe:
-    one, by = _signed(given[0], suffixes), given[1]
+def _shift_right(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
+    one, by = _as_signed(operands[0], suffixes), operands[1]
     if one.exact and by.exact and ((by.lanes >= 0) & (by.lanes < 63)).all():
-        return Held(one.lanes >> by.lanes)
-    return _both_uniform(given)
+        return RegisterValue(one.lanes >> by.lanes)
+    return _uniform_result(operands)
 
 
-def _field(given: list[Held], suffixes: list[str]) -> Maybe:
+def _extract_bits(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
     """`bfe`: some bits of a number, the highest of which is the sign in the signed form."""
-    one, *place = given
-    if not all(held.exact and held.uniform for held in place):
-        return _both_uniform(given)
-    first, count = (int(held.lanes[0]) for held in place)
+    one, *place = operands
+    if not all(operand.exact and operand.uniform for operand in place):
+        return _uniform_result(operands)
+    first, count = (int(operand.lanes[0]) for operand in place)
     mask = ((1 << count) - 1) << first
-    kept = bitwise("and", one, constant(mask, len(one.lanes)))
-    if kept is None or not kept.exact:
-        return _both_uniform(given)
+    bits = bitwise("and", one, constant(mask, len(one.lanes)))
+    if bits is None or not bits.exact:
+        return _uniform_result(operands)
     return (
-        wrapped(Held(kept.lanes >> first), count, signed=suffixes[-1].startswith("s")) if count else Held(0 * one.lanes)
+        wrap(RegisterValue(bits.lanes >> first), count, signed=suffixes[-1].startswith("s"))
+        if count
+        else RegisterValue(0 * one.lanes)
     )
 
 
-def _compared(given: list[Held], suffixes: list[str]) -> Maybe:
-    compare = _COMPARED.get(suffixes[0])
-    one, other, *also = (_signed(held, suffixes) for held in given)
+def _compare(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
+    compare = _COMPARISONS.get(suffixes[0])
+    one, other, *also = (_as_signed(operand, suffixes) for operand in operands)
     if compare is None or also or not (one.exact and other.exact):
-        return _both_uniform(given)
-    return Held(compare(one.lanes, other.lanes).astype(np.int64))
+        return _uniform_result(operands)
+    return RegisterValue(compare(one.lanes, other.lanes).astype(np.int64))
 
 
-def _chosen(given: list[Held], _: list[str]) -> Maybe:
-    one, other, which = given
+def _select(operands: list[RegisterValue], _: list[str]) -> MaybeValue:
+    one, other, which = operands
     if not which.exact:
-        return joined(one, other) if which.uniform else UNTOLD
+        return join(one, other) if which.uniform else UNKNOWN
     if which.uniform:
         return one if which.lanes[0] else other
-    return Held(np.where(which.lanes != 0, one.lanes, other.lanes)) if one.exact and other.exact else UNTOLD
+    return RegisterValue(np.where(which.lanes != 0, one.lanes, other.lanes)) if one.exact and other.exact else UNKNOWN
 
 
-def _product(given: list[Held], suffixes: list[str]) -> Maybe:
-    one, other = (_signed(held, suffixes) for held in given)
-    return _both_uniform(given) if "hi" in suffixes else multiplied(one, other)
+def _multiply(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
+    one, other = (_as_signed(operand, suffixes) for operand in operands)
+    return _uniform_result(operands) if "hi" in suffixes else multiply(one, other)
 
 
-def _product_and_sum(given: list[Held], suffixes: list[str]) -> Maybe:
-    product = _product(given[:2], suffixes)
-    return None if product is None else added(product, given[2])
+def _multiply_and_add(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
+    product = _multiply(operands[:2], suffixes)
+    return None if product is None else add(product, operands[2])
 
 
-def _from_lane(given: list[Held], suffixes: list[str]) -> Maybe:
+def _shuffle(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
     """`shfl.idx`: what one lane of the warp holds."""
-    one, lane = given[0], given[1]
+    one, lane = operands[0], operands[1]
     if one.uniform:
         return one
     if "idx" not in suffixes or not lane.exact:
-        return UNTOLD
+        return UNKNOWN
     numbers = np.arange(len(one.lanes))
-    return Held(one.lanes[numbers // _WARP * _WARP + lane.lanes % _WARP], one.even)
+    return RegisterValue(one.lanes[numbers // _WARP * _WARP + lane.lanes % _WARP], one.even)
 
 
-def _of_three(given: list[Held], _: list[str]) -> Maybe:
+def _lookup_bits(operands: list[RegisterValue], _: list[str]) -> MaybeValue:
     """`lop3`: a table of eight bits says what three bits become."""
-    *words, table = given
-    if not all(held.exact for held in given):
-        return _both_uniform(given)
-    found = np.zeros_like(words[0].lanes)
-    one, two, three = (held.lanes for held in words)
+    *words, table = operands
+    if not all(operand.exact for operand in operands):
+        return _uniform_result(operands)
+    bits = np.zeros_like(words[0].lanes)
+    one, two, three = (operand.lanes for operand in words)
     for at in range(8):
         if int(table.lanes[0]) >> at & 1:
-            found |= (one if at & 4 else ~one) & (two if at & 2 else ~two) & (three if at & 1 else ~three)
-    return Held(found)
+            bits |= (one if at & 4 else ~one) & (two if at & 2 else ~two) & (three if at & 1 else ~three)
+    return RegisterValue(bits)
 
 
-def _both_uniform(given: list[Held]) -> Maybe:
-    return something(len(given[0].lanes)) if all(held.uniform for held in given) else UNTOLD
+def _uniform_result(operands: list[RegisterValue]) -> MaybeValue:
+    return unknown_uniform(len(operands[0].lanes)) if all(operand.uniform for operand in operands) else UNKNOWN
 
 
-def _exactly(work: Callable[..., np.ndarray]) -> Callable[[list[Held], list[str]], Maybe]:
+def _on_exact(work: Callable[..., np.ndarray]) -> Callable[[list[RegisterValue], list[str]], MaybeValue]:
     """An operation on numbers of which nothing is unknown."""
 
-    def found(given: list[Held], suffixes: list[str]) -> Maybe:
-        whole = [_signed(held, suffixes) for held in given]
-        return Held(work(*(held.lanes for held in whole))) if all(h.exact for h in whole) else _both_uniform(given)
+    def found(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
+        whole = [_as_signed(operand, suffixes) for operand in operands]
+        return (
+            RegisterValue(work(*(operand.lanes for operand in whole)))
+            if all(h.exact for h in whole)
+            else _uniform_result(operands)
+        )
 
     return found
 
 
-def _negated(given: list[Held], suffixes: list[str]) -> Maybe:
+def _invert(operands: list[RegisterValue], suffixes: list[str]) -> MaybeValue:
     work: Callable[..., Any] = np.logical_not if suffixes[-1] == "pred" else np.invert
-    return _exactly(work)(given, suffixes)
+    return _on_exact(work)(operands, suffixes)
 
 
-_COMPARED = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
-}  # fmt: skip
-_WORK: dict[str, Callable[[list[Held], list[str]], Maybe]] = {
-    "mov": lambda given, _: given[0],
-    "cvt": lambda given, suffixes: _signed(given[0], suffixes),
-    "cvta": lambda given, _: given[0],
-    "add": lambda given, _: added(given[0], given[1]),
-    "sub": lambda given, _: added(given[0], given[1], -1),
-    "neg": lambda given, _: added(constant(0, len(given[0].lanes)), given[0], -1),
-    "mul": _product,
-    "mad": _product_and_sum,
-    "shl": _shifted_left,
-    "shr": _shifted_right,
-    "bfe": _field,
-    "and": lambda given, _: bitwise("and", *given),
-    "or": lambda given, _: bitwise("or", *given),
-    "xor": lambda given, _: bitwise("xor", *given),
-    "not": lambda given, suffixes: _negated(given, suffixes),
-    "lop3": _of_three,
-    "setp": _compared,
-    "selp": _chosen,
-    "shfl": _from_lane,
-    "min": _exactly(np.minimum),
-    "max": _exactly(np.maximum),
-    "abs": _exactly(np.abs),
+_COMPARISONS = COMPARISONS | {"lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
+_WORK: dict[str, Callable[[list[RegisterValue], list[str]], MaybeValue]] = {
+    "mov": lambda operands, _: operands[0],
+    "cvt": lambda operands, suffixes: _as_signed(operands[0], suffixes),
+    "cvta": lambda operands, _: operands[0],
+    "add": lambda operands, _: add(operands[0], operands[1]),
+    "sub": lambda operands, _: add(operands[0], operands[1], -1),
+    "neg": lambda operands, _: add(constant(0, len(operands[0].lanes)), operands[0], -1),
+    "mul": _multiply,
+    "mad": _multiply_and_add,
+    "shl": _shift_left,
+    "shr": _shift_right,
+    "bfe": _extract_bits,
+    "and": lambda operands, _: bitwise("and", *operands),
+    "or": lambda operands, _: bitwise("or", *operands),
+    "xor": lambda operands, _: bitwise("xor", *operands),
+    "not": lambda operands, suffixes: _invert(operands, suffixes),
+    "lop3": _lookup_bits,
+    "setp": _compare,
+    "selp": _select,
+    "shfl": _shuffle,
+    "min": _on_exact(np.minimum),
+    "max": _on_exact(np.maximum),
+    "abs": _on_exact(np.abs),
 }

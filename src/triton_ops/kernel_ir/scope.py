@@ -1,4 +1,4 @@
-"""Where an operation stands on the way through a kernel: the programs that come there, and the values they bring."""
+"""The scope of an operation on the way through a kernel: the programs that come there, the values they bring."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.syntax import Operation, Type
+from triton_ops.kernel_ir.syntax import TtirOperation, UntoldError
 from triton_ops.kernel_ir.trace import Trace, Weights
 from triton_ops.kernel_ir.values import Value, Vector
 
 V = TypeVar("V")
-
-
-class UntoldError(Exception):
-    """A kernel whose work cannot be told; it says why."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,6 @@ class Programs:
 
     Attributes:
         ids: Their numbers, counted along x first.
-        grid: Programs along x, y and z.
         whole: Whether tensors are looked at whole; otherwise at their first element alone.
         contents: The data of arguments that is known, by the argument's place.
     """
@@ -38,13 +33,11 @@ class Programs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing(Generic[V]):
-    """Where an operation stands, and the values by name that it finds there.
+class Scope(Generic[V]):
+    """The surroundings of an operation, and the values by name that it finds there.
 
     Attributes:
         values: The values by name; grows.
-        loops: The loops around, the outermost first.
-        depth: Calls around.
     """
 
     values: dict[str, V]
@@ -66,28 +59,30 @@ class Standing(Generic[V]):
         """The values of these names; raises as `value` does."""
         return [self.value(name) for name in names]
 
+    def yielded(self, last: TtirOperation | None) -> list[V]:
+        """The values that a block hands on by its last operation; none where it ends without saying so."""
+        return self.all(last.operands) if last is not None and last.name == "scf.yield" else []
+
 
 @dataclass(frozen=True, kw_only=True)
-class Scope(Standing[Value]):
-    """The place of an operation on the way of many programs; values, loops and calls around are those of `Standing`.
+class ProgramScope(Scope[Value]):
+    """The place of an operation on the way of many programs; values, loops and calls around are those of `Scope`.
 
     Attributes:
-        programs: All programs that are looked at.
-        trace: Takes what is met.
-        seen: For each loop around whose turns are compared: where its accesses went, by their number.
+        first_pointers: For each loop around whose turns are compared: where its accesses went, by their number.
         weight: How often each program comes here.
         alive: The programs that come here.
     """
 
     programs: Programs
     trace: Trace
-    seen: list[dict[int, Value]]
+    first_pointers: list[dict[int, Value]]
     weight: Weights
     alive: NDArray[np.bool_]
 
     @property
     def count(self) -> int:
-        """How many programs are looked at."""
+        """Number of programs that are looked at."""
         return len(self.programs.ids)
 
     @property
@@ -97,17 +92,5 @@ class Scope(Standing[Value]):
 
     def see(self, number: int, pointer: Value) -> None:
         """Keep where the access of this number goes when a turn of a loop first reaches it."""
-        for seen in self.seen:
-            seen.setdefault(number, pointer)
-
-
-def result_type(operation: Operation) -> Type:
-    """The type of an operation's result, where it is the last type that the operation names.
-
-    Raises:
-        UntoldError: It names none.
-    """
-    found = operation.result_types or operation.types
-    if not found:
-        raise UntoldError(f"{operation.name} names no type")
-    return found[-1]
+        for pointers in self.first_pointers:
+            pointers.setdefault(number, pointer)

@@ -1,7 +1,7 @@
 """Conflicts between banks of shared memory, read from a kernel's PTX without running it.
 
-The addresses are computed for every thread of the block (`ptx_registers.py`); a part that is the same in all threads is
-not known, and moves no thread to another's bank. How many steps an access takes is `hardware/banks.py`.
+The addresses are computed for every thread of the block (`ptx.py`); a part that is the same in all threads is
+not known, and moves no thread to another's bank. How many steps an access takes is `device/banks.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triton_ops.device import BANKS, steps_of
-from triton_ops.kernel_ir.ptx import Held, Instruction, Registers, read_ptx
+from triton_ops.kernel_ir.ptx import Instruction, Registers, RegisterValue, read_ptx
 
 _WARP = 32
 _WORD_BYTES = 4
@@ -27,10 +27,6 @@ class SharedAccess:
 
     Attributes:
         kind: `load`, `store`, `atomic`, or `copy` from global memory.
-        file: Name of the source file.
-        line: Line in it.
-        lane_bytes: Bytes that a thread moves.
-        in_loop: Whether it runs again and again.
         steps: Steps that the banks take for all threads of the block; None if the addresses depend on data.
         fewest: Steps that they would take without conflicts; None as `steps`.
     """
@@ -46,10 +42,9 @@ class SharedAccess:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What the instructions of a kernel move.
+    """The accesses and the traffic of a kernel's instructions.
 
     Attributes:
-        shared: The accesses of shared memory, in their order.
         global_bytes: Bytes that a block moves from and to global memory, each instruction run once.
         loop_bytes: Those of instructions that run again and again.
         bulk: Whether copies of the tensor memory accelerator come on top.
@@ -62,7 +57,7 @@ class Traffic:
 
 
 def traffic(ptx: str) -> Traffic:
-    """What the instructions of a kernel's PTX move.
+    """Read the accesses and the traffic of a kernel's PTX.
 
     What Hopper's and Blackwell's matrix units and the tensor memory accelerator read and write of shared memory by
     themselves is left out: the hardware swizzles their tiles.
@@ -75,17 +70,16 @@ def traffic(ptx: str) -> Traffic:
     if ".shared" not in ptx:
         return Traffic()
     instructions, registers = read_ptx(ptx)
-    kept: dict[tuple[int, ...], tuple[int, int]] = {}
-    found = (_access(one, registers, kept) for one in instructions)
-    moved = [(one.in_loop, _global_bytes(one) * registers.threads) for one in instructions]
+    memo: dict[tuple[int, ...], tuple[int, int]] = {}
+    accesses = (_access(one, registers, memo) for one in instructions)
+    moves = [(one.in_loop, _global_bytes(one) * registers.threads) for one in instructions]
     return Traffic(
-        shared=tuple(access for access in found if access is not None), global_bytes=sum(size for _, size in moved),
-        loop_bytes=sum(size for in_loop, size in moved if in_loop), bulk="cp.async.bulk" in ptx,
+        shared=tuple(access for access in accesses if access is not None), global_bytes=sum(size for _, size in moves),
+        loop_bytes=sum(size for in_loop, size in moves if in_loop), bulk="cp.async.bulk" in ptx,
     )  # fmt: skip
 
 
 def _global_bytes(one: Instruction) -> int:
-    """Bytes that an instruction moves from or to global memory in one thread."""
     if one.name.startswith("cp.async.c"):
         return int(one.operands[2], 0)
     if not one.name.startswith(("ld.global", "st.global")) or (width := _WIDTH.search(one.name)) is None:
@@ -94,7 +88,7 @@ def _global_bytes(one: Instruction) -> int:
 
 
 def _access(
-    one: Instruction, registers: Registers, kept: dict[tuple[int, ...], tuple[int, int]]
+    one: Instruction, registers: Registers, memo: dict[tuple[int, ...], tuple[int, int]]
 ) -> SharedAccess | None:
     head = one.name.partition(".")[0]
     address = next((text for text in one.operands if text.startswith("[")), None)
@@ -109,7 +103,7 @@ def _access(
         kind, lane_bytes, lanes = _KINDS[head], int(width[2]) // 8 * int(width[1] or 1), _WARP
     else:
         return None
-    steps = _steps(_active(one, registers, lanes), lane_bytes, kept, registers.address(address))
+    steps = _steps(_active(one, registers, lanes), lane_bytes, memo, registers.address(address))
     return SharedAccess(
         kind=kind, file=one.place[0], line=one.place[1], lane_bytes=lane_bytes, in_loop=one.in_loop,
         steps=None if steps is None else steps[0], fewest=None if steps is None else steps[1],
@@ -118,15 +112,15 @@ def _access(
 
 def _active(one: Instruction, registers: Registers, lanes: int) -> list[bool]:
     """Of each thread whether it takes part; all of them where that is not known."""
-    guard = registers.told(one.guard) if one.guard else None
-    asked = [at % _WARP < lanes for at in range(registers.threads)]
+    guard = registers.value(one.guard) if one.guard else None
+    lanes_on = [at % _WARP < lanes for at in range(registers.threads)]
     if guard is None or not guard.exact:
-        return asked
-    return [on and bool(held) != one.negated for on, held in zip(asked, guard.lanes.tolist(), strict=True)]
+        return lanes_on
+    return [on and bool(value) != one.negated for on, value in zip(lanes_on, guard.lanes.tolist(), strict=True)]
 
 
 def _steps(
-    active: Sequence[bool], lane_bytes: int, kept: dict[tuple[int, ...], tuple[int, int]], address: Held | None
+    active: Sequence[bool], lane_bytes: int, memo: dict[tuple[int, ...], tuple[int, int]], address: RegisterValue | None
 ) -> tuple[int, int] | None:
     """Steps of all warps, and the fewest possible."""
     if address is None:
@@ -134,26 +128,26 @@ def _steps(
     steps = fewest = 0
     lanes = address.lanes.tolist()
     for first in range(0, len(lanes), _WARP):
-        asked = [lanes[at] for at in range(first, first + _WARP) if active[at]]
-        if not asked:
+        addresses = [lanes[at] for at in range(first, first + _WARP) if active[at]]
+        if not addresses:
             continue
-        begin = min(asked) // (BANKS * _WORD_BYTES) * (BANKS * _WORD_BYTES)
-        moved = (lane_bytes, *(one - begin for one in asked))
-        if moved not in kept:
-            kept[moved] = sum(steps_of(moved[1:], lane_bytes)), _fewest(moved[1:], lane_bytes)
-        steps, fewest = steps + kept[moved][0], fewest + kept[moved][1]
+        begin = min(addresses) // (BANKS * _WORD_BYTES) * (BANKS * _WORD_BYTES)
+        key = (lane_bytes, *(one - begin for one in addresses))
+        if key not in memo:
+            memo[key] = sum(steps_of(key[1:], lane_bytes)), _fewest(key[1:], lane_bytes)
+        steps, fewest = steps + memo[key][0], fewest + memo[key][1]
     return steps, fewest
 
 
 def _fewest(addresses: Sequence[int], lane_bytes: int) -> int:
     """The steps that as many different words would take in banks of their own, with the warp in the same parts."""
     served = len(addresses) if lane_bytes <= _WORD_BYTES else max(1, BANKS * _WORD_BYTES // lane_bytes)
-    found = 0
+    steps = 0
     for first in range(0, len(addresses), served):
         words = {
             word
             for begin in addresses[first : first + served]
             for word in range(begin // _WORD_BYTES, (begin + lane_bytes - 1) // _WORD_BYTES + 1)
         }
-        found += max(1, -(-len(words) // BANKS))
-    return found
+        steps += max(1, -(-len(words) // BANKS))
+    return steps

@@ -24,45 +24,28 @@ _DEEPEST = 64
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in the source.
-
-    Attributes:
-        file: Path of the file.
-        line: Its line, counted from 1.
-    """
+class SourcePlace:
+    """A place in the source."""
 
     file: str
     line: int
 
 
-def places(text: str) -> dict[str, str]:
-    """What each name of a place in a text of TTIR stands for, as the text says it."""
-    found = (_PLACE.match(line) for line in text.splitlines() if line.startswith("#loc"))
-    return {one[1]: one[2] for one in found if one is not None}
+def _locations(text: str) -> dict[str, str]:
+    """The text that each name of a place stands for in a text of TTIR."""
+    matches = (_PLACE.match(line) for line in text.splitlines() if line.startswith("#loc"))
+    return {one[1]: one[2] for one in matches if one is not None}
 
 
-def frames(name: str, known: Mapping[str, str]) -> tuple[Place, ...]:
-    """The places that a name stands for: the innermost function first, its callers after it.
-
-    Empty where the text does not say.
-    """
-    found: list[Place] = []
-    _follow(name, known, found, _DEEPEST)
-    return tuple(found)
-
-
-def _follow(name: str, known: Mapping[str, str], found: list[Place], left: int) -> None:
-    said = known.get(name, "")
-    if left == 0:
-        return
-    if (file := _FILE.match(said)) is not None:
-        found.append(Place(file[1], int(file[2])))
-    elif (named := _NAMED.match(said)) is not None:
-        _follow(named[1], known, found, left - 1)
-    elif (call := _CALL.match(said)) is not None:
-        _follow(call[1], known, found, left - 1)
-        _follow(call[2], known, found, left - 1)
+def _frames(name: str, locations: Mapping[str, str], depth: int = _DEEPEST) -> Iterator[SourcePlace]:
+    text = locations.get(name, "") if depth else ""
+    if (file := _FILE.match(text)) is not None:
+        yield SourcePlace(file[1], int(file[2]))
+    elif (inner := _NAMED.match(text)) is not None:
+        yield from _frames(inner[1], locations, depth - 1)
+    elif (call := _CALL.match(text)) is not None:
+        yield from _frames(call[1], locations, depth - 1)
+        yield from _frames(call[2], locations, depth - 1)
 
 
 _AT_END = re.compile(r"loc\((#loc\d*)\)\s*$")
@@ -78,6 +61,8 @@ _CALLED = re.compile(r'@"?([\w$.-]+)')
 _TARGET = re.compile(r"\^(\w+)(?:\(([^()]*(?:\([^()]*\)[^()]*)*)\))?")
 _OPENING, _CLOSING = "<({[", ">)}]"
 _WHOLE = re.compile(r"i(\d+)$")
+_LITERAL = re.compile(r"dense<([^<>]*)>|(?:^|\s)(true|false|-?[\w.+-]+)\s*$")
+_ORDER = re.compile(r"array<i32: ([\d, ]+)>")
 _ITEM_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "tf32": 4, "f64": 8, "index": 8}
 _POINTER = "!tt.ptr<"
 _DESCRIPTOR = "!tt.tensordesc<"
@@ -85,6 +70,10 @@ _DESCRIPTOR = "!tt.tensordesc<"
 
 class UnreadableError(Exception):
     """A text that is no TTIR module of a form that is known here."""
+
+
+class UntoldError(Exception):
+    """A kernel whose work cannot be told; it says why."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +94,12 @@ class Type:
 
     @property
     def whole(self) -> bool:
-        """Whether the elements are whole numbers or truth values."""
+        """Check whether the elements are whole numbers or truth values."""
         return not self.pointer and (self.element == "index" or _WHOLE.match(self.element) is not None)
 
     @property
     def truth(self) -> bool:
-        """Whether the elements are truth values."""
+        """Check whether the elements are truth values."""
         return self.element == "i1" and not self.pointer
 
     @property
@@ -124,7 +113,7 @@ class Type:
 
 
 @dataclass
-class Operation:
+class TtirOperation:
     """One operation.
 
     Attributes:
@@ -138,8 +127,7 @@ class Operation:
         regions: The blocks of each of its regions.
         tail: What follows its last region, such as the attributes of a loop.
         number: Its place in the text, which names it.
-        location: The name of its place in the source, such as `#loc12`, for `ttir/locations.py`; empty if the text
-            has none.
+        location: The name of its place in the source, such as `#loc12`; empty if the text has none.
     """
 
     name: str
@@ -149,40 +137,81 @@ class Operation:
     types: tuple[Type, ...]
     result_types: tuple[Type, ...]
     quoted: tuple[str, ...] = ()
-    regions: list[list[Block]] = field(default_factory=list)
+    regions: list[list[TtirBlock]] = field(default_factory=list)
     tail: str = ""
     number: int = 0
     location: str = ""
 
+    @property
+    def kinds(self) -> tuple[Type, ...]:
+        """The type of each result; the last type that it names stands for those that it does not name."""
+        types = self.result_types or self.types[-1:] or (Type((), "none"),)
+        return (*types, *types[-1:] * len(self.results))[: len(self.results)]
+
+    @property
+    def result_type(self) -> Type:
+        """The type of its result, where that is the last type that it names.
+
+        Raises:
+            UntoldError: It names none.
+        """
+        types = self.result_types or self.types
+        if not types:
+            raise UntoldError(f"{self.name} names no type")
+        return types[-1]
+
+    @property
+    def literal(self) -> str:
+        """The number or truth value of a constant, as the text has it; empty for another form."""
+        match = _LITERAL.search(self.text)
+        return (match[1] if match[1] is not None else match[2]) if match else ""
+
+    @property
+    def predicate(self) -> str:
+        """The first word before a comma: how a comparison compares, or what an atomic operation does."""
+        return self.text.split(",")[0].strip()
+
+    @property
+    def grid_axis(self) -> int:
+        """The axis of the grid that it asks about."""
+        return "xyz".index(self.text.split()[0])
+
+    def attribute(self, name: str) -> int | None:
+        """A whole number among its attributes; None if it has none of this name."""
+        match = re.search(rf"\b{re.escape(name)} = (-?\d+)", self.text + self.tail)
+        return None if match is None else int(match[1])
+
+    def order(self, rank: int) -> list[int]:
+        """The axes of its operand in the order in which its result has them; reversed where the text does not say."""
+        match = _ORDER.search(self.text)
+        return [int(axis) for axis in match[1].split(",")] if match else list(range(rank))[::-1]
+
+    def jumps(self) -> list[tuple[str, list[str]]]:
+        """The jumps at the end of a block: labels, each with the names of the values that it passes."""
+        return [(label, _VALUE.findall(values)) for label, values in _TARGET.findall(self.text)]
+
 
 @dataclass
-class Block:
+class TtirBlock:
     """Operations that run one after another.
 
     Attributes:
         label: Its name; empty for the first block of a region.
         arguments: Names of the values that it is entered with.
-        operations: What it does.
     """
 
     label: str = ""
     arguments: tuple[str, ...] = ()
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[TtirOperation] = field(default_factory=list)
 
 
 @dataclass
 class Function:
-    """A function of the module.
-
-    Attributes:
-        name: Its name.
-        arguments: Names and types of its parameters.
-        blocks: What it does, from the first block on.
-    """
+    """A function of the module."""
 
     name: str
     arguments: tuple[tuple[str, Type], ...]
-    blocks: list[Block]
+    blocks: list[TtirBlock]
 
 
 @dataclass
@@ -192,17 +221,24 @@ class Module:
     Attributes:
         kernel: The function that is launched.
         functions: All functions by name.
-        operations: Number of operations in the text.
+        locations: What the names of places in the source stand for.
     """
 
     kernel: Function
     functions: dict[str, Function]
-    operations: int
+    locations: Mapping[str, str]
 
-    def called(self, operation: Operation) -> Function | None:
+    def called(self, operation: TtirOperation) -> Function | None:
         """The function that a call names; None if it is not in the text."""
-        named = _CALLED.search(operation.text)
-        return self.functions.get(named[1]) if named else None
+        match = _CALLED.search(operation.text)
+        return self.functions.get(match[1]) if match else None
+
+    def frames(self, operation: TtirOperation) -> tuple[SourcePlace, ...]:
+        """The places of an operation in the source: the innermost function's first, its callers' after it.
+
+        Empty where the text does not say.
+        """
+        return tuple(_frames(operation.location, self.locations))
 
 
 def parsed_module(text: str) -> Module:
@@ -213,21 +249,21 @@ def parsed_module(text: str) -> Module:
     Raises:
         UnreadableError: The text is no module with a public function, or its brackets do not fit.
     """
-    reader = _Reader(_lines(text))
+    reader = _TextReader(_lines(text))
     functions: dict[str, Function] = {}
     kernel: Function | None = None
     while (line := reader.next()) is not None:
-        if (found := _FUNCTION.match(line)) is None:
+        if (match := _FUNCTION.match(line)) is None:
             continue
         if not line.endswith("{"):
             continue  # a declaration
-        function = Function(found[1], tuple(_arguments(found[2])), reader.region())
+        function = Function(match[1], tuple(_parse_arguments(match[2])), reader.region())
         functions[function.name] = function
         if line.startswith("tt.func public"):
             kernel = kernel or function
     if kernel is None:
         raise UnreadableError("the text has no public function")
-    return Module(kernel, functions, reader.count)
+    return Module(kernel, functions, _locations(text))
 
 
 @lru_cache(maxsize=4096)
@@ -246,50 +282,32 @@ def parsed_type(text: str) -> Type:
     if text.startswith("tensor<"):
         inner = _inside(text)
         extents, element = [], inner
-        while (found := re.match(r"(\d+)x", element)) is not None:
-            extents.append(int(found[1]))
-            element = element[found.end() :]
-        held = parsed_type(_first(element))
-        return Type(tuple(extents), held.element, held.pointer)
+        while (match := re.match(r"(\d+)x", element)) is not None:
+            extents.append(int(match[1]))
+            element = element[match.end() :]
+        content = parsed_type(_split(element)[0])  # without its encoding
+        return Type(tuple(extents), content.element, content.pointer)
     return Type((), text)
-
-
-def attribute(operation: Operation, name: str) -> int | None:
-    """A whole number among the attributes of an operation; None if it has none of this name."""
-    found = re.search(rf"\b{re.escape(name)} = (-?\d+)", operation.text + operation.tail)
-    return None if found is None else int(found[1])
-
-
-def jump_targets(operation: Operation) -> list[tuple[str, list[str]]]:
-    """Where a block's last operation may go on: labels, each with the names of the values that it passes."""
-    return [(label, _VALUE.findall(passed)) for label, passed in _TARGET.findall(operation.text)]
 
 
 def _inside(text: str) -> str:
     return text[text.index("<") + 1 : text.rindex(">")]
 
 
-def _first(text: str) -> str:
-    """The first of several parts that commas divide outside of brackets: what a tensor holds, without its encoding."""
-    return next(iter(_split(text)))
-
-
 def _lines(text: str) -> Iterator[tuple[str, str]]:
     """The lines that say something, each with the name of its place in the source."""
     for line in text.splitlines():
-        kept = _LOCATION.sub("", line).strip() if "loc(" in line else line.strip()
-        kept = kept.partition("  // ")[0].rstrip() if "//" in kept else kept
-        if kept and not kept.startswith(("#", "//")):
+        code = _LOCATION.sub("", line).strip() if "loc(" in line else line.strip()
+        code = code.partition("  // ")[0].rstrip() if "//" in code else code
+        if code and not code.startswith(("#", "//")):
             place = _AT_END.search(line) if "loc(" in line else None
-            yield kept, place[1] if place else ""
+            yield code, place[1] if place else ""
 
 
-class _Reader:
-    """Walks through the lines of a text."""
-
+class _TextReader:
     def __init__(self, lines: Iterator[tuple[str, str]]) -> None:
         self._lines = lines
-        self.count = 0
+        self._count = 0
         self._closing = ""
         self._location = ""
 
@@ -297,9 +315,9 @@ class _Reader:
         line, self._location = next(self._lines, (None, ""))
         return line
 
-    def region(self) -> list[Block]:
+    def region(self) -> list[TtirBlock]:
         """The blocks up to the bracket that closes the region; what follows the bracket is kept for the operation."""
-        blocks = [Block()]
+        blocks = [TtirBlock()]
         while (line := self.next()) is not None:
             if line.startswith("}"):
                 self._closing = line[1:].strip()
@@ -308,14 +326,14 @@ class _Reader:
                 arguments = tuple(_ARGUMENT.findall(label[2] or ""))
                 if not blocks[-1].operations and not blocks[-1].label:
                     blocks.pop()
-                blocks.append(Block(label[1], arguments))
+                blocks.append(TtirBlock(label[1], arguments))
             else:
                 blocks[-1].operations.append(self._operation(line))
         raise UnreadableError("the text ends within a region")
 
-    def _operation(self, line: str) -> Operation:
-        self.count += 1
-        number, regions = self.count, []
+    def _operation(self, line: str) -> TtirOperation:
+        self._count += 1
+        number, regions = self._count, []
         head, opens = (line.removesuffix("{").rstrip(), True) if line.endswith("{") else (line, False)
         generic = opens and head.endswith("(")
         while opens:
@@ -323,31 +341,31 @@ class _Reader:
             tail = self._closing
             opens = tail.endswith("{")
         if not regions:
-            made = _made(head, number, "")
+            operation = _parse_operation(head, number, "")
         else:
-            made = _made(head[:-1] + tail.removeprefix(")") if generic else head, number, tail)
-            made.regions = regions
-        made.location = self._location
-        return made
+            operation = _parse_operation(head[:-1] + tail.removeprefix(")") if generic else head, number, tail)
+            operation.regions = regions
+        operation.location = self._location
+        return operation
 
 
-def _made(line: str, number: int, tail: str) -> Operation:
+def _parse_operation(line: str, number: int, tail: str) -> TtirOperation:
     results: tuple[str, ...] = ()
-    if (found := _RESULTS.match(line)) is not None:
-        results, line = tuple(_named(found[1])), line[found.end() :]
-    if (named := _NAME.match(line)) is None:
+    if (match := _RESULTS.match(line)) is not None:
+        results, line = tuple(_result_names(match[1])), line[match.end() :]
+    if (name := _NAME.match(line)) is None:
         raise UnreadableError(f"no operation is known in {line[:60]!r}")
-    rest = line[named.end() :]
+    rest = line[name.end() :]
     quoted = tuple(_TEXT.findall(rest)) if '"' in rest else ()
     rest = _TEXT.sub('""', rest) if quoted else rest
-    body, types = _divided(rest)
-    before, after = _types(types)
-    return Operation(
-        named[1], results, tuple(_VALUE.findall(body)), body, before, after, quoted, tail=tail, number=number
+    body, types = _split_types(rest)
+    before, after = _parse_types(types)
+    return TtirOperation(
+        name[1], results, tuple(_VALUE.findall(body)), body, before, after, quoted, tail=tail, number=number
     )
 
 
-def _named(text: str) -> Iterator[str]:
+def _result_names(text: str) -> Iterator[str]:
     for part in text.split(", "):
         name, _, count = part.partition(":")
         if count:
@@ -356,8 +374,8 @@ def _named(text: str) -> Iterator[str]:
             yield name
 
 
-def _divided(text: str) -> tuple[str, str]:
-    """What stands before and after the last colon outside of brackets."""
+def _split_types(text: str) -> tuple[str, str]:
+    """The text before and after the last colon outside of brackets."""
     depth = 0
     for at in range(len(text) - 1, -1, -1):
         mark = text[at]
@@ -370,14 +388,14 @@ def _divided(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _types(text: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
+def _parse_types(text: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
     before, arrow, after = text.partition(" -> ")
     if not arrow:
         before, arrow, after = text.partition(" to ")
-    return tuple(_listed(before)), tuple(_listed(after))
+    return tuple(_type_list(before)), tuple(_type_list(after))
 
 
-def _listed(text: str) -> Iterator[Type]:
+def _type_list(text: str) -> Iterator[Type]:
     text = text.strip()
     if text.startswith("(") and text.endswith(")"):
         text = text[1:-1]
@@ -387,7 +405,6 @@ def _listed(text: str) -> Iterator[Type]:
 
 
 def _split(text: str) -> list[str]:
-    """The parts that commas divide outside of brackets."""
     if "," not in text:
         return [text.strip()]
     parts, depth, start = [], 0, 0
@@ -403,7 +420,7 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def _arguments(text: str) -> Iterator[tuple[str, Type]]:
+def _parse_arguments(text: str) -> Iterator[tuple[str, Type]]:
     for part in _split(text):
         if part:
             name, _, kind = part.partition(": ")

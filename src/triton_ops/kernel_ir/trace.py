@@ -1,4 +1,4 @@
-"""What programs do while a kernel is walked through: loads, stores, products and arithmetic, summed by operation."""
+"""The trace of programs that walk through a kernel: loads, stores, products, arithmetic, summed by operation."""
 
 from __future__ import annotations
 
@@ -18,22 +18,12 @@ _SECTOR_BYTES = 32
 
 @dataclass
 class AccessTrace:
-    """One load, store or atomic operation.
+    """One load, store or atomic operation; `Access` describes what is not described here.
 
     Attributes:
-        kind: `load`, `store` or `atomic`.
         pointer: Where it went when it was first reached.
-        item_bytes: Size of an element.
-        element: Its type, as TTIR names it.
-        loops: The loops around it, the outermost first.
-        descriptor: Whether a tensor descriptor says where the block lies.
         executions: How often each program reaches it.
         elements: Elements that each program moves by it, over all executions, without those that masks leave out.
-        tile: Elements of one execution without a mask, those at one address counted once.
-        distinct: Share of the elements of one execution that lie at different addresses.
-        lines: 128-byte lines of one execution.
-        sectors: 32-byte sectors of one execution, the least that L2 moves.
-        run_bytes: Bytes that follow each other in memory.
         still: The loops around it, of which a turn does not change where it goes.
     """
 
@@ -59,8 +49,6 @@ class DotTrace:
 
     Attributes:
         shape: Batch, rows, columns, length of the sum.
-        element: Type of the operands.
-        loops: The loops around it, the outermost first.
         sources: For each operand the load that it comes from; None if it was computed.
         executions: How often each program reaches it.
     """
@@ -74,13 +62,7 @@ class DotTrace:
 
 @dataclass
 class ReductionTrace:
-    """One reduction of a tile along one of its axes.
-
-    Attributes:
-        shape: Extents of the tile.
-        axis: The axis that is reduced.
-        executions: How often each program reaches it.
-    """
+    """One reduction of a tile along one of its axes."""
 
     shape: tuple[int, ...]
     axis: int
@@ -89,16 +71,11 @@ class ReductionTrace:
 
 @dataclass
 class LoopTrace:
-    """One loop.
+    """One loop; `LoopWork` describes what is not described here.
 
     Attributes:
-        loops: The loops around it.
         entries: How often each program enters it.
         turns: How often each program runs its body, over all entries.
-        stages: Stages of its pipeline that the kernel asks for; None if it leaves them to the launch.
-        flags: What else the kernel asks of it: `flatten`, `warp_specialize`.
-        by_data: Whether its end depends on data.
-        written: Whether its bounds are numbers in the text.
     """
 
     loops: tuple[int, ...]
@@ -120,13 +97,9 @@ class Arithmetic:
 
 @dataclass
 class Trace:
-    """What was met on the way through a kernel.
+    """The operations met on the way through a kernel.
 
     Attributes:
-        programs: Number of programs that were looked at.
-        accesses: By the number of the operation.
-        dots: By the number of the operation.
-        loops: By the number of the operation.
         arithmetic: By the loop around it; 0 outside of loops.
         reductions: How often each program reduces or scans a tile.
         reduced: The reductions among these, by the number of the operation.
@@ -145,23 +118,23 @@ class Trace:
     def __post_init__(self) -> None:
         self.reductions = np.zeros(self.programs)
 
-    def note(self, said: str) -> None:
+    def note(self, remark: str) -> None:
         """Keep a remark, once."""
-        self.notes[said] = None
+        self.notes[remark] = None
 
     def computed(self, loop: int, weight: Weights, elements: int, special: bool) -> None:
         """Count an operation on this many elements, a `special` one such as an exponential apart."""
         if loop not in self.arithmetic:
             self.arithmetic[loop] = Arithmetic(np.zeros(self.programs), np.zeros(self.programs))
-        found = self.arithmetic[loop]
+        counts = self.arithmetic[loop]
         if special:
-            found.special += weight * elements
+            counts.special += weight * elements
         else:
-            found.plain += weight * elements
+            counts.plain += weight * elements
 
-    def multiplied(self, number: int, weight: Weights, found: DotTrace) -> None:
+    def multiplied(self, number: int, weight: Weights, product: DotTrace) -> None:
         """Count a product."""
-        self.dots.setdefault(number, found).executions += weight
+        self.dots.setdefault(number, product).executions += weight
 
     def accessed(
         self,
@@ -180,32 +153,34 @@ class Trace:
             mask: The elements that are moved; None for all.
             elements: Elements of each program, where they are known otherwise.
         """
-        moved = elements_moved(where.pointer, mask, self.programs) if elements is None else elements
+        moved_elements = count_elements(where.pointer, mask, self.programs) if elements is None else elements
         first = self.accesses.get(number)
         if first is None:
             first = self.accesses[number] = where
             if elements is None:
-                _measure(first, mask, moved)
+                _measure_lines(first, mask, moved_elements)
         first.executions += weight
-        first.elements += weight * moved
+        first.elements += weight * moved_elements
 
 
-def elements_moved(pointer: Value, mask: Value | None, programs: int) -> Weights:
-    """How many elements each program moves; elements at one address, along an axis of a broadcast, count once."""
-    found = np.ones(programs) if mask is None or mask.base is None else mask.base.astype(float)
+def count_elements(pointer: Value, mask: Value | None, programs: int) -> Weights:
+    """Elements that each program moves; those at one address, along an axis of a broadcast, count once."""
+    count = np.ones(programs) if mask is None or mask.base is None else mask.base.astype(float)
     masks = mask.axes if mask is not None and len(mask.axes) == len(pointer.type.shape) else ()
     for at, extent in enumerate(pointer.type.shape):
         if pointer.known and pointer.axes[at] is None:
             continue
         axis = masks[at] if masks else None
-        found = found * (extent if axis is None else axis.sum(axis=1))
-    return found
+        count = count * (extent if axis is None else axis.sum(axis=1))
+    return count
 
 
-def _measure(access: AccessTrace, mask: Value | None, moved: Weights) -> None:
+def _measure_lines(access: AccessTrace, mask: Value | None, moved_elements: Weights) -> None:
     """Tell the lines and runs of an access by the program that moves most."""
-    pointer, at = access.pointer, int(np.argmax(moved))
-    access.tile = int(np.prod([1, *(n for n, axis in zip(pointer.type.shape, _spread(pointer), strict=True) if axis)]))
+    pointer, at = access.pointer, int(np.argmax(moved_elements))
+    access.tile = int(
+        np.prod([1, *(n for n, axis in zip(pointer.type.shape, _varying_axes(pointer), strict=True) if axis)])
+    )
     if pointer.base is None:
         access.lines = access.sectors = float(access.tile)
         access.run_bytes = float(access.item_bytes)
@@ -231,24 +206,23 @@ def _measure(access: AccessTrace, mask: Value | None, moved: Weights) -> None:
 
 
 def _units(first: int, row: Vector, item_bytes: int, unit_bytes: int) -> int:
-    """Different lines or sectors among the elements of a row."""
     items = max(1, unit_bytes // item_bytes)
     return len(np.unique((first % items + row - row.min()) // items))
 
 
-def _spread(pointer: Value) -> list[bool]:
+def _varying_axes(pointer: Value) -> list[bool]:
     return [not pointer.known or axis is not None for axis in pointer.axes]
 
 
 def _row(axis: Vector | None, mask: Vector | None, program: int) -> Vector | None:
-    """What one program's elements add along an axis, those of a mask alone."""
+    """The summand of one program's elements along an axis, those of a mask alone."""
     if axis is None:
         return None
     row: Vector = axis[program if len(axis) > 1 else 0]
     if mask is None:
         return row
-    kept: NDArray[np.bool_] = mask[program if len(mask) > 1 else 0].astype(bool)
-    return row[kept] if len(kept) == len(row) else row
+    members: NDArray[np.bool_] = mask[program if len(mask) > 1 else 0].astype(bool)
+    return row[members] if len(members) == len(row) else row
 
 
 def _usual_step(row: Vector) -> float:

@@ -18,6 +18,10 @@ from triton_ops.kernel_ir.syntax import Type
 
 Vector: TypeAlias = NDArray[np.int64]
 """Over programs, or over programs (or 1) and the elements of an axis."""
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+"""The comparisons by the end of a predicate such as `slt`."""
 _FARTHEST = 1 << 40  # products of numbers that stand in for data stay below this
 
 
@@ -26,7 +30,6 @@ class Value:
     """A value of the kernel, for all programs that are looked at.
 
     Attributes:
-        type: Its type.
         base: What all its elements have in common, by program; None if the value is unknown. For truth values 0 or 1.
         axes: For each axis what its elements add, of shape (programs or 1, extent); None for an axis along which all
             elements are equal. For truth values 0 or 1 that multiply.
@@ -50,7 +53,7 @@ class Value:
 
     @property
     def known(self) -> bool:
-        """Whether every element has a number."""
+        """Check whether every element has a number."""
         return self.base is not None
 
     @property
@@ -69,18 +72,19 @@ def uniform(kind: Type, base: Vector, **facts: Any) -> Value:
     return Value(kind, base, (None,) * len(kind.shape), **facts)
 
 
-def added(kind: Type, one: Value, other: Value, sign: int = 1) -> Value:
+def add(kind: Type, one: Value, other: Value, sign: int = 1) -> Value:
     """The sum or the difference of two values; a pointer keeps what it points into."""
     made_up, root = one.made_up or other.made_up, one.root
     if one.base is None or other.base is None:
         return unknown(kind, root=root, made_up=made_up)
     axes = tuple(
-        _sum(a, None if b is None else sign * b) for a, b in zip(_axes(one, kind), _axes(other, kind), strict=True)
+        _joined(np.add, a, None if b is None else sign * b)
+        for a, b in zip(_axes(one, kind), _axes(other, kind), strict=True)
     )
     return Value(kind, one.base + sign * other.base, axes, root, made_up)
 
 
-def multiplied(kind: Type, one: Value, other: Value) -> Value:
+def multiply(kind: Type, one: Value, other: Value) -> Value:
     """The product of two values, of which at most one varies along more than one axis."""
     made_up = one.made_up or other.made_up
     if one.base is None or other.base is None:
@@ -90,38 +94,38 @@ def multiplied(kind: Type, one: Value, other: Value) -> Value:
     many, single = (one, other) if one.varying else (other, one)
     factor = single.base
     assert factor is not None
-    axes = tuple(None if axis is None else _limited(axis * factor[:, None], made_up) for axis in _axes(many, kind))
-    return Value(kind, _limited(one.base * other.base, made_up), axes, None, made_up)
+    axes = tuple(None if axis is None else _limit(axis * factor[:, None], made_up) for axis in _axes(many, kind))
+    return Value(kind, _limit(one.base * other.base, made_up), axes, None, made_up)
 
 
-def elementwise(kind: Type, function: Callable[..., Any], *given: Value) -> Value:
+def elementwise(kind: Type, function: Callable[..., Any], *operands: Value) -> Value:
     """A function of the elements of values that together vary along one axis at most; unknown for any others."""
-    made_up = any(value.made_up for value in given)
-    varying = {axis for value in given for axis in value.varying}
-    if len(varying) > 1 or any(value.base is None for value in given):
+    made_up = any(value.made_up for value in operands)
+    varying = {axis for value in operands for axis in value.varying}
+    if len(varying) > 1 or any(value.base is None for value in operands):
         return unknown(kind, made_up=made_up)
     if not varying:
-        found = np.asarray(function(*(value.base for value in given)), dtype=np.int64)
-        return uniform(kind, found, made_up=made_up)
+        elements = np.asarray(function(*(value.base for value in operands)), dtype=np.int64)
+        return uniform(kind, elements, made_up=made_up)
     (at,) = varying
-    whole = [_along(value, at) for value in given]
-    found = np.asarray(function(*whole), dtype=np.int64)
-    axes = [found if axis == at else None for axis in range(len(kind.shape))]
+    whole = [_along(value, at) for value in operands]
+    elements = np.asarray(function(*whole), dtype=np.int64)
+    axes = [elements if axis == at else None for axis in range(len(kind.shape))]
     neutral = np.ones_like if kind.truth else np.zeros_like
-    return Value(kind, neutral(given[0].base), tuple(axes), None, made_up)
+    return Value(kind, neutral(operands[0].base), tuple(axes), None, made_up)
 
 
-def both(kind: Type, one: Value, other: Value) -> Value:
+def conjunction(kind: Type, one: Value, other: Value) -> Value:
     """The conjunction of two truth values; what is unknown counts as true."""
     made_up = one.made_up or other.made_up
     if one.base is None or other.base is None:
-        kept = one if other.base is None else other
-        return replace(kept, type=kind, axes=_axes(kept, kind), made_up=made_up)
-    axes = tuple(_product(a, b) for a, b in zip(_axes(one, kind), _axes(other, kind), strict=True))
+        known_one = one if other.base is None else other
+        return replace(known_one, type=kind, axes=_axes(known_one, kind), made_up=made_up)
+    axes = tuple(_joined(np.multiply, a, b) for a, b in zip(_axes(one, kind), _axes(other, kind), strict=True))
     return Value(kind, one.base * other.base, axes, None, made_up)
 
 
-def merged(condition: Vector, one: Value, other: Value) -> Value:
+def merge(condition: Vector, one: Value, other: Value) -> Value:
     """For each program `one` if its condition is 1, else `other`."""
     if one is other:
         return one
@@ -136,11 +140,11 @@ def merged(condition: Vector, one: Value, other: Value) -> Value:
         else np.where(choose[:, None], neutral if a is None else a, neutral if b is None else b)
         for a, b in zip(one.axes, other.axes, strict=True)
     )
-    found = np.where(choose, one.base, other.base)
-    return replace(one, base=found, axes=axes, made_up=made_up, source=None, written=False)
+    base = np.where(choose, one.base, other.base)
+    return replace(one, base=base, axes=axes, made_up=made_up, source=None, written=False)
 
 
-def moved(value: Value, steps: Vector, first: Value, second: Value) -> Value | None:
+def advance(value: Value, steps: Vector, first: Value, second: Value) -> Value | None:
     """`value` after `steps` turns of a loop, in one of which it goes from `first` to `second`.
 
     None if its elements do not move evenly: it then is no linear function of the turn.
@@ -161,8 +165,8 @@ def moved(value: Value, steps: Vector, first: Value, second: Value) -> Value | N
     return replace(value, base=value.base + (second.base - first.base) * steps, axes=tuple(axes), written=False)
 
 
-def same(one: Value, other: Value) -> bool:
-    """Whether two values are known and equal; one element is not a tile that begins there."""
+def equal(one: Value, other: Value) -> bool:
+    """Check whether two values are known and equal; one element is not a tile that begins there."""
     if one.base is None or other.base is None or one.root != other.root or not np.array_equal(one.base, other.base):
         return False
     return len(one.axes) == len(other.axes) and all(
@@ -176,16 +180,11 @@ def _axes(value: Value, kind: Type) -> tuple[Vector | None, ...]:
     return value.axes if len(value.axes) == len(kind.shape) else (None,) * len(kind.shape)
 
 
-def _sum(one: Vector | None, other: Vector | None) -> Vector | None:
+def _joined(work: Callable[[Vector, Vector], Vector], one: Vector | None, other: Vector | None) -> Vector | None:
+    """The axis of a result, where one of both operands may have none."""
     if one is None or other is None:
         return other if one is None else one
-    return one + other
-
-
-def _product(one: Vector | None, other: Vector | None) -> Vector | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one * other
+    return work(one, other)
 
 
 def _along(value: Value, axis: int) -> Vector:
@@ -197,5 +196,5 @@ def _along(value: Value, axis: int) -> Vector:
     return base[:, None] * own if value.type.truth else base[:, None] + own
 
 
-def _limited(numbers: Vector, made_up: bool) -> Vector:
+def _limit(numbers: Vector, made_up: bool) -> Vector:
     return numbers % _FARTHEST if made_up else numbers

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from triton_ops.kernel_ir.scope import Standing, UntoldError
-from triton_ops.kernel_ir.syntax import Block, Function, Module, Operation
+from triton_ops.kernel_ir.scope import Scope, V
+from triton_ops.kernel_ir.syntax import Function, Module, TtirBlock, TtirOperation, UntoldError
 
 _MOST_CALLS = 8  # calls within calls
-V = TypeVar("V")
-S = TypeVar("S", bound=Standing[Any])
+S = TypeVar("S", bound=Scope[Any])
 
 
-class Walk(ABC, Generic[S, V]):
+class TtirWalk(ABC, Generic[S, V]):
     """One walk through a kernel, which ends when it has taken too many steps.
 
     Args:
@@ -25,31 +24,31 @@ class Walk(ABC, Generic[S, V]):
 
     def __init__(self, module: Module, most_operations: int) -> None:
         self._module = module
-        self._left = most_operations
+        self._budget = most_operations
 
-    def call(self, function: Function, given: Sequence[V], here: S) -> list[V]:
-        """What a function returns to those that call it.
+    def call(self, function: Function, arguments: Sequence[V], here: S) -> list[V]:
+        """The values that a function returns to those that call it.
 
         Raises:
             UntoldError: The function cannot be walked through, with the reason.
         """
         if here.depth > _MOST_CALLS:
             raise UntoldError("its functions call each other without end")
-        values = dict(zip((name for name, _ in function.arguments), given, strict=False))
+        values = dict(zip((name for name, _ in function.arguments), arguments, strict=False))
         return self._through(function.blocks, replace(here, values=values))
 
-    def _block(self, block: Block, here: S) -> Operation | None:
+    def _block(self, block: TtirBlock, here: S) -> TtirOperation | None:
         """Walk through a block; its last operation, which says where to go on."""
-        last: Operation | None = None
+        last: TtirOperation | None = None
         for operation in block.operations:
             last = operation
-            self._left -= 1
-            if self._left < 0:
+            self._budget -= 1
+            if self._budget < 0:
                 raise UntoldError("its loops within loops are too many to walk through")
             here.values.update(zip(operation.results, self._results(operation, here), strict=False))
         return last
 
-    def _results(self, operation: Operation, here: S) -> Sequence[V]:
+    def _results(self, operation: TtirOperation, here: S) -> Sequence[V]:
         if operation.name == "scf.for":
             return self._for(operation, here)
         if operation.name == "scf.while":
@@ -60,30 +59,25 @@ class Walk(ABC, Generic[S, V]):
             return self._call(operation, here)
         return self._other(operation, here)
 
-    def _call(self, operation: Operation, here: S) -> list[V]:
+    def _call(self, operation: TtirOperation, here: S) -> list[V]:
         function = self._module.called(operation)
         if function is None:
             raise UntoldError(f"it calls a function that is not in the text: {operation.text.strip()}")
         return self.call(function, here.all(operation.operands), replace(here, depth=here.depth + 1))
 
     @abstractmethod
-    def _through(self, blocks: Sequence[Block], here: S) -> list[V]:
-        """What a function returns, from the blocks that its jumps reach."""
+    def _through(self, blocks: Sequence[TtirBlock], here: S) -> list[V]:
+        """The values that a function returns, from the blocks that its jumps reach."""
 
     @abstractmethod
-    def _for(self, operation: Operation, here: S) -> list[V]: ...
+    def _for(self, operation: TtirOperation, here: S) -> list[V]: ...
 
     @abstractmethod
-    def _while(self, operation: Operation, here: S) -> list[V]: ...
+    def _while(self, operation: TtirOperation, here: S) -> list[V]: ...
 
     @abstractmethod
-    def _if(self, operation: Operation, here: S) -> list[V]: ...
+    def _if(self, operation: TtirOperation, here: S) -> list[V]: ...
 
     @abstractmethod
-    def _other(self, operation: Operation, here: S) -> Sequence[V]:
+    def _other(self, operation: TtirOperation, here: S) -> Sequence[V]:
         """The results of an operation that neither branches nor calls."""
-
-
-def yielded(last: Operation | None, here: Standing[V]) -> list[V]:
-    """What a block hands on; nothing where it ends without saying so."""
-    return here.all(last.operands) if last is not None and last.name == "scf.yield" else []

@@ -17,12 +17,20 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.evaluation import evaluated
+from triton_ops.kernel_ir.evaluation import evaluate
 from triton_ops.kernel_ir.liveness import most_alive
-from triton_ops.kernel_ir.scope import Programs, UntoldError
-from triton_ops.kernel_ir.syntax import Block, Module, Operation, UnreadableError, parsed_module, parsed_type
+from triton_ops.kernel_ir.scope import Programs
+from triton_ops.kernel_ir.syntax import (
+    Module,
+    TtirBlock,
+    TtirOperation,
+    UnreadableError,
+    UntoldError,
+    parsed_module,
+    parsed_type,
+)
 from triton_ops.kernel_ir.trace import AccessTrace, DotTrace, Trace
-from triton_ops.kernel_ir.values import Value, Vector, same, uniform, unknown
+from triton_ops.kernel_ir.values import Value, Vector, equal, uniform, unknown
 
 DTYPES = {
     "bf16": "bfloat16", "f16": "float16", "f32": "float32", "tf32": "float32", "f64": "float64", "i8": "int8",
@@ -40,7 +48,6 @@ class Access:
         kind: `load`, `store` or `atomic`.
         argument: The operand of the kernel that it goes to, counted from 0; -1 if that is unknown.
         element: Type of an element, as TTIR names it.
-        item_bytes: Size of an element.
         loop: The loop around, by its place among the loops; -1 outside of loops.
         executions: How often a program reaches it.
         tile: Elements of one execution without a mask.
@@ -90,8 +97,6 @@ class Product:
 
     Attributes:
         batch: Products of one execution.
-        rows: Rows of the result.
-        columns: Columns of the result.
         inner: Length of the sums.
         element: Type of the operands, as TTIR names it.
         loop: The loop around, by its place among the loops; -1 outside of loops.
@@ -157,8 +162,6 @@ class Reduction:
     """One reduction of a tile along one of its axes.
 
     Attributes:
-        shape: Extents of the tile.
-        axis: The axis that is reduced.
         executions: How often a program reaches it.
     """
 
@@ -172,7 +175,6 @@ class Argument:
     """One operand of the kernel.
 
     Attributes:
-        name: The parameter's name; empty if it is not known.
         bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
     """
 
@@ -185,12 +187,8 @@ class LaunchWork:
     """The work of one launch; its figures are those of the average program.
 
     Attributes:
-        grid: Programs along x, y and z.
         looked_at: Programs that follow each other and were looked at for what they share.
         arguments: The operands of the kernel that are known, in order.
-        loops: The loops, in the order of the text.
-        accesses: The accesses to memory, in the order of the text.
-        products: The products of tiles, in the order of the text.
         plain: Floating-point operations on single elements outside of loops.
         special: The same of exponentials, divisions, square roots and the like.
         notes: What could not be told, in words.
@@ -233,7 +231,6 @@ class KernelWork:
 
     Attributes:
         launches: The launches in order; empty if the work cannot be told.
-        silent: Why it cannot be told; empty if it can.
     """
 
     launches: tuple[LaunchWork, ...] = ()
@@ -256,8 +253,8 @@ _NOT_COMPUTED = {
 
 
 @dataclass(frozen=True)
-class Made:
-    """How a value was made in this turn of the loop around.
+class _Dependencies:
+    """The origin of a value in this turn of the loop around.
 
     Attributes:
         after: The products that had to be whole before, by their numbers.
@@ -268,51 +265,58 @@ class Made:
     computed: bool = False
 
 
-_GIVEN = Made()
-_Known: TypeAlias = "dict[str, Made]"
+_NO_DEPENDENCIES = _Dependencies()
+_ByName: TypeAlias = "dict[str, _Dependencies]"
 
 
-def chains(module: Module) -> dict[int, Made]:
-    """How the operands of each product were made, by the product's number.
+def product_dependencies(module: Module) -> dict[int, _Dependencies]:
+    """The origin of the operands of each product, by the product's number.
 
     What a turn is entered with, and what was made outside of the loop, counts as given. A function that is called is
     looked at by itself.
     """
-    found: dict[int, Made] = {}
+    by_product: dict[int, _Dependencies] = {}
     for function in module.functions.values():
-        _walked(function.blocks, {}, found)
-    return found
+        _block_dependencies(function.blocks, {}, by_product)
+    return by_product
 
 
-def _walked(blocks: Iterable[Block], known: _Known, found: dict[int, Made]) -> Made:
+def _block_dependencies(
+    blocks: Iterable[TtirBlock], values: _ByName, by_product: dict[int, _Dependencies]
+) -> _Dependencies:
     """Look at blocks in order; how the operands of the last operation were made, together."""
-    last = _GIVEN
+    last = _NO_DEPENDENCIES
     for block in blocks:
         for operation in block.operations:
-            last = _together(operation.operands, known)
-            made = _made(operation, known, found)
-            known.update(dict.fromkeys(operation.results, made))
+            last = _dependencies_of(operation.operands, values)
+            chain = _operation_dependencies(operation, values, by_product)
+            values.update(dict.fromkeys(operation.results, chain))
     return last
 
 
-def _made(operation: Operation, known: _Known, found: dict[int, Made]) -> Made:
-    given = _together(operation.operands, known)
+def _operation_dependencies(
+    operation: TtirOperation, values: _ByName, by_product: dict[int, _Dependencies]
+) -> _Dependencies:
+    inputs = _dependencies_of(operation.operands, values)
     if operation.name in _PRODUCTS:
-        operands = _together(operation.operands[:2], known)
-        found[operation.number] = operands
-        return Made(frozenset((operation.number,)), True)
-    inner = [_walked(region, {} if operation.name in _LOOPS else known, found) for region in operation.regions]
+        operands = _dependencies_of(operation.operands[:2], values)
+        by_product[operation.number] = operands
+        return _Dependencies(frozenset((operation.number,)), True)
+    inner = [
+        _block_dependencies(region, {} if operation.name in _LOOPS else values, by_product)
+        for region in operation.regions
+    ]
     whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
     computed = not whole and not operation.regions and operation.name not in _NOT_COMPUTED
-    return _joined([given, *inner, Made(computed=computed)])
+    return _join([inputs, *inner, _Dependencies(computed=computed)])
 
 
-def _together(names: Sequence[str], known: _Known) -> Made:
-    return _joined([known[name] for name in names if name in known])
+def _dependencies_of(names: Sequence[str], values: _ByName) -> _Dependencies:
+    return _join([values[name] for name in names if name in values])
 
 
-def _joined(several: Sequence[Made]) -> Made:
-    return Made(frozenset().union(*(one.after for one in several)), any(one.computed for one in several))
+def _join(several: Sequence[_Dependencies]) -> _Dependencies:
+    return _Dependencies(frozenset().union(*(one.after for one in several)), any(one.computed for one in several))
 
 
 _LOOKED_AT, _FEWEST = 64, 8  # programs of the first walk
@@ -324,10 +328,9 @@ _RANGES = re.compile(r"tt\.make_range \{end = (\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """What is known of one operand of the kernel before a launch.
+    """One operand of the kernel, as far as it is known before a launch.
 
     Attributes:
-        name: The parameter's name.
         bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
         number: Its value, if it is a whole number; None for anything else.
         strides: Of a tensor descriptor made on the host: its tensor's, in elements.
@@ -366,10 +369,10 @@ def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operan
     some = Programs(_spread_ids(count, max(_FEWEST, min(_LOOKED_AT, _MOST_ELEMENTS // longest))), grid, True, contents)
     many = Programs(np.arange(min(count, _BESIDE), dtype=np.int64), grid, False, contents)
     try:
-        whole, beside = (evaluated(module, p, _values(module, operands, len(p.ids))) for p in (some, many))
+        whole, beside = (evaluate(module, p, _values(module, operands, len(p.ids))) for p in (some, many))
     except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
-    return replace(_summary((whole, beside), chains(module), grid, operands), alive=most_alive(module))
+    return replace(_summary((whole, beside), product_dependencies(module), grid, operands), alive=most_alive(module))
 
 
 def _spread_ids(count: int, most: int) -> Vector:
@@ -383,50 +386,52 @@ def _spread_ids(count: int, most: int) -> Vector:
 
 def _values(module: Module, operands: Sequence[Operand], count: int) -> list[Value]:
     """The kernel's operands: pointers and descriptors by their place, whole numbers by value, others unknown."""
-    found: list[Value] = []
+    values: list[Value] = []
     for at, (_, kind) in enumerate(module.kernel.arguments):
-        given = operands[at] if at < len(operands) else Operand()
+        operand = operands[at] if at < len(operands) else Operand()
         if kind.pointer or kind.descriptor:
-            made = uniform(kind, np.zeros(count, dtype=np.int64), root=at)
-            found.append(_described(made, given, count) if kind.descriptor else made)
-        elif kind.whole and given.number is not None:
-            found.append(uniform(kind, np.full(count, given.number, dtype=np.int64)))
+            value = uniform(kind, np.zeros(count, dtype=np.int64), root=at)
+            values.append(_descriptor(value, operand, count) if kind.descriptor else value)
+        elif kind.whole and operand.number is not None:
+            values.append(uniform(kind, np.full(count, operand.number, dtype=np.int64)))
         else:
-            found.append(unknown(kind))
-    return found
+            values.append(unknown(kind))
+    return values
 
 
-def _described(made: Value, given: Operand, count: int) -> Value:
-    """A descriptor that the host has made."""
+def _descriptor(descriptor: Value, operand: Operand, count: int) -> Value:
     kind = parsed_type("i64")
 
     def numbers(several: Sequence[int]) -> tuple[Value, ...]:
         return tuple(uniform(kind, np.full(count, number, dtype=np.int64)) for number in several)
 
-    return replace(made, strides=numbers(given.strides), extents=numbers(given.extents))
+    return replace(descriptor, strides=numbers(operand.strides), extents=numbers(operand.extents))
 
 
 def _summary(
-    traces: tuple[Trace, Trace], made: Mapping[int, Made], grid: tuple[int, int, int], operands: Sequence[Operand]
+    traces: tuple[Trace, Trace],
+    by_product: Mapping[int, _Dependencies],
+    grid: tuple[int, int, int],
+    operands: Sequence[Operand],
 ) -> LaunchWork:
     """The work, from the walk of whole tensors, the one of neighbouring programs, and how operands were made."""
     whole, beside = traces
     loops = {number: at for at, number in enumerate(sorted(whole.loops))}
     places = {number: at for at, number in enumerate(sorted(whole.accesses))}
     dots = {number: at for at, number in enumerate(sorted(whole.dots))}
-    counted = beside if beside.programs == grid[0] * grid[1] * grid[2] else whole  # how often is exact for all programs
+    exact = beside if beside.programs == grid[0] * grid[1] * grid[2] else whole  # how often is exact for all programs
     outside = whole.arithmetic.get(0)
     return LaunchWork(
         grid=grid,
         looked_at=beside.programs,
         arguments=tuple(Argument(one.name, one.bytes) for one in operands),
-        loops=tuple(_loop(whole, counted, number, loops) for number in sorted(whole.loops)),
-        accesses=tuple(_access((whole, counted, beside), number, loops, places) for number in sorted(whole.accesses)),
+        loops=tuple(_loop(whole, exact, number, loops) for number in sorted(whole.loops)),
+        accesses=tuple(_access((whole, exact, beside), number, loops, places) for number in sorted(whole.accesses)),
         products=tuple(
             replace(
-                _product(whole.dots[number], counted.dots.get(number), loops, places),
-                after=tuple(sorted(dots[earlier] for earlier in made[number].after if earlier in dots)),
-                computed=made[number].computed,
+                _product(whole.dots[number], exact.dots.get(number), loops, places),
+                after=tuple(sorted(dots[earlier] for earlier in by_product[number].after if earlier in dots)),
+                computed=by_product[number].computed,
             )
             for number in sorted(whole.dots)
         ),
@@ -446,19 +451,19 @@ def _around(around: Sequence[int], loops: Mapping[int, int]) -> int:
 
 
 def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> LoopWork:
-    found, counted = trace.loops[number], trace.arithmetic.get(number)
-    times = exact.loops.get(number, found)
+    loop, arithmetic = trace.loops[number], trace.arithmetic.get(number)
+    times = exact.loops.get(number, loop)
     return LoopWork(
-        parent=_around(found.loops, loops),
+        parent=_around(loop.loops, loops),
         entries=float(times.entries.mean()),
         turns=float(times.turns.mean()),
         most=float(times.turns.max()),
-        stages=found.stages,
-        flags=found.flags,
-        by_data=found.by_data,
-        written=found.written,
-        plain=0.0 if counted is None else float(counted.plain.mean()),
-        special=0.0 if counted is None else float(counted.special.mean()),
+        stages=loop.stages,
+        flags=loop.flags,
+        by_data=loop.by_data,
+        written=loop.written,
+        plain=0.0 if arithmetic is None else float(arithmetic.plain.mean()),
+        special=0.0 if arithmetic is None else float(arithmetic.special.mean()),
     )
 
 
@@ -466,58 +471,58 @@ def _access(
     traces: tuple[Trace, Trace, Trace], number: int, loops: Mapping[int, int], places: Mapping[int, int]
 ) -> Access:
     """One access, from the walk of whole tensors, the one that counts, and the one of neighbouring programs."""
-    whole, counted, beside = traces
-    found = whole.accesses[number]
-    root, executions = found.pointer.root, float(counted.accesses.get(number, found).executions.mean())
-    of_each = float(found.elements.sum() / max(found.executions.sum(), 1e-9))
+    whole, exact, beside = traces
+    access = whole.accesses[number]
+    root, executions = access.pointer.root, float(exact.accesses.get(number, access).executions.mean())
+    of_each = float(access.elements.sum() / max(access.executions.sum(), 1e-9))
     return Access(
-        kind=found.kind,
+        kind=access.kind,
         argument=-1 if root is None or root < 0 else root,
-        element=found.element,
-        item_bytes=found.item_bytes,
-        loop=_around(found.loops, loops),
+        element=access.element,
+        item_bytes=access.item_bytes,
+        loop=_around(access.loops, loops),
         executions=executions,
-        tile=found.tile,
+        tile=access.tile,
         elements=of_each * executions,
-        distinct=found.distinct,
-        lines=found.lines,
-        sectors=found.sectors,
-        run_bytes=found.run_bytes,
-        descriptor=found.descriptor,
-        still=bool(found.loops) and found.loops[-1] in found.still,
-        repeats=_repeats(found, whole),
-        known=found.pointer.known,
+        distinct=access.distinct,
+        lines=access.lines,
+        sectors=access.sectors,
+        run_bytes=access.run_bytes,
+        descriptor=access.descriptor,
+        still=bool(access.loops) and access.loops[-1] in access.still,
+        repeats=_repeats(access, whole),
+        known=access.pointer.known,
         again=places.get(_fullest(beside, number), -1),
-        shared=_shared(beside, number),
+        shared=_distinct_places(beside, number),
     )
 
 
-def _repeats(found: AccessTrace, trace: Trace) -> float:
-    """How often a program goes to the same places, by the turns of the loops that do not change them."""
+def _repeats(access: AccessTrace, trace: Trace) -> float:
+    """Times that a program goes to the same places, by the turns of the loops that do not change them."""
     turns = 1.0
-    for loop in found.still:
+    for loop in access.still:
         around = trace.loops[loop]
         turns *= max(1.0, float(around.turns.sum() / max(around.entries.sum(), 1e-9)))
     return turns
 
 
-def _product(found: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
-    batch, rows, columns, inner = found.shape
-    left, right = (-1 if source is None else places.get(source, -1) for source in found.sources)
+def _product(dot: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
+    batch, rows, columns, inner = dot.shape
+    left, right = (-1 if source is None else places.get(source, -1) for source in dot.sources)
     return Product(
-        batch=batch, rows=rows, columns=columns, inner=inner, element=found.element, loop=_around(found.loops, loops),
-        executions=float((exact or found).executions.mean()), loads=(left, right),
+        batch=batch, rows=rows, columns=columns, inner=inner, element=dot.element, loop=_around(dot.loops, loops),
+        executions=float((exact or dot).executions.mean()), loads=(left, right),
     )  # fmt: skip
 
 
-def _shared(beside: Trace, number: int) -> tuple[float, ...]:
+def _distinct_places(beside: Trace, number: int) -> tuple[float, ...]:
     """Different places of 1, 2, 4, … programs that follow each other, and of all that were looked at."""
-    found, programs = beside.accesses.get(number), beside.programs
+    access, programs = beside.accesses.get(number), beside.programs
     sizes = [1 << power for power in range(programs.bit_length()) if 1 << power < programs]
-    if found is None or found.pointer.base is None:
+    if access is None or access.pointer.base is None:
         return tuple(float(size) for size in (*sizes, programs))
-    base = found.pointer.base
-    return tuple(_different(base, found.executions > 0, size) for size in (*sizes, programs))
+    base = access.pointer.base
+    return tuple(_mean_distinct(base, access.executions > 0, size) for size in (*sizes, programs))
 
 
 def _fullest(beside: Trace, number: int) -> int:
@@ -529,19 +534,18 @@ def _fullest(beside: Trace, number: int) -> int:
     here = beside.accesses.get(number)
     if here is None or here.pointer.base is None:
         return -1
-    alike = [other for other in sorted(beside.accesses) if _alike(beside.accesses[other], here)]
+    alike = [other for other in sorted(beside.accesses) if _same_places(beside.accesses[other], here)]
     fullest = max(alike, key=lambda other: float(beside.accesses[other].executions.sum()))
     return -1 if fullest == number else fullest
 
 
-def _alike(one: AccessTrace, other: AccessTrace) -> bool:
-    """Whether two accesses begin at the same places, with tiles of the same size."""
-    return one.kind == other.kind and one.tile == other.tile and same(one.pointer, other.pointer)
+def _same_places(one: AccessTrace, other: AccessTrace) -> bool:
+    return one.kind == other.kind and one.tile == other.tile and equal(one.pointer, other.pointer)
 
 
-def _different(base: Vector, reached: NDArray[np.bool_], size: int) -> float:
+def _mean_distinct(base: Vector, arrivals: NDArray[np.bool_], size: int) -> float:
     """Different places of `size` programs that follow each other: the mean of some such groups."""
     groups = len(base) // size
     starts = sorted({0, groups // 2 * size if groups > 2 else 0, (groups - 1) * size})
-    counts = [len(np.unique(base[start : start + size][reached[start : start + size]])) for start in starts]
+    counts = [len(np.unique(base[start : start + size][arrivals[start : start + size]])) for start in starts]
     return sum(counts) / len(counts)

@@ -16,7 +16,6 @@ from typing import Any
 from triton_ops.backend import AheadOfTime, CompilesAhead, Kernel, Operation, described, disassembled, values_of
 from triton_ops.compilation import CompilePool
 from triton_ops.device import (
-    LIMITS,
     TARGETS,
     Residents,
     Target,
@@ -27,7 +26,7 @@ from triton_ops.device import (
     target_of,
 )
 from triton_ops.exceptions import ConfigValueError, TargetError
-from triton_ops.kernel_ir import ACCUMULATED_BYTES, LocalTraffic, amdgcn_traffic, sass_traffic
+from triton_ops.kernel_ir import ACCUMULATED_BYTES, LocalTraffic, local_traffic
 from triton_ops.lab.ranking import expected_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import tune, uninterrupted
@@ -211,7 +210,7 @@ class Examiner:
         )  # fmt: skip
         if made is None or made.registers is None:
             return seen
-        limits = LIMITS.get(target.arch)
+        limits = target.limits
         return replace(
             seen, registers=made.registers, stack_bytes=made.stack_bytes, spill_bytes=made.spill_bytes,
             residents=limits.residents(made.registers, made.shared_bytes or 0, warps) if limits else None,
@@ -233,10 +232,9 @@ class Examiner:
         if not made.stack_bytes and not made.spill_bytes:
             return LocalTraffic(0, 0, 0, 0, 0)
         built = self._ahead.built(found.config)  # from the disk cache
-        if self._ahead.target.kind == "hip":
-            return _sum([amdgcn_traffic(one.assembly) for one in built])
-        texts = [disassembled(one.binary) for one in built]
-        return None if None in texts else _sum([sass_traffic(text) for text in texts if text is not None])
+        kind = self._ahead.target.kind
+        texts = [one.assembly if kind == "hip" else disassembled(one.binary) for one in built]
+        return None if None in texts else _sum([local_traffic(kind, text) for text in texts if text is not None])
 
 
 def _sum(parts: list[LocalTraffic]) -> LocalTraffic:

@@ -5,10 +5,9 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.lint.engine import lint as lint
-    from triton_ops.lint.findings import Finding as Finding
     from triton_ops.lint.findings import LintReport as LintReport
     from triton_ops.lint.findings import Undecided as Undecided
-    from triton_ops.lint.findings import together as together
+    from triton_ops.lint.findings import merge_reports as merge_reports
     from triton_ops.lint.sarif import as_sarif as as_sarif
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -7,94 +7,37 @@ is imported, and so are kernels when their module is. Such kernels have no types
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.backend import compiler_environment, pack
+from triton_ops.backend import compiler_environment, is_interpreted, pack
 from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
 from triton_ops.processes import (
     IdleProcesses,
-    Leftovers,
     Surroundings,
     WorkerDiedError,
     WorkerHungError,
     WorkerProcess,
-    command,
-    die_with,
-    end_family,
-    environment,
-    new_mark,
 )
-
-
-def asked(
-    module: str, request: Any, changes: Mapping[str, str], limit_s: float | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """What the `main` of a module answered in a process of its own, which has ended with all that it has started.
-
-    Args:
-        module: Full name of the module; its `main` begins with `question`.
-        request: What it is asked.
-        changes: Changes of the environment, by name.
-        limit_s: Seconds after which the process is ended; None waits for as long as it takes.
-
-    Raises:
-        DeviceError: No process can be started here.
-        subprocess.TimeoutExpired: The limit has passed.
-    """
-    mark = new_mark()
-    words = command(module, os.getpid(), leftovers=Leftovers(mark))
-    try:
-        return subprocess.run(
-            words, input=pickle.dumps(request), capture_output=True, env=environment(changes, mark), timeout=limit_s,
-            check=False, start_new_session=True,
-        )  # fmt: skip
-    finally:
-        end_family(mark)
-
-
-def question() -> tuple[Any, int]:
-    """In the process that is asked: the request, and where `answer` writes to; what user code prints goes to stderr."""
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    die_with(int(sys.argv[2]), Leftovers.own())
-    return pickle.load(sys.stdin.buffer), kept
-
-
-def answer(where: int, content: bytes) -> None:
-    """Write the whole answer."""
-    left = memoryview(content)
-    while left:
-        left = left[os.write(where, left) :]
-
 
 LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rule
 _WHOLE_S = 3600.0
 _MOST_LOST = 16
-_PROGRAM = "triton_ops.lint.apart_child"
-_INTERPRETED = "InterpretedFunction"
+PROGRAM = "triton_ops.lint.apart_child"
 _HINT = "start Python without TRITON_INTERPRET, and keep code that ends or hangs out of what kernels need"
 _readers: IdleProcesses[WorkerProcess] = IdleProcesses(WorkerProcess.kill, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class LintRequest:
     """A lint that is asked for.
 
     Attributes:
-        packed: The target, packed.
-        rules: As for `lint`.
-        gpu: As for `lint`.
-        run: As for `lint`.
         surroundings: Of the process that asks.
-        lost: Steps that are left out, with the reason.
+        omissions: Steps that are left out, with the reason.
     """
 
     packed: bytes
@@ -102,16 +45,11 @@ class Request:
     gpu: str | None
     run: bool
     surroundings: Surroundings
-    lost: dict[str, str] = field(default_factory=dict)
-
-
-def is_interpreted(function: Any) -> bool:
-    """Whether a JIT function was made to be interpreted."""
-    return type(function).__name__ == _INTERPRETED
+    omissions: dict[str, str] = field(default_factory=dict)
 
 
 def triton_interprets() -> bool:
-    """Whether Triton's own functions are interpreted in this process."""
+    """Check whether Triton's own functions are interpreted in this process."""
     return is_interpreted(require("triton.language", "reading kernels").sum)
 
 
@@ -124,33 +62,33 @@ def lint_apart(target: Any, rules: Sequence[str] | None, gpu: str | None, run: b
         KernelTypeError: The target cannot be sent to another process, is interpreted there too, or ends every process.
         TritonKernelError: As `lint`.
     """
-    request = Request(
+    request = LintRequest(
         packed=pack(target).content, rules=None if rules is None else tuple(rules), gpu=gpu, run=run,
         surroundings=Surroundings.here(),
     )  # fmt: skip
     while True:
         try:
-            found = _answer(request)
+            reply = _answer(request)
         except (WorkerDiedError, WorkerHungError) as error:
-            if error.during in request.lost or len(request.lost) == _MOST_LOST:
+            if error.during in request.omissions or len(request.omissions) == _MOST_LOST:
                 raise KernelTypeError(f"no process can read it: {error}", hint=_HINT) from error
-            request = replace(request, lost={**request.lost, error.during: str(error)})
+            request = replace(request, omissions={**request.omissions, error.during: str(error)})
             continue
-        if isinstance(found, TritonKernelError):
-            raise found
-        assert isinstance(found, LintReport)
-        return found
+        if isinstance(reply, TritonKernelError):
+            raise reply
+        assert isinstance(reply, LintReport)
+        return reply
 
 
-def _answer(request: Request) -> Any:
-    reader = _readers.take(_PROGRAM)
+def _answer(request: LintRequest) -> Any:
+    reader = _readers.take(PROGRAM)
     if reader is None:
         changes = {**compiler_environment(), "TRITON_INTERPRET": "0"}
-        reader = WorkerProcess(("triton",), program=_PROGRAM, changes=changes)
+        reader = WorkerProcess(("triton",), program=PROGRAM, changes=changes)
     try:
-        found = reader.ask(request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start")
+        reply = reader.ask(request, _WHOLE_S, {"": LIMIT_S, "start": _WHOLE_S}, "start")
     except BaseException:
         reader.kill()
         raise
-    _readers.put(reader, _PROGRAM, _PROGRAM)
-    return found
+    _readers.put(reader, PROGRAM, PROGRAM)
+    return reply

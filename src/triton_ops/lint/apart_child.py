@@ -1,4 +1,4 @@
-"""The process that lints what another one asks for: `python -c ... main()`, by `apart.py`."""
+"""The process that reads or runs kernels for another one: `python -c ... main()`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from triton_ops import settings
 from triton_ops.backend import one_line, unpack
 from triton_ops.base import require
 from triton_ops.exceptions import MissingDependencyError, TargetError, TritonKernelError
-from triton_ops.lint.apart import Request
+from triton_ops.lint.apart import LintRequest
 from triton_ops.lint.engine import lint_here
 from triton_ops.lint.findings import LintReport
+from triton_ops.lint.run.child import run_here
+from triton_ops.lint.run.record import WatchRequest
 from triton_ops.lint.steps import STEPS
 from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, die_with, import_heavy
 
@@ -21,10 +23,9 @@ _MOST_BYTES = 4 << 30  # of memory that is written, for all that a file computes
 
 
 def main() -> None:
-    """Answer requests with the report, or with the error that the lint raised, until the pipe is closed."""
+    """Answer requests until the pipe is closed: with a report, an error of the lint, or the record of a run."""
     questions, answers, parent = (int(word) for word in sys.argv[2:5])
     die_with(parent, Leftovers.own(), expendable=True)
-    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     with contextlib.suppress(MissingDependencyError):  # which is the answer to every request
         import_heavy(sys.argv[6:], "reading kernels")
     me, connection = os.getpid(), ChildsEnd(questions, answers)
@@ -41,14 +42,15 @@ def main() -> None:
             request = connection.receive()
         except EOFError:
             return
-        send(_answered(request))
+        send(run_here(request) if isinstance(request, WatchRequest) else _answer(request))
         settings.restore_environment(environment)  # for the next file
         if folder is not None:
             os.chdir(folder)
 
 
-def _answered(request: Request) -> LintReport | TritonKernelError:
-    STEPS.lost = request.lost
+def _answer(request: LintRequest) -> LintReport | TritonKernelError:
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    STEPS.omissions = request.omissions
     request.surroundings.take()
     try:
         require("triton", "reading kernels")

@@ -12,8 +12,8 @@ OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")
 WARPS = 4  # Triton's default
 
 
-def compiled(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Built:
-    """What the compiler makes of a variant with the launch options of a config.
+def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Built:
+    """Compile a variant with the launch options of a config.
 
     Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
 
@@ -31,21 +31,21 @@ def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
     Each has `num_warps`.
     """
     tiles = set(kernel.uses.tiles) & kernel.function.constants
-    given_ones = (param for param in kernel.function.function.params if param.has_default)
-    defaults = {param.name: getattr(param.default, "value", param.default) for param in given_ones}
-    given = [dict(config) for config in kernel.configs]
-    given += [{**one.constants, **one.options} for one in kernel.given[:1]]
+    optional = (param for param in kernel.function.function.params if param.has_default)
+    defaults = {param.name: getattr(param.default, "value", param.default) for param in optional}
+    configs = [dict(config) for config in kernel.configs]
+    configs += [{**one.constants, **one.options} for one in kernel.guesses[:1]]
     for launch in kernel.launches:
-        values = {name: launch.literal(node) for name, node in launch.given.items()}
-        given.append({name: value for name, value in values.items() if value is not None})
-    for config in given or [{}]:
+        values = {name: launch.literal(node) for name, node in launch.arguments.items()}
+        configs.append({name: value for name, value in values.items() if value is not None})
+    for config in configs or [{}]:
         whole = {**{name: value for name, value in defaults.items() if name in tiles}, **config}
         if tiles <= set(whole) and all(isinstance(whole[name], int) for name in tiles):
-            wanted = kernel.function.constants | set(OPTIONS)
-            found = {name: value for name, value in whole.items() if name in wanted}
-            yield {**found, "num_warps": int(found.get("num_warps") or WARPS)}
+            names = kernel.function.constants | set(OPTIONS)
+            values = {name: value for name, value in whole.items() if name in names}
+            yield {**values, "num_warps": int(values.get("num_warps") or WARPS)}
 
 
-def shown(config: Mapping[str, Any]) -> str:
+def in_words(config: Mapping[str, Any]) -> str:
     """A config in words."""
     return " ".join(f"{name}={value}" for name, value in config.items())

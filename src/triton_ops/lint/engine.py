@@ -18,20 +18,20 @@ from types import FunctionType
 from typing import Any
 
 from triton_ops import settings
-from triton_ops.backend import HasOperation, Operation, one_line
+from triton_ops.backend import HasOperation, Operation, is_interpreted, one_line
 from triton_ops.base import require
 from triton_ops.device import Target, named_target, spec_named, target_of
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.lint.apart import is_interpreted, lint_apart, triton_interprets
-from triton_ops.lint.findings import Finding, LintReport, Undecided, together
+from triton_ops.lint.apart import lint_apart, triton_interprets
+from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
 from triton_ops.lint.kernel import COMPILED_FOR, READ_FOR, KernelReading, launched_as
 from triton_ops.lint.rules.base import Rule
 from triton_ops.lint.rules.catalogue import RULES, rule_named
 from triton_ops.lint.run.record import RunRecord
 from triton_ops.lint.run.trial import run_watched
-from triton_ops.lint.source.functions import innermost, kernel_function
+from triton_ops.lint.source.functions import innermost_kernel, kernel_function
 from triton_ops.lint.source.island import Island, island_of, parsed_file, source_text, used_names
-from triton_ops.lint.source.kernels import Defined, defined_kernels, tuned_with
+from triton_ops.lint.source.kernels import DefinedKernel, defined_kernels, tuned_with
 from triton_ops.lint.source.launches import launches
 from triton_ops.lint.steps import STEPS, LostStepError
 
@@ -44,9 +44,6 @@ class Comment:
     """A comment that answers findings.
 
     Attributes:
-        line: The line that it stands on.
-        rules: The rules that it names.
-        reason: Why.
         first: First line that it speaks for.
         last: Last line that it speaks for.
     """
@@ -71,16 +68,16 @@ def comments(text: str) -> tuple[Comment, ...]:
         for node in ast.walk(tree)
         if isinstance(node, ast.stmt) and not hasattr(node, "body")
     )
-    found = []
+    result = []
     for token in tokens:
-        if token.type == tokenize.COMMENT and (said := _COMMENT.search(token.string)) is not None:
+        if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)) is not None:
             alone = not token.line[: token.start[1]].strip()
             first, last = _span(spans, token.start[0], alone)
-            names = tuple(name.strip() for name in (said[1] or "").split(",") if name.strip())
-            found.append(
-                Comment(line=token.start[0], rules=names, reason=said[2].strip(" -:—"), first=first, last=last)
+            names = tuple(name.strip() for name in (match[1] or "").split(",") if name.strip())
+            result.append(
+                Comment(line=token.start[0], rules=names, reason=match[2].strip(" -:—"), first=first, last=last)
             )
-    return tuple(found)
+    return tuple(result)
 
 
 def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> tuple[int, int]:
@@ -89,32 +86,32 @@ def _span(spans: list[tuple[int, int]], line: int, alone: bool) -> tuple[int, in
     return next(((first, last) for first, last in spans if first <= at <= last), (at, at))
 
 
-def answered(findings: Iterable[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
+def split_suppressed(findings: Iterable[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
     """Findings that are left, and those that a comment answers, with its reason."""
-    left: list[Finding] = []
+    open_findings: list[Finding] = []
     answers: list[tuple[Finding, str]] = []
     for finding in findings:
         reason = next(
-            (one.reason for one in _of_file(finding.file) if finding.rule in one.rules and one.reason
+            (one.reason for one in _comments_of(finding.file) if finding.rule in one.rules and one.reason
              and one.first <= finding.line <= one.last), None,
         )  # fmt: skip
         if reason is None:
-            left.append(finding)
+            open_findings.append(finding)
         else:
             answers.append((finding, reason))
-    return left, answers
+    return open_findings, answers
 
 
 def bad_comments(file: str) -> list[Finding]:
     """Comments of a file that name no rule, an unknown one, or no reason."""
-    found = []
-    for one in _of_file(file):
+    findings = []
+    for one in _comments_of(file):
         unknown = [name for name in one.rules if rule_named(name) is None]
         what = "names no rule" if not one.rules else f"names {', '.join(unknown)}, which is no rule" if unknown else (
             "gives no reason" if not one.reason else ""
         )  # fmt: skip
         if what:
-            found.append(
+            findings.append(
                 Finding(
                     rule=BAD,
                     kernel="",
@@ -126,10 +123,10 @@ def bad_comments(file: str) -> list[Finding]:
                     level="source",
                 )
             )
-    return found
+    return findings
 
 
-def _of_file(file: str) -> tuple[Comment, ...]:
+def _comments_of(file: str) -> tuple[Comment, ...]:
     try:
         return comments(source_text(Path(file)))
     except (OSError, SyntaxError, UnicodeDecodeError):
@@ -166,13 +163,13 @@ def lint(target: Any, *, rules: Sequence[str] | None = None, gpu: str | None = N
     launches. Another process reads files, which may end or hang it, and kernels that `TRITON_INTERPRET` has made to be
     interpreted here; it takes 1 to 2 s to begin, and waits for the next lint for 15 s.
     """
-    _asked(rules)
+    _checked_rules(rules)
     compile_target(gpu)  # what is asked for wrongly is said before another process begins
     if isinstance(target, (str, os.PathLike)):
         return _lint_named(os.fspath(target), rules, gpu, run)
     require("triton", "reading kernels")
     inner = target.operation if isinstance(target, HasOperation) else target
-    if triton_interprets() or any(map(is_interpreted, map(innermost, _kernels_of(inner)))):
+    if triton_interprets() or any(map(is_interpreted, map(innermost_kernel, _kernels_of(inner)))):
         return lint_apart(inner, rules, gpu, run)
     return lint_here(target, rules=rules, gpu=gpu, run=run)
 
@@ -187,52 +184,55 @@ def _lint_named(target: str, rules: Sequence[str] | None, gpu: str | None, run: 
             reports.append(lint_apart(str(file), rules, gpu, run))
         except (TargetError, KernelTypeError) as error:  # noqa: PERF203 - the others are read
             reports.append(LintReport(unread={str(file): error.message}))
-    return together(reports)
+    return merge_reports(reports)
 
 
 def _files_of(folder: Path) -> list[Path]:
     """The Python files below a folder; links to folders and what is hidden are passed over."""
-    found = folder.rglob("*.py")
-    return sorted(one for one in found if not any(part.startswith(".") for part in one.parts) and not one.is_dir())
+    files = folder.rglob("*.py")
+    return sorted(one for one in files if not any(part.startswith(".") for part in one.parts) and not one.is_dir())
 
 
 def lint_here(target: Any, *, rules: Sequence[str] | None, gpu: str | None, run: bool) -> LintReport:
     """As `lint`, in this process, in which Triton's own functions are compiled."""
-    asked, goal = _asked(rules), compile_target(gpu)
-    found, lost, files = readings_of(target)
-    readings = [kept for one in found if (kept := _readable(one)) is not None]
-    lost += [(one.name, _INTERPRETED) for one in found if one.name not in {kept.name for kept in readings}]
-    ran = _ran(target) if run and readings else None
+    chosen_rules, gpu_target = _checked_rules(rules), compile_target(gpu)
+    all_readings, failures, files = readings_of(target)
+    readings = [usable for one in all_readings if (usable := _from_file_if_interpreted(one)) is not None]
+    failures += [
+        (one.name, _INTERPRETED) for one in all_readings if one.name not in {usable.name for usable in readings}
+    ]
+    run_record = _run_record(target) if run and readings else None
     findings: list[Finding] = []
     undecided: list[Undecided] = []
-    for name, why in lost:
-        undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in asked]
-    for reading in (replace(one, target=goal, ran=ran) for one in readings):
-        for rule in _askable(asked, reading, undecided):
-            for one in _decided(rule, reading):
+    for name, why in failures:
+        undecided += [Undecided(rule=rule.id, kernel=name, why=why) for rule in chosen_rules]
+    for reading in (replace(one, target=gpu_target, run=run_record) for one in readings):
+        for rule in _askable(chosen_rules, reading, undecided):
+            for one in _statements(rule, reading):
                 (findings if isinstance(one, Finding) else undecided).append(one)  # type: ignore[arg-type]
-    left, answers = answered(_unique(findings))
-    left += [one for file in files for one in bad_comments(file)]
+    open_findings, answers = split_suppressed(_unique(findings))
+    open_findings += [one for file in files for one in bad_comments(file)]
     return LintReport(
-        findings=tuple(sorted(left, key=lambda one: (one.file, one.line, one.rule))),
+        findings=tuple(sorted(open_findings, key=lambda one: (one.file, one.line, one.rule))),
         undecided=tuple(undecided),
-        kernels={reading.name: reading.file for reading in readings} | dict.fromkeys((name for name, _ in lost), ""),
+        kernels={reading.name: reading.file for reading in readings}
+        | dict.fromkeys((name for name, _ in failures), ""),
         suppressed=tuple(answers),
     )
 
 
-def _readable(reading: KernelReading) -> KernelReading | None:
+def _from_file_if_interpreted(reading: KernelReading) -> KernelReading | None:
     """A kernel that was made to be interpreted, from its file instead; None if the file alone does not make it."""
     if not is_interpreted(reading.function.function):
         return reading
     try:
-        return next(iter(_of_files([Path(reading.file)], reading.name)[0]), None)
+        return next(iter(_readings_in(Path(reading.file), reading.name)[0]), None)
     except TargetError:
         return None
 
 
-def _ran(target: Any) -> RunRecord:
-    """What a run of a target shows, or why there is none."""
+def _run_record(target: Any) -> RunRecord:
+    """The record of a run of a target, or of why there is none."""
     runs = target.operation if isinstance(target, HasOperation) else target
     if isinstance(runs, Operation) or (isinstance(runs, FunctionType) and _needs_nothing(runs)):
         return run_watched(runs)
@@ -258,7 +258,7 @@ def compile_target(gpu: str | None) -> Target:
     return named_target(gpu) if spec is None else target_of(spec)
 
 
-def _asked(rules: Sequence[str] | None) -> tuple[Rule, ...]:
+def _checked_rules(rules: Sequence[str] | None) -> tuple[Rule, ...]:
     if rules is None:
         return RULES
     unknown = [name for name in rules if rule_named(name) is None]
@@ -269,18 +269,18 @@ def _asked(rules: Sequence[str] | None) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.id in rules)
 
 
-def _askable(asked: tuple[Rule, ...], reading: KernelReading, undecided: list[Undecided]) -> tuple[Rule, ...]:
+def _askable(rules: tuple[Rule, ...], reading: KernelReading, undecided: list[Undecided]) -> tuple[Rule, ...]:
     """The rules that can be asked about a kernel: none, and why is said, if it cannot be lowered."""
     try:
         STEPS.begin(f"reading of {reading.name} in {reading.file}")
         reading.lowered  # noqa: B018 - it is kept
     except LostStepError as error:
-        undecided += [rule.undecided(reading, str(error)) for rule in asked]
+        undecided += [rule.undecided(reading, str(error)) for rule in rules]
         return ()
-    return asked
+    return rules
 
 
-def _decided(rule: Rule, reading: KernelReading) -> Iterable[Finding | Undecided]:
+def _statements(rule: Rule, reading: KernelReading) -> Iterable[Finding | Undecided]:
     variants, why = reading.lowered
     if rule.needs_ttir and not variants:
         return [rule.undecided(reading, why)]
@@ -296,10 +296,10 @@ def _decided(rule: Rule, reading: KernelReading) -> Iterable[Finding | Undecided
 
 def _unique(findings: Iterable[Finding]) -> list[Finding]:
     """Each finding once, where several kernels call the function that has it."""
-    kept: dict[tuple[str, str, int], Finding] = {}
+    unique: dict[tuple[str, str, int], Finding] = {}
     for one in findings:
-        kept.setdefault((one.rule, one.file, one.line), one)
-    return list(kept.values())
+        unique.setdefault((one.rule, one.file, one.line), one)
+    return list(unique.values())
 
 
 def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
@@ -309,26 +309,26 @@ def readings_of(target: Any) -> tuple[list[KernelReading], list[tuple[str, str]]
         TargetError: There is no such target, or no kernel in it.
     """
     if isinstance(target, (str, os.PathLike)):
-        return _named(os.fspath(target))
-    found = _kernels_of(target)
-    if not found:
+        return _readings_named(os.fspath(target))
+    kernels = _kernels_of(target)
+    if not kernels:
         raise TargetError(f"{target!r} is no Triton kernel and holds none", hint=_FORMS)
     operation = target.operation if isinstance(target, HasOperation) else target
-    given = launched_as(operation, named_target(READ_FOR)) if isinstance(operation, Operation) else {}
-    readings = [replace(_reading_of(one), given=given.get(id(innermost(one)), ())) for one in found]
+    guesses = launched_as(operation, named_target(READ_FOR)) if isinstance(operation, Operation) else {}
+    readings = [replace(_reading_of(one), guesses=guesses.get(id(innermost_kernel(one)), ())) for one in kernels]
     return readings, [], list(dict.fromkeys(reading.file for reading in readings))
 
 
-def _named(text: str) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
+def _readings_named(text: str) -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
     path = Path(text)
     if os.path.lexists(path) and not path.is_dir():
-        return _of_files([path])
+        return _readings_in(path)
     place, colon, name = text.rpartition(":")
     if colon and place and name:
-        return _of_files([_file_of(place)], name)
+        return _readings_in(_file_of(place), name)
     if text.endswith(".py") or os.sep in text:
         raise TargetError(f"there is no file {text}", hint=_FORMS)
-    return _of_files([_file_of(text)])
+    return _readings_in(_file_of(text))
 
 
 def _file_of(place: str) -> Path:
@@ -340,57 +340,50 @@ def _file_of(place: str) -> Path:
     parts = place.split(".")
     for folder in dict.fromkeys([settings.current_folder() or "", *sys.path]):
         base = Path(folder or ".").joinpath(*parts)
-        for found in (base.with_suffix(".py"), base / "__init__.py"):
-            if all(parts) and found.is_file():
-                return found
+        for file in (base.with_suffix(".py"), base / "__init__.py"):
+            if all(parts) and file.is_file():
+                return file
     if all(parts) and importlib.util.find_spec(parts[0]) is None:
         raise TargetError(f"there is no module {parts[0]}, no file and no shipped kernel of this name", hint=_FORMS)
     raise TargetError(f"there is no source of {place}", hint=_FORMS)
 
 
-def _of_files(files: Sequence[Path], only: str = "") -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
-    readings: list[KernelReading] = []
-    lost: list[tuple[str, str]] = []
-    for file in files:
-        text, _ = parsed_file(file)
-        if "triton" not in text and not only:
-            continue
-        island = island_of(file.resolve())
-        defined = defined_kernels(island)
-        if only:
-            defined = [one for one in defined if one.name == only] or [_single(island, file, only)]
-        for one in defined:
-            if one.kernel is None:
-                lost.append((one.name, one.why))
-            else:
-                readings.append(_reading(one, island))
-    return readings, lost, [str(file.resolve()) for file in files]
+def _readings_in(file: Path, only: str = "") -> tuple[list[KernelReading], list[tuple[str, str]], list[str]]:
+    text, _ = parsed_file(file)
+    if "triton" not in text and not only:
+        return [], [], [str(file.resolve())]
+    island = island_of(file.resolve())
+    defined = defined_kernels(island)
+    if only:
+        defined = [one for one in defined if one.name == only] or [_single(island, file, only)]
+    readings = [_reading(one, island) for one in defined if one.kernel is not None]
+    return readings, [(one.name, one.why) for one in defined if one.kernel is None], [str(file.resolve())]
 
 
-def _single(island: Island, file: Path, name: str) -> Defined:
+def _single(island: Island, file: Path, name: str) -> DefinedKernel:
     try:
         decorated = island.value(name)
     except LookupError as error:
         raise TargetError(f"{file} has no {name}: {error}", hint="correct the name after the colon") from error
-    inner = innermost(decorated)
+    inner = innermost_kernel(decorated)
     if inner is None:
         raise TargetError(f"{name} in {file} is no Triton kernel", hint="name a function with @triton.jit")
-    return Defined(name, kernel_function(inner), decorated)
+    return DefinedKernel(name, kernel_function(inner), decorated)
 
 
-def _reading(one: Defined, island: Island) -> KernelReading:
+def _reading(one: DefinedKernel, island: Island) -> KernelReading:
     assert one.kernel is not None
     configs, heuristics, key = tuned_with(one.decorated)
-    found = launches(island.tree, one.name, one.kernel.parameters)
-    missing = [f"{name}: {island.failures[name]}" for name in used_names(one.kernel.node) if name in island.failures]
+    kernel_launches = launches(island.tree, one.name, one.kernel.parameters)
+    gaps = [f"{name}: {island.failures[name]}" for name in used_names(one.kernel.node) if name in island.failures]
     return KernelReading(
-        name=one.name, file=str(island.path), function=one.kernel, tree=island.tree, launches=found, configs=configs,
-        heuristics=heuristics, key=key, missing="; ".join(missing),
+        name=one.name, file=str(island.path), function=one.kernel, tree=island.tree, launches=kernel_launches,
+        configs=configs, heuristics=heuristics, key=key, failures="; ".join(gaps),
     )  # fmt: skip
 
 
 def _reading_of(decorated: Any) -> KernelReading:
-    inner = innermost(decorated)
+    inner = innermost_kernel(decorated)
     path = Path(inspect.getsourcefile(inner.fn) or "")
     kernel = kernel_function(inner)
     _, tree = parsed_file(path)
@@ -401,28 +394,27 @@ def _reading_of(decorated: Any) -> KernelReading:
     )  # fmt: skip
 
 
-def _kernels_of(target: Any, left: int = 6) -> list[Any]:
+def _kernels_of(target: Any, depth: int = 6) -> list[Any]:
     """The Triton kernels that an object is or holds: an operation, its kernel, what a launching function launches."""
-    if innermost(target) is not None:
+    if innermost_kernel(target) is not None:
         return [target]
-    if left == 0:
+    if depth == 0:
         return []
     if isinstance(target, FunctionType):
-        used = (target.__globals__.get(name) for name in target.__code__.co_names)
-        near = [one for one in used if innermost(one) is not None or _is_beside(one, target)]
-        found = [kernel for one in near for kernel in _kernels_of(one, left - 1)]
-        return list({id(one): one for one in found}.values())
+        values = (target.__globals__.get(name) for name in target.__code__.co_names)
+        near = [one for one in values if innermost_kernel(one) is not None or _is_beside(one, target)]
+        kernels = [kernel for one in near for kernel in _kernels_of(one, depth - 1)]
+        return list({id(one): one for one in kernels}.values())
     for name in ("kernel", "operation", "compiled_ahead", "parsed", "function", "launch", "stages", "forms"):
         inner = getattr(target, name, None)
         inner = [*inner.values()] if isinstance(inner, Mapping) else inner
         several = inner if isinstance(inner, (list, tuple)) else (inner,)
-        found = [kernel for one in several if one is not None for kernel in _kernels_of(one, left - 1)]
-        if found:
-            return found
+        kernels = [kernel for one in several if one is not None for kernel in _kernels_of(one, depth - 1)]
+        if kernels:
+            return kernels
     return []
 
 
 def _is_beside(value: Any, function: FunctionType) -> bool:
-    """Whether a value is another function of the same package."""
     package = function.__module__.rpartition(".")[0]
     return isinstance(value, FunctionType) and value.__module__.startswith(package or function.__module__)

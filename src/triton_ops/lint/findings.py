@@ -1,9 +1,9 @@
-"""What a lint finds: findings, what stays undecided, and both of a whole run."""
+"""The findings of a lint, with what stays undecided."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -12,9 +12,6 @@ class Finding:
     """A pitfall that a kernel has.
 
     Attributes:
-        rule: The rule's id, such as `missing-mask`.
-        kernel: The kernel's name.
-        file: Path of the file.
         line: Line in it, counted from 1.
         symptom: What a user of the kernel sees.
         evidence: The facts that decided, with their numbers.
@@ -31,33 +28,19 @@ class Finding:
     fix: str
     level: str
 
-    def as_json(self) -> dict[str, Any]:
-        """As plain values, in the order of the attributes."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Undecided:
-    """A rule that could not decide about a kernel.
-
-    Attributes:
-        rule: The rule's id.
-        kernel: The kernel's name.
-        why: What is missing.
-    """
+    """A rule that could not decide about a kernel."""
 
     rule: str
     kernel: str
     why: str
 
-    def as_json(self) -> dict[str, Any]:
-        """As plain values, in the order of the attributes."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 @dataclass(frozen=True)
 class LintReport:
-    """What a lint of one target found.
+    """The findings of one target, and what stays undecided.
 
     Attributes:
         findings: In the order of files and lines.
@@ -76,17 +59,17 @@ class LintReport:
     def as_json(self) -> dict[str, Any]:
         """`findings`, `undecided` and `unread` as plain values."""
         return {
-            "findings": [one.as_json() for one in self.findings],
-            "undecided": [one.as_json() for one in self.undecided],
+            "findings": [asdict(one) for one in self.findings],
+            "undecided": [asdict(one) for one in self.undecided],
             "unread": dict(self.unread),
         }
 
 
-def together(several: Sequence[LintReport]) -> LintReport:
+def merge_reports(several: Sequence[LintReport]) -> LintReport:
     """Several reports as one; a finding that two targets have in common is in it once."""
-    found = {(one.rule, one.file, one.line): one for report in reversed(several) for one in report.findings}
+    findings = {(one.rule, one.file, one.line): one for report in reversed(several) for one in report.findings}
     return LintReport(
-        tuple(sorted(found.values(), key=lambda one: (one.file, one.line, one.rule))),
+        tuple(sorted(findings.values(), key=lambda one: (one.file, one.line, one.rule))),
         tuple(dict.fromkeys(one for report in several for one in report.undecided)),
         {name: file for report in several for name, file in report.kernels.items()},
         tuple(dict.fromkeys(one for report in several for one in report.suppressed)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,13 +21,13 @@ from triton_ops.backend import (
 )
 from triton_ops.device import Target, named_target
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.kernel_ir import Place, UnreadableError, UntoldError
-from triton_ops.lint.meaning.facts import Facts, Met
+from triton_ops.kernel_ir import SourcePlace, UnreadableError, UntoldError
+from triton_ops.lint.meaning.facts import Fact, Facts
 from triton_ops.lint.meaning.walk import facts_of
 from triton_ops.lint.run.record import RunRecord
 from triton_ops.lint.source.functions import KernelFunction
-from triton_ops.lint.source.launches import Launch
-from triton_ops.lint.source.parameters import Guess, Said, guesses, switches
+from triton_ops.lint.source.launches import SourceLaunch
+from triton_ops.lint.source.parameters import Guess, SourceValues, guesses, switches
 from triton_ops.lint.source.usage import Uses, uses_of
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Problem
@@ -44,7 +44,7 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
     kernel = operation.kernel.compiled_ahead if isinstance(operation.kernel, CompilesAhead) else None
     if kernel is None:
         return {}
-    found: dict[int, dict[str, Guess]] = {}
+    by_function: dict[int, dict[str, Guess]] = {}
     for problem in _problems(operation):
         arguments = described(Arguments(keyword=dict(problem.arguments)), light=not kernel.compile_imports)
         space = operation.space_for(problem)
@@ -55,8 +55,8 @@ def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, 
                 continue
             for one in launched:
                 guess = _guess(one, config)
-                found.setdefault(id(one.function), {}).setdefault(repr((guess.types, guess.constants)), guess)
-    return {function: tuple(guesses.values()) for function, guesses in found.items()}
+                by_function.setdefault(id(one.function), {}).setdefault(repr((guess.types, guess.constants)), guess)
+    return {function: tuple(guesses.values()) for function, guesses in by_function.items()}
 
 
 def _guess(one: LaunchedKernel, config: Config) -> Guess:
@@ -65,7 +65,7 @@ def _guess(one: LaunchedKernel, config: Config) -> Guess:
     return Guess(
         types=one.types,
         constants=one.constants,
-        known=frozenset(one.constants),
+        known_names=frozenset(one.constants),
         element=floats[0] if floats else "fp16",
         options=options,
         ones=one.ones,
@@ -74,8 +74,8 @@ def _guess(one: LaunchedKernel, config: Config) -> Guess:
 
 def _problems(operation: Operation) -> Iterator[Problem]:
     """The problem that it is called with by default, or else its first named one."""
-    named = next(iter(operation.problems.values()), (None, None))
-    for shape, dtype in ((None, None), named):
+    first = next(iter(operation.problems.values()), (None, None))
+    for shape, dtype in ((None, None), first):
         try:
             yield operation.problem(shape, dtype)
         except TritonKernelError:
@@ -86,25 +86,25 @@ def _problems(operation: Operation) -> Iterator[Problem]:
 def _configs(space: ConfigSpace) -> Iterator[Config]:
     default = space.default_config
     yield default
-    left = _MOST_CONFIGS - 1
+    room = _MOST_CONFIGS - 1
     for name, tunable in space.tunables.items():
         for value in tunable.values:
-            if isinstance(value, (str, bool)) and value != default[name] and left > 0:
+            if isinstance(value, (str, bool)) and value != default[name] and room > 0:
                 config = _nearest(space, default, {name: value})
                 if config is not None:
-                    left -= 1
+                    room -= 1
                     yield config
 
 
-def _nearest(space: ConfigSpace, default: Config, wanted: Mapping[str, Any]) -> Config | None:
+def _nearest(space: ConfigSpace, default: Config, values: Mapping[str, Any]) -> Config | None:
     """A valid config with a wanted value: the default else, or the first that the space has."""
-    config = Config({**default, **wanted})
+    config = Config({**default, **values})
     if space.why_not(config) is None:
         return config
     if space.listed is not None:
-        return next((one for one in space if all(one[name] == value for name, value in wanted.items())), None)
+        return next((one for one in space if all(one[name] == value for name, value in values.items())), None)
     try:
-        return next(iter(space.with_values({name: [value] for name, value in wanted.items()})), None)
+        return next(iter(space.with_values({name: [value] for name, value in values.items()})), None)
     except TritonKernelError:
         return None
 
@@ -120,11 +120,9 @@ _TUNED = (16, 32, 64, 128, 256, 512)  # extents that tuned blocks are told apart
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """What a kernel does with one guess of its parameters.
+    """A kernel with one guess of its parameters, and what it does with it.
 
     Attributes:
-        guess: Types and constants.
-        facts: What its TTIR does.
         rearranges: Whether it multiplies tiles, or moves elements from one place of a block to another.
     """
 
@@ -138,70 +136,70 @@ class KernelReading:
     """A kernel with all that can be read of it.
 
     Attributes:
-        name: Its name.
-        file: Its file.
         function: The JIT function with its syntax.
-        tree: The syntax of its file.
-        launches: Its launches in the file.
         configs: Tunables and launch options of each config of a decorator.
-        heuristics: Functions of `triton.heuristics`, by parameter.
         key: What `triton.autotune` is keyed on; None if the kernel is not tuned.
         target: What is compiled for, where a rule compiles.
-        given: Types and values with which an operation launches it, the default config's first; empty for a kernel of
+        guesses: Types and values with which an operation launches it, the default config's first; empty for a kernel of
             which only the source is known.
-        ran: What a run of it has shown; None if none was asked for.
-        missing: Names of the file that it uses and that could not be had, with the reasons; empty if there are none.
+        run: What a run of it has shown; None if none was asked for.
+        failures: Names of the file that it uses and that could not be had, with the reasons; empty if there are none.
     """
 
     name: str
     file: str
     function: KernelFunction
     tree: ast.Module
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[SourceLaunch, ...] = ()
     configs: tuple[Mapping[str, Any], ...] = ()
     heuristics: Mapping[str, Any] = field(default_factory=dict)
     key: tuple[str, ...] | None = None
     target: Target = field(default_factory=lambda: named_target(COMPILED_FOR))
-    given: tuple[Guess, ...] = ()
-    ran: RunRecord | None = None
-    missing: str = ""
+    guesses: tuple[Guess, ...] = ()
+    run: RunRecord | None = None
+    failures: str = ""
 
     @property
     def line(self) -> int:
-        """Where the kernel begins."""
+        """The line in which the kernel begins."""
         return self.function.node.lineno
 
     @cached_property
     def uses(self) -> Uses:
-        """What it does with its parameters, by its syntax."""
+        """The use of its parameters, by its syntax."""
         return uses_of(self.function)
 
     @cached_property
-    def said(self) -> Said:
-        """What the source says of the values of its parameters."""
-        return Said(self.configs, self.heuristics, self.launches)
+    def source_values(self) -> SourceValues:
+        """The values of its parameters that the source shows."""
+        return SourceValues(self.configs, self.heuristics, self.launches)
 
     @cached_property
     def lowered(self) -> tuple[tuple[Variant, ...], str]:
         """The variants that Triton's front end accepts, and its last complaint where it accepts none."""
-        known = [one for one in map(self._variant, self.given[:_MOST_VARIANTS]) if isinstance(one, Variant)]
-        if known:
-            return tuple(known), ""
-        return self.lowered_with(frozenset(self.uses.tiles) | frozenset(self.uses.types) | self.uses.ranges)
+        variants = [one for one in map(self._read, self.guesses[:_MOST_VARIANTS]) if one is not None]
+        if variants:
+            return tuple(variants), ""
+        return self.lowered_with(self._deciders)
+
+    @cached_property
+    def _deciders(self) -> frozenset[str]:
+        """The parameters that must be constants."""
+        return frozenset(self.uses.tiles) | self.uses.types | self.uses.ranges
 
     def lowered_with(self, extra: frozenset[str], most: int = _MOST_VARIANTS) -> tuple[tuple[Variant, ...], str]:
         """As `lowered`, with these parameters taken as constants too."""
         why, unreadable = "", 0
-        for guess in guesses(self.function, self.said, extra):
-            found = self._variant(guess)
-            if isinstance(found, Variant):
-                others = [self._variant(one) for one in switches(self.function, guess)][:most]
-                return (found, *(one for one in others if isinstance(one, Variant))), ""
-            why = why or found
-            unreadable += found.startswith(_UNREADABLE)
+        for guess in guesses(self.function, self.source_values, extra):
+            variant = self._variant(guess)
+            if isinstance(variant, Variant):
+                others = [self._read(one) for one in switches(self.function, guess)][:most]
+                return (variant, *(one for one in others if one is not None)), ""
+            why = why or variant
+            unreadable += variant.startswith(_UNREADABLE)
             if unreadable == _MOST_UNREADABLE:
                 break  # other sizes and types change little of what a kernel does
-        return (), "; ".join(filter(None, [why, self.missing]))
+        return (), "; ".join(filter(None, [why, self.failures]))
 
     def _variant(self, guess: Guess) -> Variant | str:
         try:
@@ -220,23 +218,23 @@ class KernelReading:
 
     def lowered_without(self, name: str) -> Variant | None:
         """The first variant with one of its constants as a plain whole number; None if it cannot be read so."""
-        for one in self.variants[:1]:
-            types = {**one.guess.types, name: "i32"}
-            constants = {key: value for key, value in one.guess.constants.items() if key != name}
-            found = self._variant(
-                Guess(types=types, constants=constants, known=one.guess.known, element=one.guess.element)
-            )
-            return found if isinstance(found, Variant) else None
-        return None
+        if not self.variants:
+            return None
+        guess = self.variants[0].guess
+        constants = {key: value for key, value in guess.constants.items() if key != name}
+        return self._read(replace(guess, types={**guess.types, name: "i32"}, constants=constants))
 
     def with_values(self, values: Mapping[str, Any]) -> Variant | None:
         """The first variant with these values of constants; None if it cannot be read."""
-        for one in self.variants[:1]:
-            known = {name: value for name, value in values.items() if name in one.guess.constants}
-            guess = replace(one.guess, constants={**one.guess.constants, **known})
-            found = self._variant(guess)
-            return found if isinstance(found, Variant) else None
-        return None
+        if not self.variants:
+            return None
+        guess = self.variants[0].guess
+        constants = {name: values.get(name, value) for name, value in guess.constants.items()}
+        return self._read(replace(guess, constants=constants))
+
+    def _read(self, guess: Guess) -> Variant | None:
+        variant = self._variant(guess)
+        return variant if isinstance(variant, Variant) else None
 
     @cached_property
     def _by_element(self) -> dict[str, Variant | None]:
@@ -245,10 +243,9 @@ class KernelReading:
     def with_element(self, element: str) -> Variant | None:
         """The first variant with tensors of this element; None if there is none that can be read."""
         if element not in self._by_element:
-            extra = frozenset(self.uses.tiles) | frozenset(self.uses.types) | self.uses.ranges
-            chosen = (one for one in guesses(self.function, self.said, extra) if one.element == element)
-            found = next((one for one in map(self._variant, chosen) if isinstance(one, Variant)), None)
-            self._by_element[element] = found
+            candidates = guesses(self.function, self.source_values, self._deciders)
+            variants = (self._read(one) for one in candidates if one.element == element)
+            self._by_element[element] = next((one for one in variants if one is not None), None)
         return self._by_element[element]
 
     @cached_property
@@ -261,39 +258,31 @@ class KernelReading:
         if not names or not self.variants:
             return None, {}
         constants = self.variants[0].guess.constants
-        taken = {value for name, value in constants.items() if name not in names and type(value) is int}
-        extents = dict(zip((size for size in _TUNED if size not in taken), names, strict=False))
+        sizes_in_use = {value for name, value in constants.items() if name not in names and type(value) is int}
+        extents = dict(zip((size for size in _TUNED if size not in sizes_in_use), names, strict=False))
         return self.with_values({name: size for size, name in extents.items()}), extents
 
-    def place(self, met: Met) -> Place:
-        """Where in the user's source a fact is: the innermost line that is not Triton's own."""
-        own = [frame for frame in met.frames if "/triton/language/" not in frame.file]
-        return own[0] if own else Place(self.file, self.line)
+    def place(self, fact: Fact) -> SourcePlace:
+        """The place of a fact in the user's source: the innermost line that is not Triton's own."""
+        own = [frame for frame in fact.frames if "/triton/language/" not in frame.file]
+        return own[0] if own else SourcePlace(self.file, self.line)
 
     def checks_divisibility(self) -> bool:
-        """Whether the launching functions, heuristics or the kernel itself ask for a remainder."""
-        asked = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
-        for around in asked:
-            if any(_asks(node) for node in ast.walk(around)):
-                return True
-        return any(_assumes(node) for node in ast.walk(self.function.node))
+        """Check whether the launching functions, heuristics or the kernel itself ask for a remainder."""
+        callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
+        tests = [
+            node.test
+            for caller in callers
+            for node in ast.walk(caller)
+            if isinstance(node, (ast.Assert, ast.If, ast.IfExp))
+        ]
+        return any(map(_has_remainder, [*tests, *filter(_is_assumption, ast.walk(self.function.node))]))
 
 
-def _asks(node: ast.AST) -> bool:
-    tests = (node.test,) if isinstance(node, (ast.Assert, ast.If, ast.IfExp)) else ()
-    return any(
-        isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mod) for test in tests for inner in ast.walk(test)
-    )
+def _is_assumption(node: ast.AST) -> bool:
+    names = ("assume", "device_assert", "static_assert")
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
 
 
-def _assumes(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return False
-    if node.func.attr not in ("assume", "device_assert", "static_assert"):
-        return False
+def _has_remainder(node: ast.AST) -> bool:
     return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in ast.walk(node))
-
-
-def launched_values(launches: Sequence[Launch], name: str) -> list[ast.expr]:
-    """What launches give a parameter, with names followed."""
-    return [launch.resolved(launch.given[name]) for launch in launches if name in launch.given]

@@ -19,8 +19,8 @@ def lint_kernels() -> Callable[..., LintReport]:
 
 def _clean(target: Any, **options: Any) -> LintReport:
     report = lint(target, **options)
-    said = [f"{one.file}:{one.line}: {one.rule} in {one.kernel}: {one.evidence}" for one in report.findings]
-    said += [f"{file} is not read: {why}" for file, why in report.unread.items()]
-    if said:
-        pytest.fail("\n".join(said), pytrace=False)
+    complaints = [f"{one.file}:{one.line}: {one.rule} in {one.kernel}: {one.evidence}" for one in report.findings]
+    complaints += [f"{file} is not read: {why}" for file, why in report.unread.items()]
+    if complaints:
+        pytest.fail("\n".join(complaints), pytrace=False)
     return report

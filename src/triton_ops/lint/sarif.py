@@ -15,12 +15,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def as_sarif(report: LintReport, version: str) -> dict[str, Any]:
-    """A report as a SARIF log with one run; what comments answer is in it as suppressed, undecided rules as notes.
-
-    Args:
-        report: The report.
-        version: The version of this package.
-    """
+    """A report as a SARIF log with one run; what comments answer is in it as suppressed, undecided rules as notes."""
     rules = [*map(_rule, RULES), {"id": BAD, "shortDescription": {"text": "a comment that answers nothing"}}]
     results = [_result(one) for one in report.findings]
     results += [

@@ -18,13 +18,12 @@ class Steps:
     """The steps of this process.
 
     Attributes:
-        tell: Is told of each step.
-        lost: Steps that are left out, with the reason.
+        omissions: Steps that are left out, with the reason.
     """
 
     def __init__(self) -> None:
         self.tell: Callable[[str], None] = lambda _: None
-        self.lost: Mapping[str, str] = {}
+        self.omissions: Mapping[str, str] = {}
 
     def begin(self, step: str) -> None:
         """Begin a step.
@@ -32,8 +31,8 @@ class Steps:
         Raises:
             LostStepError: It is left out.
         """
-        if step in self.lost:
-            raise LostStepError(self.lost[step])
+        if step in self.omissions:
+            raise LostStepError(self.omissions[step])
         self.tell(step)
 
 

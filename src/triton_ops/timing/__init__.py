@@ -1,4 +1,4 @@
-"""How long a launch takes, and which of several is the fastest: timers, rounds, race and decision."""
+"""The time of a launch, and the fastest of several: timers, rounds, race and decision."""
 
 from triton_ops._faces import lazy_face
 
@@ -7,24 +7,20 @@ if TYPE_CHECKING:
     from triton_ops.timing.choose import choose_timer as choose_timer
     from triton_ops.timing.choose import timer_of as timer_of
     from triton_ops.timing.decision import BEYOND_CHANCE as BEYOND_CHANCE
-    from triton_ops.timing.decision import EXCLUDED as EXCLUDED
     from triton_ops.timing.decision import INDIFFERENCE as INDIFFERENCE
-    from triton_ops.timing.decision import Decision as Decision
     from triton_ops.timing.decision import Preference as Preference
+    from triton_ops.timing.decision import RaceDecision as RaceDecision
     from triton_ops.timing.decision import beats as beats
     from triton_ops.timing.decision import decide as decide
     from triton_ops.timing.decision import doubtful as doubtful
     from triton_ops.timing.decision import gain as gain
     from triton_ops.timing.decision import gap as gap
     from triton_ops.timing.decision import relative_levels as relative_levels
-    from triton_ops.timing.duels import COARSEST_TICK_MS as COARSEST_TICK_MS
-    from triton_ops.timing.duels import FEW_TICKS as FEW_TICKS
     from triton_ops.timing.duels import LEAST_ROUNDS as LEAST_ROUNDS
     from triton_ops.timing.duels import DuelOutcome as DuelOutcome
     from triton_ops.timing.duels import DuelPolicy as DuelPolicy
     from triton_ops.timing.duels import Verdict as Verdict
     from triton_ops.timing.duels import duel as duel
-    from triton_ops.timing.duels import tick_of as tick_of
     from triton_ops.timing.events import sets_needed as sets_needed
     from triton_ops.timing.graph import CaptureError as CaptureError
     from triton_ops.timing.graph import EmptyCaptureError as EmptyCaptureError
@@ -33,6 +29,7 @@ if TYPE_CHECKING:
     from triton_ops.timing.microbenchmarks import calibrate as calibrate
     from triton_ops.timing.pace import DUTY as DUTY
     from triton_ops.timing.pace import Pace as Pace
+    from triton_ops.timing.races import LEAST_SAMPLE_MS as LEAST_SAMPLE_MS
     from triton_ops.timing.races import Arm as Arm
     from triton_ops.timing.races import RacePolicy as RacePolicy
     from triton_ops.timing.races import interleave as interleave

@@ -13,12 +13,7 @@ _log = logging.getLogger("triton_ops")
 
 
 def timer_of(mode: str, name: str) -> Timer:
-    """The clock for a mode that another process has chosen.
-
-    Args:
-        mode: The `mode` of the timer that was chosen.
-        name: Torch's name of the device.
-    """
+    """The clock for a mode that another process has chosen."""
     clock, _, cache = mode.partition("-")
     if clock == "graph":
         return GraphTimer(name, cold=cache == "cold")

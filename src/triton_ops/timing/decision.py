@@ -37,11 +37,10 @@ _PROVEN = 3.0  # standard errors: with fewer, the pick of the cheapest among man
 
 
 @dataclass(frozen=True)
-class Decision:
+class RaceDecision:
     """The outcome of a comparison; indices are positions in the list that was compared.
 
     Attributes:
-        winner: The candidate to use.
         fastest: The candidate with the smallest median contrast, whatever the ties.
         ties: The candidates that could not be told from the fastest, the fastest included, best first.
         noise: Half-width of a typical 95 % interval of a contrast, as a share of the time.
@@ -57,20 +56,20 @@ def decide(
     rows_ms: Sequence[Sequence[float]],
     preference: Sequence[Preference],
     *,
-    kept: Collection[int] = (),
+    incumbents: Collection[int] = (),
     default: int | None = None,
     dropped: Collection[int] = (),
     zone: float = INDIFFERENCE,
-) -> Decision:
+) -> RaceDecision:
     """Compare candidates that were measured in the same rounds.
 
     Args:
         rows_ms: The medians of each candidate in milliseconds, one per round from the first round on. A
             candidate with fewer rounds than others was dropped, and cannot tie.
         preference: A sort key for each candidate: among equals the smallest key wins.
-        kept: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the default.
-            Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest, by three
-            standard errors as in the race.
+        incumbents: Positions of the configs in use: each wins over any candidate that it ties with, if it beats the
+            default. Any other candidate wins over the fastest only if it is proven to be within `zone` of the fastest,
+            by three standard errors as in the race.
         default: Position of the default, which wins unless another candidate beats it; None, or a default without
             rounds, where it cannot be compared.
         dropped: Positions of the candidates that a race dropped. A candidate that is dropped at the last checkpoint has
@@ -87,27 +86,27 @@ def decide(
     alive = [i for i in full if i not in dropped] or full
     levels = dict(zip(alive, relative_levels([rows_ms[i] for i in alive]), strict=True))
     fastest = min(alive, key=lambda i: (levels[i], preference[i]))
-    found = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
-    gaps = {i: _interval(centre, error) for i, (centre, error) in found.items()}
-    equal = {i for i, (centre, error) in found.items() if centre + _PROVEN * error <= zone}
-    tied = {i for i in alive if _tied(gaps[i], zone)}
+    gaps_and_errors = dict(zip(alive, gaps_to([rows_ms[i] for i in alive], alive.index(fastest)), strict=True))
+    gaps = {i: _interval(centre, error) for i, (centre, error) in gaps_and_errors.items()}
+    equal = {i for i, (centre, error) in gaps_and_errors.items() if centre + _PROVEN * error <= zone}
+    tied = {i for i in alive if gaps[i].centre <= max(zone, gaps[i].margin)}
     wins = tied
     if default is not None:
         wins = {i for i in tied if i != default and beats(rows_ms[i], rows_ms[default], zone)}
         tied = tied - {default} if wins else tied | {default}
         wins = wins or {default}
     ties = sorted(tied, key=lambda i: preference[i])
-    winner = next((i for i in ties if i in wins and i in kept), None)
+    winner = next((i for i in ties if i in wins and i in incumbents), None)
     if winner is None:
         winner = next((i for i in ties if i in wins and (i == fastest or i in equal)), None)
     if winner is None:
         winner = min(wins, key=lambda i: (levels.get(i, math.inf), preference[i]))
     margins = [gaps[i].margin for i in alive if i != fastest]
-    return Decision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
+    return RaceDecision(winner, fastest, tuple(ties), statistics.median(margins) if margins else 0.0)
 
 
 def beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
-    """Whether a candidate is proven faster than the default; true for a default without rounds.
+    """Check whether a candidate is proven faster than the default; true for a default without rounds.
 
     It is faster by more than `zone`, and both 95 % intervals of the difference exclude half of that: the interval of
     normal noise, and that of any noise.
@@ -116,32 +115,32 @@ def beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = IN
 
 
 def clearly_beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
-    """Whether a candidate beats the default after enough rounds, with so small a chance that a race may end on it."""
+    """Check whether a candidate beats the default after enough rounds, so clearly that a race may end on it."""
     return min(len(row_ms), len(default_ms)) >= _ENOUGH and _beats(row_ms, default_ms, zone, _RARE)
 
 
-def doubtful(row_ms: Sequence[float], default_ms: Sequence[float], zone: float = INDIFFERENCE) -> bool:
-    """Whether further rounds should say if a candidate beats the default.
+def doubtful(row_ms: Sequence[float], default_ms: Sequence[float]) -> bool:
+    """Check whether further rounds should say if a candidate beats the default.
 
     It is no doubt if the difference is known to within the zone, unless the candidate is faster by more than that and
     one odd round keeps it from beating the default; if the candidate is proven not to be faster by more than the zone;
     or if it beats the default clearly and by ten standard errors: noise that lasts for several rounds can look like a
     smaller difference. Where there was no time for four rounds, there is none for more of them either.
     """
-    found = gap(default_ms, row_ms)
-    error = found.margin / Z95
+    difference = gap(default_ms, row_ms)
+    error = difference.margin / Z95
     if min(len(row_ms), len(default_ms)) < _LEAST:
         return False
-    if _PROVEN * error <= zone and (found.centre <= zone or beats(row_ms, default_ms, zone)):
+    if _PROVEN * error <= INDIFFERENCE and (difference.centre <= INDIFFERENCE or beats(row_ms, default_ms)):
         return False
-    if found.centre + _PROVEN * error <= zone:
+    if difference.centre + _PROVEN * error <= INDIFFERENCE:
         return False
-    return not (found.centre - _CERTAIN * error > zone and clearly_beats(row_ms, default_ms, zone))
+    return not (difference.centre - _CERTAIN * error > INDIFFERENCE and clearly_beats(row_ms, default_ms))
 
 
 def _beats(row_ms: Sequence[float], default_ms: Sequence[float], zone: float, chance: float) -> bool:
-    found = gain(default_ms, row_ms, chance)
-    return found.centre > zone and min(found.low, gap(default_ms, row_ms).low) > EXCLUDED * zone
+    difference = gain(default_ms, row_ms, chance)
+    return difference.centre > zone and min(difference.low, gap(default_ms, row_ms).low) > EXCLUDED * zone
 
 
 def relative_levels(rows_ms: Sequence[Sequence[float]]) -> list[float]:
@@ -174,7 +173,3 @@ def gain(slow_ms: Sequence[float], fast_ms: Sequence[float], chance: float = 0.0
 
 def _interval(centre: float, error: float) -> Interval:
     return Interval(centre, centre - Z95 * error, centre + Z95 * error)
-
-
-def _tied(found: Interval, zone: float) -> bool:
-    return found.centre <= max(zone, found.margin)

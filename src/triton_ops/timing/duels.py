@@ -12,10 +12,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from triton_ops.timing.decision import BEYOND_CHANCE, INDIFFERENCE, gain
+from triton_ops.timing.decision import BEYOND_CHANCE, EXCLUDED, INDIFFERENCE, gain
 from triton_ops.timing.races import Arm, next_order, visit
 from triton_ops.timing.statistics import Interval, contrasts, median_error, robust_sigma, small_sample
 from triton_ops.timing.timer import Timer
@@ -23,13 +22,11 @@ from triton_ops.timing.timer import Timer
 Verdict: TypeAlias = Literal["faster", "slower", "not distinguishable"]
 
 LEAST_ROUNDS = 6  # six values of one sign have a chance of 1 in 32: fewer values cannot bound a median at 95 %
-COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
-FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
 
 
 @dataclass(frozen=True)
 class DuelPolicy:
-    """How long a duel may go on.
+    """The limits of a duel.
 
     Attributes:
         checkpoints: After how many rounds the duel ends if the answer is clear; the last checkpoint ends it.
@@ -69,8 +66,13 @@ class DuelOutcome:
         return max(abs(self.itself.low), abs(self.itself.high))
 
     @property
+    def proven(self) -> bool:
+        """Check whether the first is faster, and the interval excludes half of the indifference zone too."""
+        return self.verdict == "faster" and self.gain.low > EXCLUDED * INDIFFERENCE
+
+    @property
     def disturbed(self) -> bool:
-        """Whether the first and its twin differ beyond chance, which only a fault of the measurement can cause."""
+        """Check whether the first and its twin differ beyond chance, which only a fault of measurement can cause."""
         return abs(self.itself.centre) > max(INDIFFERENCE, BEYOND_CHANCE * self.itself.margin)
 
 
@@ -98,8 +100,8 @@ def duel(
     """
     order: list[Arm] = []
     end = clock() + policy.seconds
-    done, turn = 0, 0
-    while done < policy.checkpoints[-1] and not (done >= LEAST_ROUNDS and clock() > end):
+    rounds, turn = 0, 0
+    while rounds < policy.checkpoints[-1] and not (rounds >= LEAST_ROUNDS and clock() > end):
         order = next_order(arms, order, turn, rng)
         visited = visit(order, timer)
         turn += 1
@@ -109,10 +111,10 @@ def duel(
         if keep_round():
             for arm, samples in visited:
                 arm.visits.append(samples)
-            done += 1
-            if done in policy.checkpoints and _clear(_judged(arms, policy), arms, policy):
+            rounds += 1
+            if rounds in policy.checkpoints and _is_clear(_judge_arms(arms, policy), arms, policy):
                 break
-    return _judged(arms, policy)
+    return _judge_arms(arms, policy)
 
 
 def judge(
@@ -137,37 +139,27 @@ def judge(
         zone: Differences up to this share count as none.
         chance: How often the interval that must exclude 0 may miss.
     """
-    found, itself = gain(second_ms, first_ms), gain(twin_ms, first_ms)
+    difference, itself = gain(second_ms, first_ms), gain(twin_ms, first_ms)
     tick = math.log1p(1.01 * tick_ms / max(min(statistics.median(first_ms), statistics.median(second_ms)), 1e-9))
-    needed = max(zone, abs(itself.low), abs(itself.high), tick)
+    threshold = max(zone, abs(itself.low), abs(itself.high), tick)
     strict = gain(second_ms, first_ms, chance)
-    told = not strict.low <= 0 <= strict.high and abs(found.centre) > needed
+    is_clear = not strict.low <= 0 <= strict.high and abs(difference.centre) > threshold
     verdict: Verdict = "not distinguishable"
-    if told:
-        verdict = "faster" if found.centre > 0 else "slower"
-    return DuelOutcome(verdict, found, itself, needed)
+    if is_clear:
+        verdict = "faster" if difference.centre > 0 else "slower"
+    return DuelOutcome(verdict, difference, itself, threshold)
 
 
-def tick_of(samples_ms: Sequence[float], launches: int) -> float:
-    """Step of the clock that took these samples, in milliseconds per launch: their smallest difference.
-
-    The step is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
-    """
-    values = sorted(set(samples_ms))
-    steps = [b - a for a, b in pairwise(values)]
-    return min([*steps, COARSEST_TICK_MS / launches])
-
-
-def _judged(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
-    tick_ms = max(tick_of(arm.samples_ms, arm.sampler.launches) for arm in arms)
+def _judge_arms(arms: Sequence[Arm], policy: DuelPolicy) -> DuelOutcome:
+    tick_ms = max(arm.tick_ms for arm in arms)
     first, second, twin = (arm.values_ms for arm in arms)
     return judge(first, second, twin, tick_ms=tick_ms, zone=policy.zone, chance=policy.chance)
 
 
-def _clear(found: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
-    """Whether more rounds would not change the answer: different by far, or proven to be within the zone."""
-    if found.verdict == "not distinguishable":
-        return max(abs(found.gain.low), abs(found.gain.high)) <= policy.zone
+def _is_clear(outcome: DuelOutcome, arms: Sequence[Arm], policy: DuelPolicy) -> bool:
+    """Check whether more rounds would not change the answer: different by far, or proven to be within the zone."""
+    if outcome.verdict == "not distinguishable":
+        return max(abs(outcome.gain.low), abs(outcome.gain.high)) <= policy.zone
     gaps = contrasts(arms[1].values_ms, arms[0].values_ms)
     error = policy.errors * small_sample(len(gaps)) * median_error(robust_sigma(gaps), len(gaps))
-    return abs(found.gain.centre) - error > found.needed
+    return abs(outcome.gain.centre) - error > outcome.needed

@@ -31,7 +31,7 @@ _ONE = 1  # a launch that touches no memory needs one set
 
 
 def sets_needed(touched_bytes: int, l2_bytes: int | None, free_bytes: int | None = None) -> int | None:
-    """How many argument sets to take in turn, the first included.
+    """Number of argument sets to take in turn, the first included.
 
     Args:
         touched_bytes: Bytes that one launch reads and writes.
@@ -97,9 +97,9 @@ class DelayedQueue:
             torch.cuda._sleep(int(self._delay_ms * _CYCLES_PER_MS))
             delayed = torch.cuda.Event()
             delayed.record()
-            self._queued, self._watched, self._waited = 0, False, False
+            self._queued, self._watched, self._late = 0, False, False
             yield
-            ran_out = self._waited if self._watched else bool(delayed.query()) and self._queued > 0
+            ran_out = self._late if self._watched else bool(delayed.query()) and self._queued > 0
             torch.cuda.synchronize()
         self.again = ran_out and self._delay_ms < LONGEST_DELAY_MS
         if self.again:
@@ -117,7 +117,7 @@ class DelayedQueue:
         queued before the delay ends.
         """
         self._watched = True
-        self._waited = self._waited or bool(start.query())
+        self._late = self._late or bool(start.query())
 
     def unsettle(self) -> None:
         """Queue a short kernel after which the blocks of the next launch may go to other multiprocessors.
@@ -127,19 +127,19 @@ class DelayedQueue:
         shows another. In a model all sorts of kernels come before. Row sums of 16 MiB change the level, in 8 us, and
         leave nothing in L2 that would have to be written back (docs/measured_facts.md).
         """
-        self.torch.sum(self._rows, 1, out=self._sums)
+        rows, sums = self._rows_and_sums
+        self.torch.sum(rows, 1, out=sums)
 
     @cached_property
-    def _rows(self) -> Any:
+    def _rows_and_sums(self) -> tuple[Any, Any]:
         with self.torch.inference_mode(False):  # or the sums could be made in this mode alone
-            return self.torch.zeros((_ROWS, _ROW), dtype=self.torch.float32, device=self.device)
+            rows, sums = (
+                self.torch.zeros(shape, dtype=self.torch.float32, device=self.device)
+                for shape in ((_ROWS, _ROW), (_ROWS,))
+            )
+            return rows, sums
 
-    @cached_property
-    def _sums(self) -> Any:
-        with self.torch.inference_mode(False):
-            return self.torch.zeros(_ROWS, dtype=self.torch.float32, device=self.device)
-
-    _queued, _watched, _waited = 0, False, False
+    _queued, _watched, _late = 0, False, False
 
 
 def pending(pairs: list[tuple[Any, Any]], launches: int) -> Pending:

@@ -66,7 +66,7 @@ class GraphTimer:
         calls = launch.calls if self._cold else (launch.call,)
         unrolled = launches or self._unrolled(launch, len(calls))
         graph, results = self._checked(launch, calls, unrolled)
-        held = graph, launch, results  # the graph works in their memory, which would be free otherwise
+        owners = graph, launch, results  # the graph works in their memory, which would be free otherwise
         if self._cold:  # the first use allocates
             self._queue.unsettle()
 
@@ -76,7 +76,7 @@ class GraphTimer:
                 if self._cold:
                     self._queue.unsettle()
                 start.record()
-                held[0].replay()
+                owners[0].replay()
                 self._queue.watch(start)
                 end.record()
             return pending(pairs, unrolled)
@@ -96,27 +96,26 @@ class GraphTimer:
         then lie where they do, and count as an argument that is returned.
         """
         returned = _tensors(self._queue.torch, launch.call())
-        given = _places(returned)
+        places = _places(returned)
         if sum(tensor.untyped_storage().nbytes() for tensor in returned) > _MOST_HELD_BYTES:
             returned.clear()
         graph, results = self._captured(calls, unrolled)
-        self._check(launch, graph, _made(results, given))
+        self._check(launch, graph, _new_tensors(results, places))
         return graph, results
 
     def _unrolled(self, launch: Launch, sets: int) -> int:
         """Launches per replay: enough for `REPLAY_MS`, and one per argument set, without which L2 would stay warm."""
-        wanted = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
-        return min(max(wanted, sets), max(_MOST_UNROLLED, sets))
+        count = math.ceil(REPLAY_MS / max(estimate_ms(self._queue, launch), 1e-4))
+        return min(max(count, sets), max(_MOST_UNROLLED, sets))
 
     def _captured(self, calls: Sequence[Callable[[], Any]], unrolled: int) -> tuple[Any, list[Any]]:
-        """The graph, and the tensors that the first captured call returned."""
         torch = self._queue.torch
         graph = _new_graph(torch)
         stream = torch.cuda.Stream(self._queue.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.device(self._queue.device), torch.cuda.stream(stream):
             try:
-                results = _capture(graph, calls, unrolled)
+                results = _capture_calls(graph, calls, unrolled)
             except RuntimeError as error:
                 _leave_capture(torch)
                 raise CaptureError(f"the launch cannot be captured: {str(error).splitlines()[0]}") from error
@@ -132,17 +131,17 @@ class GraphTimer:
         outputs = [t for t in (*launch.outputs, *results) if t.is_floating_point() and t.element_size() > 1]
         _poison(outputs)
         graph.replay()
-        left = _unwritten(outputs)
-        if left == 0:
+        unwritten = _count_unwritten(outputs)
+        if unwritten == 0:
             return
         if launch.outputs:
             _poison(outputs)
             launch.call()
-            if left <= _unwritten(launch.outputs):
+            if unwritten <= _count_unwritten(launch.outputs):
                 return
-        elif left < sum(tensor.numel() for tensor in outputs):
+        elif unwritten < sum(tensor.numel() for tensor in outputs):
             return  # the results hold some NaN of their own
-        raise EmptyCaptureError(f"a replay of the captured launch leaves {left} elements of its outputs unwritten")
+        raise EmptyCaptureError(f"a replay of the captured launch leaves {unwritten} elements of its outputs unwritten")
 
 
 def estimate_ms(queue: DelayedQueue, launch: Launch) -> float:
@@ -171,20 +170,15 @@ def node_count(torch: Any, graph: Any) -> int | None:
     return graph_nodes(torch, graph.raw_cuda_graph()) if hasattr(graph, "raw_cuda_graph") else None
 
 
-def _capture(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
-    """Capture the calls on the current stream; the results of the calls."""
+def _capture_calls(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
     with without_gc():
-        return _captured_results(graph, calls, unrolled)
-
-
-def _captured_results(graph: Any, calls: Sequence[Callable[[], Any]], unrolled: int) -> list[Any]:
-    graph.capture_begin()
-    try:
-        return [calls[turn % len(calls)]() for turn in range(unrolled)]
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of an empty graph, and the caller counts the nodes itself
-            graph.capture_end()
+        graph.capture_begin()
+        try:
+            return [calls[turn % len(calls)]() for turn in range(unrolled)]
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns of an empty graph, and the caller counts the nodes itself
+                graph.capture_end()
 
 
 def _leave_capture(torch: Any) -> None:
@@ -208,7 +202,7 @@ def _tensors(torch: Any, result: Any) -> list[Any]:
     if isinstance(result, torch.Tensor):
         return [result] if _has_memory(result) else []
     if isinstance(result, (tuple, list)):
-        return [found for item in result for found in _tensors(torch, item)]
+        return [tensor for item in result for tensor in _tensors(torch, item)]
     return []
 
 
@@ -221,17 +215,17 @@ def _has_memory(tensor: Any) -> bool:
 
 
 def _places(tensors: Sequence[Any]) -> frozenset[int]:
-    """Where the memory of tensors lies."""
+    """The addresses of the memory of tensors."""
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors)
 
 
-def _made(tensors: Sequence[Any], given: frozenset[int]) -> list[Any]:
+def _new_tensors(tensors: Sequence[Any], places: frozenset[int]) -> list[Any]:
     """The tensors whose memory lies in none of the places of what a call outside of any graph returned.
 
     What lies in the same place in both is no result of the graph: an argument that the launch returns as it is, which
     has to keep its values.
     """
-    return [tensor for tensor in tensors if not _places([tensor]) & given]
+    return [tensor for tensor in tensors if not _places([tensor]) & places]
 
 
 def _poison(tensors: Sequence[Any]) -> None:
@@ -239,5 +233,5 @@ def _poison(tensors: Sequence[Any]) -> None:
         tensor.fill_(math.nan)
 
 
-def _unwritten(tensors: Sequence[Any]) -> int:
+def _count_unwritten(tensors: Sequence[Any]) -> int:
     return sum(int(tensor.isnan().sum()) for tensor in tensors)

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
-from triton_ops.device import CLOCK_REASONS, SLOWED, Others, Reading, Sensors, probe, sensors_of, use_in_words
+from triton_ops.device import Others, Reading, Sensors, probe, regimes, sensors_of
 from triton_ops.exceptions import DeviceError
 
 _FILE = "/proc/thread-self/schedstat"  # nanoseconds on a CPU, nanoseconds ready and waiting, number of time slices
@@ -31,7 +31,7 @@ _ALONE = 0.02  # other threads of this process that worked for a larger share of
 
 
 @dataclass(frozen=True)
-class Counts:
+class ThreadCounts:
     """The counters of a thread and its process at one moment, in nanoseconds since each began.
 
     Attributes:
@@ -43,11 +43,8 @@ class Counts:
     others_ns: int = 0
 
 
-class Counters(Protocol):
-    """Reads the counters of one thread."""
-
-    def __call__(self) -> Counts:
-        """The counters now."""
+Counters: TypeAlias = Callable[[], ThreadCounts]
+"""Reads the counters of one thread."""
 
 
 @contextmanager
@@ -59,10 +56,10 @@ def thread_counters() -> Iterator[Counters]:
     try:
         file = os.open(_FILE, os.O_RDONLY)
     except OSError:
-        yield Counts
+        yield ThreadCounts
         return
     try:
-        yield lambda: _read(file)
+        yield lambda: _read_counts(file)
     finally:
         os.close(file)
 
@@ -70,28 +67,23 @@ def thread_counters() -> Iterator[Counters]:
 @contextmanager
 def no_counters() -> Iterator[Counters]:
     """Counters that stay at 0, for clocks that do not run with the host's."""
-    yield Counts
+    yield ThreadCounts
 
 
-def waited_ns(before: Counts, after: Counts, took_ns: int) -> int:
+def waited_ns(before: ThreadCounts, after: ThreadCounts, took_ns: int) -> int:
     """For how much of a sample the thread waited for a CPU that another process had.
 
     A sample during which other threads of this process worked counts whole: they may have caused the wait, and a
     callable that uses more threads than there are CPUs pays for it.
-
-    Args:
-        before: The counters before the sample.
-        after: The counters after the sample.
-        took_ns: The wall time of the sample.
     """
     if after.others_ns - before.others_ns > _ALONE * took_ns:
         return 0
     return min(after.waited_ns - before.waited_ns, took_ns)
 
 
-def _read(file: int) -> Counts:
-    own, waited, _ = os.pread(file, _LENGTH, 0).split()
-    return Counts(int(waited), time.process_time_ns() - int(own))
+def _read_counts(file: int) -> ThreadCounts:
+    own, wait, _ = os.pread(file, _LENGTH, 0).split()
+    return ThreadCounts(int(wait), time.process_time_ns() - int(own))
 
 
 _WAITS_S = (0.25, 1.0, 4.0)  # after the first, second and third slowed round in a row
@@ -105,22 +97,19 @@ _Number = TypeVar("_Number", int, float)
 
 @dataclass(frozen=True, kw_only=True)
 class GuardSummary:
-    """What a guard read during a race. Ranges are (lowest, highest) after a round; None where the GPU told nothing.
+    """The readings of a guard during a race. Ranges are (lowest, highest) after a round; None without a reading.
 
     Attributes:
         guarded: Whether the GPU was watched to the end.
         reason: Why the GPU was not watched; empty if it was.
         status: `throttled` if a slowdown outlasted all waits, and `shared` if another process's use did, such rounds
             being kept from then on, or if that use was told only after the last round.
-        rounds: How many rounds were run.
         discarded: How many of the rounds were discarded.
         clock_changes: How many rounds ended with a clock, that of the memory included, more than 3 % from that of the
             round before.
         regimes: Reasons read after a round, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last.
         clock_mhz: Range of the clock of the multiprocessors or compute units.
         memory_mhz: Range of the clock of the memory.
-        power_w: Range of the power.
-        temperature_c: Range of the temperature.
         others: Other processes that used the GPU meanwhile, as text; empty if none was seen.
         others_before: Those that used it before the race, while configs were tried.
         others_unknown: Why nothing is known of other processes; empty if it is known.
@@ -150,7 +139,7 @@ class Guard(Protocol):
     """Watches a device during one race; every race has its own guard."""
 
     def round_ok(self) -> bool:
-        """Whether the round that has just ended counts; the call may wait until the device has recovered."""
+        """Check whether the round that has just ended counts; the call may wait until the device has recovered."""
 
     def summary(self) -> GuardSummary:
         """A summary of all rounds so far."""
@@ -162,12 +151,7 @@ class Guard(Protocol):
 
 @dataclass
 class Unguarded:
-    """A device that nobody watches: every round counts.
-
-    Attributes:
-        reason: Why the device is not watched.
-        rounds: How many rounds were run.
-    """
+    """A device that nobody watches: every round counts."""
 
     reason: str
     rounds: int = 0
@@ -179,8 +163,8 @@ class Unguarded:
 
     def summary(self) -> GuardSummary:
         """A summary with the number of rounds, and the reason why nothing else is known."""
-        said = f"not watched: {self.reason}"
-        return GuardSummary(guarded=False, reason=self.reason, rounds=self.rounds, confidence_reason=said)
+        reason = f"not watched: {self.reason}"
+        return GuardSummary(guarded=False, reason=self.reason, rounds=self.rounds, confidence_reason=reason)
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -210,8 +194,7 @@ class SensorGuard:
         weakref.finalize(self, sensors.close)
         self._sensors = sensors
         self._others = Others(sensors) if others is None else others
-        early = self._others.seen()
-        self._others_before = use_in_words(early) if early else ""
+        self._others_before = self._others.in_words()
         self._others.begin()
         self._disturbers = ""
         self._shared = False
@@ -237,9 +220,9 @@ class SensorGuard:
             self._give_up(error)
             return True
         self._note(reading)
-        slowed, others = not SLOWED.isdisjoint(reading.reasons), self._others.seen()
+        slowed, others = bool(reading.slowdowns), self._others.in_words()
         if others:
-            self._disturbers = use_in_words(others)
+            self._disturbers = others
         if not (slowed or others):
             self._in_a_row = 0
             return True
@@ -250,8 +233,8 @@ class SensorGuard:
 
         Cost: one question to the driver about other processes.
         """
-        if self._rounds and not self._failure and (others := self._others.seen()):
-            self._told_late = use_in_words(others)
+        if self._rounds and not self._failure and (others := self._others.in_words()):
+            self._told_late = others
         confidence, reason = self._confidence()
         return GuardSummary(
             guarded=not self._failure,
@@ -260,7 +243,7 @@ class SensorGuard:
             rounds=self._rounds,
             discarded=self._discarded,
             clock_changes=self._clock_changes,
-            regimes=_regimes(self._readings),
+            regimes=regimes(self._readings),
             clock_mhz=_span(reading.clock_mhz for reading in self._readings),
             memory_mhz=_span(reading.memory_mhz for reading in self._readings),
             power_w=_span(reading.power_w for reading in self._readings),
@@ -300,7 +283,8 @@ class SensorGuard:
         warnings.warn(f"the GPU is no longer watched: {self._failure}", RuntimeWarning, stacklevel=3)
 
     def _confidence(self) -> tuple[Literal["ok", "low"], str]:
-        slowed = " and ".join(word for word in _regimes(self._readings) if word in SLOWED)
+        slowdowns = {word for reading in self._readings for word in reading.slowdowns}
+        slowed = " and ".join(word for word in regimes(self._readings) if word in slowdowns)
         if self._throttled:
             return "low", f"the GPU was still slowed ({slowed}) after {len(_WAITS_S)} waits; slowed rounds were kept"
         if self._shared:
@@ -313,7 +297,7 @@ class SensorGuard:
         return "ok", f"not watched to the end: {self._failure}" if self._failure else ""
 
 
-def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = time.sleep) -> Guard:
+def guard_for(device_name: str, since_s: float | None = None) -> Guard:
     """The guard of a device; never raises.
 
     A device that cannot be watched gets an `Unguarded`, which says why.
@@ -321,28 +305,22 @@ def guard_for(device_name: str, since_s: float | None = None, *, sleep: Sleep = 
     Args:
         device_name: Torch's name of the device: `cpu`, `cuda` or `cuda:N`.
         since_s: From when on other processes that used the device are named, seconds since 1970; None is now.
-        sleep: Waits for a number of seconds.
 
     Cost: loads the vendor's library the first time, and asks the driver for some ten values.
     """
     try:
         sensors = sensors_of(probe(device_name), device_name)
-        return SensorGuard(sensors, sleep=sleep, others=Others(sensors, since_s))
+        return SensorGuard(sensors, others=Others(sensors, since_s))
     except Exception as error:  # noqa: BLE001 - a race must not fail because its guard cannot work
         return Unguarded(str(error) or type(error).__name__)
 
 
 def _clock_changed(before: Reading, after: Reading) -> bool:
     pairs = ((before.clock_mhz, after.clock_mhz), (before.memory_mhz, after.memory_mhz))
-    known = [(old, new) for old, new in pairs if old is not None and new is not None]
-    return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in known)
-
-
-def _regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
-    seen = {word for reading in readings for word in reading.reasons} - {"idle"}
-    return (*(word for word in CLOCK_REASONS if word in seen), *sorted(seen.difference(CLOCK_REASONS)))
+    changes = [(old, new) for old, new in pairs if old is not None and new is not None]
+    return any(abs(new - old) > _CLOCK_CHANGE * old for old, new in changes)
 
 
 def _span(values: Iterable[_Number | None]) -> tuple[_Number, _Number] | None:
-    known = [value for value in values if value is not None]
-    return (min(known), max(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return (min(numbers), max(numbers)) if numbers else None

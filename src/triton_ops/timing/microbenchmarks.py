@@ -38,9 +38,9 @@ def calibrate(device: str | None = None) -> Calibration:
 
     Cost: two to four seconds, and about 1.5 GB of device memory. Power-hungry: the chip may reach its power limit.
     """
-    if (missing := gpu_missing()) is not None:
+    if (reason := gpu_missing()) is not None:
         raise DeviceError(
-            f"there is no GPU to calibrate: {missing}",
+            f"there is no GPU to calibrate: {reason}",
             device or "cuda",
             "cuda or cuda:N",
             hint="run it on the GPU machine",
@@ -54,19 +54,19 @@ def calibrate(device: str | None = None) -> Calibration:
         return Calibration(
             device=spec.name,
             driver=spec.driver,
-            dram_gbps=_taken("dram_gbps", partial(_dram_gbps, torch, l2_bytes)),
-            l2_gbps=_taken("l2_gbps", partial(_l2_gbps, torch, l2_bytes)),
-            launch_us=_taken("launch_us", partial(_launch_us, torch)),
-            sync_us=_taken("sync_us", partial(_sync_us, torch)),
+            dram_gbps=_figure("dram_gbps", partial(_dram_gbps, torch, l2_bytes)),
+            l2_gbps=_figure("l2_gbps", partial(_l2_gbps, torch, l2_bytes)),
+            launch_us=_figure("launch_us", partial(_launch_us, torch)),
+            sync_us=_figure("sync_us", partial(_sync_us, torch)),
             mma_tflops={
                 name: rate
                 for name in _MATRIX_DTYPES
-                if (rate := _taken(f"mma_tflops of {name}", partial(_mma_tflops, torch, name))) is not None
+                if (rate := _figure(f"mma_tflops of {name}", partial(_mma_tflops, torch, name))) is not None
             },
         )
 
 
-def _taken(what: str, measure: Callable[[], float | None]) -> float | None:
+def _figure(what: str, measure: Callable[[], float | None]) -> float | None:
     """One figure; None and a warning where this device or torch cannot give the figure: the others still count."""
     try:
         return measure()
@@ -76,7 +76,6 @@ def _taken(what: str, measure: Callable[[], float | None]) -> float | None:
 
 
 def _dram_gbps(torch: Any, l2_bytes: int) -> float:
-    """Bytes read and written by a copy much larger than L2, 10^9 per second."""
     size_bytes = max(_COPY_FACTOR * l2_bytes // 2, _LEAST_COPY_BYTES)
     return 2 * size_bytes / (_copy_ms(torch, size_bytes) * 1e6)
 
@@ -122,7 +121,6 @@ def _launch_us(torch: Any) -> float:
 
 
 def _sync_us(torch: Any) -> float:
-    """Median microseconds of host time from the launch of a tiny kernel until a synchronize returns."""
     one = torch.zeros(1, device="cuda")
     times = []
     for _ in range(_SYNCS):
@@ -147,18 +145,17 @@ def _mma_tflops(torch: Any, dtype: str) -> float | None:
         def product() -> Any:
             return torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
     else:
-        given = random.to(getattr(torch, dtype))
-        out = torch.empty_like(given)
+        matrix = random.to(getattr(torch, dtype))
+        out = torch.empty_like(matrix)
 
         def product() -> Any:
-            return torch.mm(given, given, out=out)
+            return torch.mm(matrix, matrix, out=out)
 
     each_ms = _best_ms(torch, product, 5)
     return float(2 * _MATRIX**3 / (each_ms * 1e9))
 
 
 def _best_ms(torch: Any, launch: Callable[[], Any], launches: int) -> float:
-    """Milliseconds per launch, the best of a few repeats."""
     launch()
     torch.cuda.synchronize()
     best = float("inf")

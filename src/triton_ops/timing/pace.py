@@ -43,7 +43,7 @@ class Pace:
         self._clock = clock
         self._sleep = sleep
         self._owed_s = 0.0
-        self._ended = clock()
+        self._end = clock()
 
     @contextmanager
     def stretch(self, idle_s: float = 0.0) -> Iterator[None]:
@@ -53,12 +53,12 @@ class Pace:
             idle_s: Seconds of the stretch in which the device does next to nothing, such as a delay that it spends in
                 one thread. They are rest.
         """
-        left_s = self._owed_s - (self._clock() - self._ended)
+        left_s = self._owed_s - (self._clock() - self._end)
         if left_s > 0:
             self._sleep(left_s)
-        begun = self._clock()
+        start = self._clock()
         try:
             yield
         finally:
-            self._ended = self._clock()
-            self._owed_s = (self._ended - begun - idle_s) * self._per_s - idle_s
+            self._end = self._clock()
+            self._owed_s = (self._end - start - idle_s) * self._per_s - idle_s

@@ -30,6 +30,21 @@ from triton_ops.timing.screening import fitting
 from triton_ops.timing.statistics import gaps_to, middle_mean
 from triton_ops.timing.timer import Pending, Sampler, Timer
 
+_COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer
+_FEW_TICKS = 20  # a time of fewer ticks of its clock is known to no better than 5 %
+LEAST_SAMPLE_MS = _FEW_TICKS * _COARSEST_TICK_MS
+"""A sample of so many milliseconds is known to 5 %, whatever the clock."""
+
+
+def tick_of(samples_ms: Sequence[float], launches: int) -> float:
+    """Step of the clock that took these samples, in milliseconds per launch: their smallest difference.
+
+    The step is at most that of the coarsest clock, because samples may also be few, far apart, or all the same.
+    """
+    values = sorted(set(samples_ms))
+    steps = [b - a for a, b in pairwise(values)]
+    return min([*steps, _COARSEST_TICK_MS / launches])
+
 
 @dataclass
 class Arm:
@@ -37,7 +52,6 @@ class Arm:
 
     Attributes:
         sampler: Queues samples; made by the timer's `prepare`.
-        visit_samples: Samples per visit.
         visits: The arm's samples in milliseconds, one list per round that counted and in which the arm ran.
         dropped_at: How many rounds the arm had run when it was dropped; None while it takes part.
         error: What the launch raised; an arm with an error runs no further round.
@@ -62,13 +76,23 @@ class Arm:
 
     @property
     def visit_ms(self) -> float:
-        """How long the arm's last visit took; 0 before the first visit."""
+        """The time of the arm's last visit; 0 before the first visit."""
         return statistics.median(self.visits[-1]) * self.sampler.launches * self.visit_samples if self.visits else 0.0
 
     @property
     def running(self) -> bool:
-        """Whether the arm takes part in the next round."""
+        """Check whether the arm takes part in the next round."""
         return self.dropped_at is None and self.error is None
+
+    @property
+    def tick_ms(self) -> float:
+        """Step of the clock, per launch."""
+        return tick_of(self.samples_ms, self.sampler.launches)
+
+    @property
+    def coarse(self) -> bool:
+        """Check whether its shortest sample is so few ticks of the clock that it is known to no better than 5 %."""
+        return min(self.samples_ms) < _FEW_TICKS * self.tick_ms
 
     def start_again(self) -> None:
         """Forget all rounds, for a race from the beginning."""
@@ -89,7 +113,7 @@ def next_order(arms: Sequence[Arm], before: Sequence[Arm], turn: int, rng: rando
 
 def visit(order: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
     """Run one round, in bursts short enough for a GPU's highest clock; the samples of the arms that did not fail."""
-    return [found for burst in _bursts(order) for found in _together(burst, timer)]
+    return [pair for burst in _bursts(order) for pair in _run_burst(burst, timer)]
 
 
 def interleave(
@@ -98,21 +122,10 @@ def interleave(
     *,
     rounds: int,
     rng: random.Random,
-    go_on: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Run up to `rounds` rounds over `arms`; only an arm that fails is dropped.
-
-    Args:
-        arms: The launches to compare; their `visits` and `error` are filled in.
-        timer: The clock that prepared their samplers.
-        rounds: How many times each arm is visited.
-        rng: Draws the orders.
-        go_on: Called before every round after the second; False ends the comparison.
-    """
+    """Run up to `rounds` rounds over arms, and fill in their visits and errors; only an arm that fails is dropped."""
     order: list[Arm] = []
     for turn in range(rounds):
-        if turn > 1 and not go_on():
-            return
         order = next_order(arms, order, turn, rng)
         for arm, samples in visit(order, timer):
             arm.visits.append(samples)
@@ -131,28 +144,28 @@ def _bursts(order: Sequence[Arm]) -> list[list[Arm]]:
     return bursts
 
 
-def _together(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
+def _run_burst(arms: Sequence[Arm], timer: Timer) -> list[tuple[Arm, list[float]]]:
     """The samples of `arms`, all of which are queued before any time is read."""
     queued: list[tuple[Arm, Pending]] = []
     with timer.round():
-        queued.extend((arm, pending) for arm in arms if (pending := _queued(arm)) is not None)
+        queued.extend((arm, pending) for arm in arms if (pending := _queue_visit(arm)) is not None)
     return [(arm, collect()) for arm, collect in queued]
 
 
-def _queued(arm: Arm) -> Pending | None:
+def _queue_visit(arm: Arm) -> Pending | None:
     try:
         return arm.sampler.queue(arm.visit_samples)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - one candidate's failure is its own, SystemExit too; the others go on
-        found = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
-        arm.error = found.with_traceback(None)  # the traceback's frames would keep the launch's memory allocated
+        failure = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+        arm.error = failure.with_traceback(None)  # the traceback's frames would keep the launch's memory allocated
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RacePolicy:
-    """How long a race may go on, and when an arm is dropped.
+    """The limits of a race, and the rule by which an arm is dropped.
 
     Attributes:
         checkpoints: After how many rounds arms may be dropped; the last checkpoint ends the race.
@@ -179,8 +192,8 @@ class RacePolicy:
     regret: float | None = None
 
     def __post_init__(self) -> None:
-        given: object = self.checkpoints
-        rounds = given if isinstance(given, (tuple, list)) else ()
+        checkpoints: object = self.checkpoints
+        rounds = checkpoints if isinstance(checkpoints, (tuple, list)) else ()
         steps = (0, *rounds)
         if not rounds or not all(_is_count(step) for step in rounds) or any(b <= a for a, b in pairwise(steps)):
             raise SettingsError(
@@ -197,24 +210,18 @@ class RacePolicy:
             raise SettingsError(f"longest of a race is {self.longest!r}; it must be a whole number of 1 or more")
 
     def samples(self, sample_ms: float) -> int:
-        """How many samples of `sample_ms` milliseconds make a visit."""
+        """Number of samples of `sample_ms` milliseconds that make a visit."""
         return fitting(sample_ms, self.visit_ms, 1, self.longest)
 
     def undecided(self, gap: float, error: float, rounds: int) -> bool:
-        """Whether a race goes on for an arm.
-
-        Args:
-            gap: The share by which the arm was slower than the leader.
-            error: The standard error of `gap`.
-            rounds: How many rounds both have run.
-        """
+        """Check whether a race goes on for an arm."""
         margin = self.confidence * error
         if self.regret is None:
             return gap + margin > self.zone
         return rounds < _LEAST_ROUNDS or margin - gap > self.regret
 
     def ends_on(self, gain: float) -> bool:
-        """Whether a race may end on so large a proven gain over the default.
+        """Check whether a race may end on so large a proven gain over the default.
 
         A race that may end early does not end on a gain near the zone: what lasts for the tenths of a second of a few
         rounds, such as the boost of a chip that has rested, can look like it.
@@ -243,7 +250,7 @@ def race(
     rng: random.Random,
     *,
     beside: Sequence[Arm] = (),
-    kept: Arm | None = None,
+    default: Arm | None = None,
     keep_round: Keep = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
@@ -256,7 +263,7 @@ def race(
         rng: Draws the orders.
         beside: Arms that run in every round, are never dropped, and cause no arm to be dropped: twins, by which the
             noise is known.
-        kept: The arm of the default, which is never dropped: whoever wins is compared with it to the end.
+        default: The arm of the default, which is never dropped: whoever wins is compared with it to the end.
         keep_round: Called after every round; False discards the round for all arms alike, as a throttled round.
         clock: Returns monotonic seconds.
 
@@ -265,11 +272,11 @@ def race(
     """
     end = clock() + policy.seconds
     order: list[Arm] = []
-    done, turn = 0, 0
-    while done < policy.checkpoints[-1]:
+    rounds, turn = 0, 0
+    while rounds < policy.checkpoints[-1]:
         if sum(arm.running for arm in arms) < 2:
             return "one arm"
-        if (done >= 2 or turn >= _PATIENCE) and clock() > end:
+        if (rounds >= 2 or turn >= _PATIENCE) and clock() > end:
             return "seconds"
         order = next_order([*arms, *beside], order, turn, rng)
         visited = visit(order, timer)
@@ -277,16 +284,16 @@ def race(
         if keep_round():
             for arm, samples in visited:
                 arm.visits.append(samples)
-            done += 1
-        if done in policy.checkpoints and not drop_slower([arm for arm in arms if arm.running], policy, kept):
+            rounds += 1
+        if rounds in policy.checkpoints and not drop_slower([arm for arm in arms if arm.running], policy, default):
             return "proven"
     return "rounds"
 
 
-def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = None) -> bool:
+def drop_slower(running: Sequence[Arm], policy: RacePolicy, default: Arm | None = None) -> bool:
     """Drop the arms that are proven slower than the leader; returns whether the policy is undecided about another.
 
-    The arms must all have the same number of rounds. The arm `kept` is never dropped; it is undecided
+    The arms must all have the same number of rounds. The arm `default` is never dropped; it is undecided
     until the leader clearly beats it.
     """
     if len(running) < 2:
@@ -298,7 +305,7 @@ def drop_slower(running: Sequence[Arm], policy: RacePolicy, kept: Arm | None = N
         if i == lead:
             continue
         margin = policy.confidence * error
-        if running[i] is kept:
+        if running[i] is default:
             beaten = policy.ends_on(gap) and clearly_beats(rows[lead], rows[i], policy.zone)
             undecided |= gap + margin > policy.zone and not beaten
         elif gap - margin > policy.zone and gain(rows[i], rows[lead]).low > 0:  # few values may agree by chance

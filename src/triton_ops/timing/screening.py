@@ -16,7 +16,7 @@ from triton_ops.timing.timer import Pending, Sampler, Timer
 
 @dataclass(frozen=True)
 class ScreenPolicy:
-    """How much the screening of one candidate may cost.
+    """The limits of the screening of one candidate.
 
     Attributes:
         screening_ms: Time that the samples should take; short, so that the power state cannot drift meanwhile.
@@ -32,13 +32,7 @@ class ScreenPolicy:
 
 
 def screen(sampler: Sampler, timer: Timer, policy: ScreenPolicy, best_ms: float | None = None) -> list[float]:
-    """Take a few samples; milliseconds per launch, in the order taken.
-
-    Args:
-        sampler: The launch's sampler, made by `timer`.
-        timer: The clock.
-        policy: How much the screening may cost.
-        best_ms: Median of the best candidate so far; None for the first candidate.
+    """Take a few samples; milliseconds per launch, in the order taken. `best_ms` is None for the first candidate.
 
     Raises:
         Exception: Whatever the launch raises.
@@ -68,12 +62,12 @@ def screen_beside(
     Raises:
         Exception: Whatever a launch raises.
     """
-    samples, beside = _in_turn(sampler, baseline, timer, 1)
+    samples, beside = _sample_in_turn(sampler, baseline, timer, 1)
     if best is not None and samples[0] > policy.hopeless * best * beside[0]:
         return samples, samples[0] / max(beside[0], 1e-9)
     pair_ms = samples[0] * sampler.launches + beside[0] * baseline.launches
     count = fitting(pair_ms, policy.screening_ms, policy.least, policy.most)
-    more, more_beside = _in_turn(sampler, baseline, timer, count - 1)
+    more, more_beside = _sample_in_turn(sampler, baseline, timer, count - 1)
     samples, beside = samples + more, beside + more_beside
     return samples, math.exp(statistics.median(contrasts(samples, beside)))
 
@@ -86,11 +80,11 @@ def take(sampler: Sampler, timer: Timer, count: int) -> list[float]:
 
 
 def fitting(sample_ms: float, wanted_ms: float, least: int, most: int) -> int:
-    """How many samples of `sample_ms` fill `wanted_ms`, at least `least` and at most `most`."""
+    """Number of samples of `sample_ms` that fill `wanted_ms`, at least `least` and at most `most`."""
     return min(max(int(wanted_ms / max(sample_ms, 1e-6)), least), most)
 
 
-def _in_turn(sampler: Sampler, baseline: Sampler, timer: Timer, count: int) -> tuple[list[float], list[float]]:
+def _sample_in_turn(sampler: Sampler, baseline: Sampler, timer: Timer, count: int) -> tuple[list[float], list[float]]:
     """Take `count` samples of each in turn; every second pair runs in the opposite order."""
     own: list[Pending] = []
     beside: list[Pending] = []
@@ -99,8 +93,8 @@ def _in_turn(sampler: Sampler, baseline: Sampler, timer: Timer, count: int) -> t
         for turn in range(count):
             for which, queued in reversed(pair) if turn % 2 else pair:
                 queued.append(which.queue(1))
-    return _collected(own), _collected(beside)
+    return _collect(own), _collect(beside)
 
 
-def _collected(queued: Sequence[Pending]) -> list[float]:
+def _collect(queued: Sequence[Pending]) -> list[float]:
     return [sample for collect in queued for sample in collect()]

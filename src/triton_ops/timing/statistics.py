@@ -19,13 +19,7 @@ _PARTS = 10**9  # in which the chance of an interval is counted
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95 % interval.
-
-    Attributes:
-        centre: The estimate.
-        low: Lower end.
-        high: Upper end.
-    """
+    """An estimate with its 95 % interval."""
 
     centre: float
     low: float
@@ -51,8 +45,8 @@ def middle_mean(values: Sequence[float]) -> float:
     A few disturbed values do not move it. Where values have two levels it lies between them, by how often each comes,
     as the time of many launches does; a median would be one of the two.
     """
-    cut = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
-    return statistics.fmean(sorted(values)[cut : len(values) - cut])
+    count = min(max(1, round(len(values) / 5)), (len(values) - 1) // 2)
+    return statistics.fmean(sorted(values)[count : len(values) - count])
 
 
 def median_error(sigma: float, count: int) -> float:
@@ -80,14 +74,14 @@ def gaps_to(rows: Sequence[Sequence[float]], lead: int) -> list[tuple[float, flo
     All rows have the same length. A few values may lie close together by chance, so a row counts with its own sigma or
     with the median sigma of all rows, whichever is larger; with many rows, few rounds give a good median sigma.
     """
-    found = [contrasts(row, rows[lead]) for row in rows]
-    sigmas = [robust_sigma(values) for values in found]
+    differences = [contrasts(row, rows[lead]) for row in rows]
+    sigmas = [robust_sigma(values) for values in differences]
     others = [sigma for i, sigma in enumerate(sigmas) if i != lead]
     typical = statistics.median(others) if others else 0.0
     grown = small_sample(len(rows[lead]) * len(others))
     return [
         (statistics.median(values), grown * median_error(max(sigma, typical), len(values)))
-        for values, sigma in zip(found, sigmas, strict=True)
+        for values, sigma in zip(differences, sigmas, strict=True)
     ]
 
 
@@ -108,7 +102,7 @@ def median_interval(values: Sequence[float], chance: float = 0.05) -> Interval:
 
 
 def _left_out(count: int, chance: float) -> int:
-    """How many values on either side lie outside an interval of the median that misses with `chance`."""
+    """Number of values on either side outside of an interval of the median that misses with `chance`."""
     allowed = round(chance / 2 * _PARTS) * 2**count  # of 2^count equally likely outcomes, in parts
     term, tail = 1, 0  # whole numbers, since 2^-count is too small for a float
     for out in range(count // 2):

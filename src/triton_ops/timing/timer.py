@@ -58,7 +58,6 @@ class Sampler:
     """Samples one launch in one mode.
 
     Attributes:
-        queue: Queues a number of samples.
         launches: Launches per sample.
     """
 
@@ -72,7 +71,6 @@ class Timer(Protocol):
     @property
     def mode(self) -> str:
         """Clock and cache state, such as `host` or `event-cold`."""
-        ...
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
         """A sampler of this launch.
@@ -84,11 +82,9 @@ class Timer(Protocol):
         Raises:
             Exception: Whatever the launch raises.
         """
-        ...
 
     def round(self) -> AbstractContextManager[None]:
         """The context in which samples are queued; all of them are done when the context is left."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,6 @@ class HostTimer:
     CPU that other processes had is taken off, where the system counts it.
 
     Attributes:
-        clock: Returns monotonic nanoseconds.
         least_sample_ms: Least time of a sample: 0.5 ms is 10^3 times the cost of reading the clock, and so short that
             most samples on a busy host run from beginning to end.
     """
@@ -135,38 +130,38 @@ class HostTimer:
             took_ms = self._sample(launch, launches, 1, repeat(launch.call))[0] * launches
             if took_ms >= self.least_sample_ms or launch.reset is not None:
                 break
-            needed = math.ceil(1.2 * self.least_sample_ms / max(took_ms / launches, 1e-6))
-            launches = min(max(launches * 2, needed), launches * 100, _MOST_LAUNCHES)
+            count = math.ceil(1.2 * self.least_sample_ms / max(took_ms / launches, 1e-6))
+            launches = min(max(launches * 2, count), launches * 100, _MOST_LAUNCHES)
         return launches
 
     def _sample(self, launch: Launch, launches: int, count: int, calls: Iterator[Callable[[], Any]]) -> list[float]:
-        counted = thread_counters if self.clock is time.perf_counter_ns else no_counters
-        with without_gc(), counted() as counters:
+        counters_of = thread_counters if self.clock is time.perf_counter_ns else no_counters
+        with without_gc(), counters_of() as counters:
             return [self._one(launch, launches, counters, next(calls)) for _ in range(count)]
 
     def _one(self, launch: Launch, launches: int, counters: Counters, call: Callable[[], Any]) -> float:
         if launch.reset is not None:
             launch.reset()
         clock = self.clock
-        asked = clock()
+        begin = clock()
         before = counters()
         start = clock()
         for _ in range(launches):
             call()
         end = clock()
         after = counters()
-        outside = (clock() - end) + (start - asked)  # a wait while the counters were read is no part of the sample
-        waited = waited_ns(before, after, end - start) - (outside if outside > _UNDISTURBED_NS else 0)
-        return (end - start - max(waited, 0)) / _NS_PER_MS / launches
+        outside = (clock() - end) + (start - begin)  # a wait while the counters were read is no part of the sample
+        wait = waited_ns(before, after, end - start) - (outside if outside > _UNDISTURBED_NS else 0)
+        return (end - start - max(wait, 0)) / _NS_PER_MS / launches
 
 
 def _calls(launch: Launch) -> Iterator[Callable[[], Any]]:
     """The call for one sample after another: a new one each time where the launch can be made anew."""
-    kept = deque([launch.call], maxlen=_PLACES)
+    calls = deque([launch.call], maxlen=_PLACES)
     while True:
         if launch.again is not None:
-            kept.append(launch.again())
-        yield kept[-1]
+            calls.append(launch.again())
+        yield calls[-1]
 
 
 @contextmanager

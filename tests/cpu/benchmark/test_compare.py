@@ -38,9 +38,9 @@ from triton_ops.timing import (
     Launch,
     Sampler,
     duel,
-    tick_of,
 )
 from triton_ops.timing.duels import judge
+from triton_ops.timing.races import tick_of
 
 
 def spin(count):

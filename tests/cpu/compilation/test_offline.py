@@ -30,8 +30,12 @@ from triton_ops.compilation import resources_of  # noqa: E402
 from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
 from triton_ops.compilation.tiers import examine  # noqa: E402
 from triton_ops.device import named_target  # noqa: E402
-from triton_ops.kernel_ir import amdgcn_features, amdgcn_usage, cubin_usage, ptx_features  # noqa: E402  # noqa: E402
-from triton_ops.kernel_ir.binaries import Usage  # noqa: E402
+from triton_ops.kernel_ir.binaries import (  # noqa: E402
+    Usage,
+    amdgcn_usage,
+    cubin_usage,
+)
+from triton_ops.kernel_ir.machine_code import amdgcn_features, ptx_features  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402

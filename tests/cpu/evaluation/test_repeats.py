@@ -100,7 +100,7 @@ def test_what_is_not_written_shows_under_either_poison():
 
 def test_where_the_cache_is_flushed_there_is_one_argument_set(monkeypatch):
     # Times of an earlier process may have been taken where memory was short, and now there is room for several sets.
-    monkeypatch.setattr(subject, "free_bytes", lambda *_: 1 << 30)
+    monkeypatch.setattr(subject, "free_bytes_of", lambda *_: 1 << 30)
     spec = replace(probe("cpu"), kind="cuda", l2_bytes=1 << 20)
     given = Arguments(keyword={"x": torch.empty(1 << 20)})
     modes = ("event-flushed", "event-cold", None)

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from triton_ops.device import LIMITS, Waves
+from triton_ops.device import Waves
+from triton_ops.device.limits import LIMITS
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
 from triton_ops.lab import KernelProfile, NcuRequest, device_of, ncu_command, placed_below_roof, read_profile
 from triton_ops.lab import profile_command as command

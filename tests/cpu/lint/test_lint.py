@@ -398,11 +398,11 @@ def test_the_same_kernel_spills_on_one_gpu_and_not_on_another():
 
 def test_an_operation_is_read_as_it_launches_its_kernel_with_every_way_through_it():
     (reading,), _, _ = readings_of(kernels.load("matmul"))
-    assert {one.constants["LOADS"] for one in reading.given} == {"pointers", "device", "host"}
-    assert {one.constants["ALGORITHM"] for one in reading.given} >= {"tiles", "persistent", "split_k"}
-    assert reading.given[0].types["a"] == "*bf16"
-    assert "stride_ak" in reading.given[0].ones
-    assert any(one.types["a_tiles"].startswith("tensordesc") for one in reading.given)
+    assert {one.constants["LOADS"] for one in reading.guesses} == {"pointers", "device", "host"}
+    assert {one.constants["ALGORITHM"] for one in reading.guesses} >= {"tiles", "persistent", "split_k"}
+    assert reading.guesses[0].types["a"] == "*bf16"
+    assert "stride_ak" in reading.guesses[0].ones
+    assert any(one.types["a_tiles"].startswith("tensordesc") for one in reading.guesses)
     report = lint(kernels.load("matmul"))
     assert not report.findings
     assert {one.rule for one in report.undecided} <= {"missing-mask", "stride-order"}

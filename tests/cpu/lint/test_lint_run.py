@@ -24,10 +24,10 @@ def test_a_run_shows_each_planted_fault_in_its_line_and_nothing_else():
     lines = enumerate(SOURCE.read_text().splitlines(), start=1)
     marked = [(at, found[1]) for at, text in lines if (found := re.search(r"# shows: ([\w, ]+)", text))]
     planted = sorted((at, kind.strip()) for at, kinds in marked for kind in kinds.split(","))
-    assert sorted((one.line, one.kind) for one in record.seen) == planted
-    assert {one.file for one in record.seen} == {str(SOURCE)}
-    said = {one.kind: one.evidence for one in record.seen if one.kernel in ("gather_bad", "fill_rows_bad")}
-    assert "outside of table" in record.seen[0].evidence
+    assert sorted((one.line, one.kind) for one in record.observations) == planted
+    assert {one.file for one in record.observations} == {str(SOURCE)}
+    said = {one.kind: one.evidence for one in record.observations if one.kernel in ("gather_bad", "fill_rows_bad")}
+    assert "outside of table" in record.observations[0].evidence
     assert "of the 185 elements" in said["unwritten"]
     assert "may wait for each other" in record.why_open(CONFLICT, "take_turns")
     assert record.why_open(CONFLICT, "gather_good") == ""
@@ -45,7 +45,7 @@ def test_an_operation_is_run_on_odd_extents_and_what_it_leaves_out_is_a_finding(
 
 def test_a_run_that_does_not_end_leaves_its_rules_undecided():
     record = run_watched(watched_kernels.never_ends, limit_s=0.3)
-    assert record.seen == ()
+    assert record.observations == ()
     limits = ("0.3 s of a CPU", "1.8 s of the clock")  # the second where other programs have the CPUs
     assert record.whole in [f"the interpreter did not end within {limit}" for limit in limits]
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from triton_ops.timing import HostTimer, Launch, take, timer
-from triton_ops.timing.guard import Counts, no_counters, thread_counters, waited_ns
+from triton_ops.timing.guard import ThreadCounts, no_counters, thread_counters, waited_ns
 
 MS = 1_000_000
 
@@ -15,10 +15,10 @@ MS = 1_000_000
 @pytest.mark.parametrize(
     ("before", "after", "waited"),
     [
-        (Counts(0, 0), Counts(0, 0), 0),
-        (Counts(5 * MS, 0), Counts(9 * MS, 0), 4 * MS),
-        (Counts(0, 0), Counts(4 * MS, MS), 0),  # another thread of the process worked and may be the cause
-        (Counts(0, 7 * MS), Counts(4 * MS, 7 * MS + 10_000), 4 * MS),
+        (ThreadCounts(0, 0), ThreadCounts(0, 0), 0),
+        (ThreadCounts(5 * MS, 0), ThreadCounts(9 * MS, 0), 4 * MS),
+        (ThreadCounts(0, 0), ThreadCounts(4 * MS, MS), 0),  # another thread of the process worked and may be the cause
+        (ThreadCounts(0, 7 * MS), ThreadCounts(4 * MS, 7 * MS + 10_000), 4 * MS),
     ],
 )
 def test_only_waits_that_other_processes_cause_are_counted(before, after, waited):
@@ -39,7 +39,7 @@ def test_the_counters_of_a_thread_never_fall():
 def test_a_system_that_does_not_count_has_counters_of_zero(monkeypatch):
     monkeypatch.setattr("triton_ops.timing.guard._FILE", "/nowhere/schedstat")
     with thread_counters() as counters, no_counters() as none:
-        assert counters() == none() == Counts()
+        assert counters() == none() == ThreadCounts()
 
 
 class Waits:
@@ -58,7 +58,7 @@ class Waits:
     def read(self):
         if not self.in_calls:
             self.lose()
-        return Counts(self.waited)
+        return ThreadCounts(self.waited)
 
     def lose(self):
         self.now += 4 * MS

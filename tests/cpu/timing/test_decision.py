@@ -158,15 +158,15 @@ def test_a_config_in_use_wins_a_tie_and_other_configs_only_if_proven_equal():
     found = decide(rows, preference)
     assert (found.winner, found.fastest, found.ties) == (0, 0, (1, 2, 0))  # preferred, but not proven to be equal
     for kept in (0, 1, 2):
-        assert decide(rows, preference, kept=[kept]).winner == kept
-    assert decide(rows, preference, kept=[0, 2]).winner == 2
+        assert decide(rows, preference, incumbents=[kept]).winner == kept
+    assert decide(rows, preference, incumbents=[0, 2]).winner == 2
     assert decide([rows[0], *steady(1.001, 1.001, rounds=16)], preference).winner == 1  # proven: no noise at all
 
 
 def test_the_default_stays_when_nothing_beats_it_by_more_than_the_zone():
     preference = [(1, "a"), (0, "default"), (1, "b")]
-    assert decide(steady(1.0, 1.004, 1.2), preference, kept=[1], default=1).winner == 1
-    assert decide(steady(1.0, 1.006, 1.2), preference, kept=[1], default=1).winner == 0
+    assert decide(steady(1.0, 1.004, 1.2), preference, incumbents=[1], default=1).winner == 1
+    assert decide(steady(1.0, 1.006, 1.2), preference, incumbents=[1], default=1).winner == 0
 
 
 def test_a_winner_beats_the_default_itself_and_not_through_a_tie():
@@ -187,9 +187,9 @@ def test_a_config_in_use_that_is_slower_than_the_default_does_not_stay():
     rng = random.Random(1)
     noise = [math.exp(rng.gauss(0, 0.5)) for _ in range(32)]
     old, default = [1.33 * value for value in noise[::-1]], noise  # a third slower, under noise that hides it
-    assert decide([default, old], [(1,), (0,)], kept=[1], default=0).winner == 0
+    assert decide([default, old], [(1,), (0,)], incumbents=[1], default=0).winner == 0
     new = [0.5] * 32
-    assert decide([[1.0] * 32, [0.501] * 32, new], [(2,), (0,), (1,)], kept=[1], default=0).winner == 1
+    assert decide([[1.0] * 32, [0.501] * 32, new], [(2,), (0,), (1,)], incumbents=[1], default=0).winner == 1
 
 
 def test_one_of_two_intervals_is_not_enough_to_beat_the_default():
@@ -303,7 +303,7 @@ comparisons = st.builds(
 @given(given=comparisons, default=st.integers(0, 7))
 def test_the_parts_of_a_decision_agree_with_each_other(given, default):
     default %= given.count
-    found = decide(given.rows, given.preference, kept=[default], default=default)
+    found = decide(given.rows, given.preference, incumbents=[default], default=default)
     assert found.winner in found.ties
     assert found.fastest in found.ties
     assert len(set(found.ties)) == len(found.ties)

@@ -12,7 +12,7 @@ import pytest
 from triton_ops.timing import Launch, graph, take
 from triton_ops.timing import events as gpu
 from triton_ops.timing.events import EventTimer
-from triton_ops.timing.graph import GraphTimer, _made, _places, estimate_ms
+from triton_ops.timing.graph import GraphTimer, _new_tensors, _places, estimate_ms
 
 CYCLES_PER_MS = 1_900_000
 
@@ -223,7 +223,8 @@ def test_the_sums_before_a_sample_are_the_same_whatever_torch_is_set_to(dtype):
         with torch.inference_mode():
             queue.unsettle()
         queue.unsettle()
-        assert (queue._rows.dtype, queue._rows.nbytes) == (torch.float32, 16 << 20)
+        rows, _ = queue._rows_and_sums
+        assert (rows.dtype, rows.nbytes) == (torch.float32, 16 << 20)
     finally:
         torch.set_default_dtype(before)
 
@@ -239,5 +240,5 @@ def test_what_a_launch_returns_as_it_was_is_no_result_of_its_graph():
     torch = pytest.importorskip("torch")
     given = torch.zeros(8)
     first, again = (given + 1, given[2:]), (given + 1, given[2:])
-    assert _made(again, _places(first)) == [again[0]]
-    assert _made(again, _places(())) == [*again]
+    assert _new_tensors(again, _places(first)) == [again[0]]
+    assert _new_tensors(again, _places(())) == [*again]

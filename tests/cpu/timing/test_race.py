@@ -138,14 +138,6 @@ def test_a_failed_arm_frees_the_memory_of_its_launch():
     assert made[0]() is None
 
 
-@pytest.mark.parametrize(("answers", "rounds"), [([], 2), ([True], 3), ([True, True, True], 5)])
-def test_interleave_ends_when_go_on_says_no(answers, rounds):
-    field, left = Field(2), iter([*answers, False])
-    interleave(field.arms, field.timer, rounds=9, rng=random.Random(0), go_on=lambda: next(left))
-    assert [len(arm.visits) for arm in field.arms] == [rounds, rounds]
-    assert next(left, None) is None  # asked once per round after the second, and not again
-
-
 def test_an_interrupt_in_a_launch_reaches_the_caller():
     field = Field(1)
 
@@ -227,10 +219,10 @@ def test_a_race_that_may_end_early_still_has_twelve_rounds():
 def test_the_default_is_raced_against_until_it_is_clearly_beaten_or_equal():
     field = Field(0, ms=[1.0])
     field.arms.append(swinging(field, 1.01, 0.02))
-    assert raced(field, policy=NEARLY, kept=field.arms[1]) == "rounds"
+    assert raced(field, policy=NEARLY, default=field.arms[1]) == "rounds"
     field = Field(0, ms=[1.0])
     field.arms.append(swinging(field, 1.1, 0.02))
-    assert raced(field, policy=NEARLY, kept=field.arms[1]) == "proven"
+    assert raced(field, policy=NEARLY, default=field.arms[1]) == "proven"
     assert len(field.arms[0].visits) == 8  # no rival is left that twelve rounds are waited for
 
 
@@ -238,7 +230,7 @@ def test_the_default_is_raced_against_until_it_is_clearly_beaten_or_equal():
 def test_a_race_that_may_end_early_does_not_end_on_a_small_gain_over_the_default(gain, early, until_equal):
     for policy, rounds in (({**NEARLY, "checkpoints": (4, 8, 16)}, early), ({}, until_equal)):
         field = Field(0, ms=[1.0, math.exp(gain)])
-        raced(field, policy=policy, kept=field.arms[1])
+        raced(field, policy=policy, default=field.arms[1])
         assert len(field.arms[0].visits) == rounds
 
 

@@ -1,1 +1,1 @@
-"""What a kernel computes, as terms: read from its TTIR, without its data and without a device."""
+"""The terms that a kernel computes: read from its TTIR, without its data and without a device."""

@@ -1,46 +1,41 @@
-"""What a kernel is seen to do while its TTIR is walked through, with terms in place of numbers."""
+"""The facts that a walk through a kernel's TTIR gathers, with terms in place of numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 
-from triton_ops.kernel_ir import Block, Place, Type
-from triton_ops.lint.meaning.terms import Term, Terms
+from triton_ops.kernel_ir import SourcePlace, TtirBlock, Type
+from triton_ops.lint.meaning.terms import Term, Terms, inner_terms
 
 
 @dataclass(frozen=True)
-class Value:
-    """A value of the kernel.
-
-    Attributes:
-        term: What its elements are.
-        type: Its type.
-    """
+class TermValue:
+    """A value of the kernel."""
 
     term: Term
     type: Type
 
 
 @dataclass(frozen=True)
-class Met:
-    """What every fact has.
+class Fact:
+    """The part that all facts have.
 
     Attributes:
-        number: The operation.
         frames: Its places in the source, the innermost function's first.
         path: The conditions under which a program comes here.
         loops: The loops around it, the outermost first.
     """
 
     number: int
-    frames: tuple[Place, ...]
+    frames: tuple[SourcePlace, ...]
     path: Term
     loops: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Access(Met):
+class AccessFact(Fact):
     """A load, a store or an atomic operation.
 
     Attributes:
@@ -49,9 +44,6 @@ class Access(Met):
         offset: How far from there, in elements.
         type: The pointers' type, whose shape is that of the elements.
         mask: Which elements are moved, without the path; true for all.
-        masked: Whether the operation has a mask.
-        other: What stands for elements that are not; None if nothing does.
-        value: What is stored, or added.
         does: What an atomic operation does, such as `fadd`.
     """
 
@@ -61,46 +53,37 @@ class Access(Met):
     offset: Term
     type: Type
     mask: Term
-    masked: bool = False
-    other: Term | None = None
-    value: Value | None = None
+    value: TermValue | None = None
     does: str = ""
 
 
 @dataclass(frozen=True)
-class Reduction(Met):
+class ReductionFact(Fact):
     """`tt.reduce`, or a scan that runs backwards.
 
     Attributes:
-        axis: Along which axis.
-        given: What it takes, one value for each of its results.
+        inputs: What it takes, one value for each of its results.
         combine: The block that makes one element of two.
-        around: Values from outside that the block uses, by name.
     """
 
     _: KW_ONLY
     axis: int
-    given: tuple[Value, ...]
-    combine: Block
+    inputs: tuple[TermValue, ...]
+    combine: TtirBlock
     around: Mapping[str, Term] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Product(Met):
+class ProductFact(Fact):
     """`tt.dot`.
 
     Attributes:
-        left: First operand.
-        right: Second operand.
-        start: What the product is added to.
-        type: The result's type.
         precision: The precision that the kernel asks for, as TTIR names it.
     """
 
     _: KW_ONLY
-    left: Value
-    right: Value
-    start: Value
+    left: TermValue
+    right: TermValue
     type: Type
     precision: str = ""
 
@@ -112,9 +95,7 @@ class Carried:
     Attributes:
         symbol: What it is within a turn.
         after: What it is after the loop.
-        begin: What it is before the first turn.
         next: What a turn hands on.
-        type: Its type.
     """
 
     symbol: Term
@@ -125,14 +106,11 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Loop(Met):
+class LoopFact(Fact):
     """A loop over whole numbers.
 
     Attributes:
         turn: The symbol of its turns, which are counted from 0.
-        lower: Where it begins.
-        upper: Where it ends.
-        step: How far it goes in a turn.
         carried: What does not move evenly, or is no whole number.
     """
 
@@ -145,23 +123,7 @@ class Loop(Met):
 
 
 @dataclass(frozen=True)
-class Widening(Met):
-    """A whole number that becomes a wider one.
-
-    Attributes:
-        term: The number.
-        bits: Its width before.
-        computed: Whether it was a product of numbers of that width.
-    """
-
-    _: KW_ONLY
-    term: Term
-    bits: int
-    computed: bool
-
-
-@dataclass(frozen=True)
-class Multiplication(Met):
+class Multiplication(Fact):
     """A product of two whole numbers of this width."""
 
     _: KW_ONLY
@@ -175,17 +137,22 @@ class Facts:
     """All that a kernel was seen to do.
 
     Attributes:
-        terms: The terms of the kernel.
-        arguments: Name and type of each operand of the kernel's function.
-        notes: What could not be read, in words.
+        widenings: Numbers that become 64 bits wide.
     """
 
     terms: Terms
-    arguments: tuple[tuple[str, Type], ...] = ()
-    accesses: list[Access] = field(default_factory=list)
-    reductions: list[Reduction] = field(default_factory=list)
-    products: list[Product] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
-    widenings: list[Widening] = field(default_factory=list)
+    accesses: list[AccessFact] = field(default_factory=list)
+    reductions: list[ReductionFact] = field(default_factory=list)
+    products: list[ProductFact] = field(default_factory=list)
+    loops: list[LoopFact] = field(default_factory=list)
+    widenings: list[Term] = field(default_factory=list)
     multiplications: list[Multiplication] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
+
+    @cached_property
+    def carried(self) -> dict[tuple[int, int], Carried]:
+        """The values that loops carry, by the loop and the place among what it carries; asked for after the walk."""
+        by_place = {}
+        for carried in (one for loop in self.loops for one in loop.carried):
+            symbol = next(one for one in inner_terms(carried.symbol) if one.name == "carried")
+            by_place[symbol.operands[0], symbol.operands[1]] = carried
+        return by_place

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir import Block
-from triton_ops.lint.meaning.facts import Carried, Facts
+from triton_ops.kernel_ir import COMPARISONS, TtirBlock
+from triton_ops.lint.meaning.facts import Facts
 from triton_ops.lint.meaning.terms import (
     AND,
     AT_LEAST_ZERO,
-    COMPARE,
     NOT,
     OR,
     SUM,
@@ -26,9 +25,9 @@ from triton_ops.lint.meaning.terms import (
     NotComputedError,
     Numbers,
     Term,
-    Terms,
-    applied,
+    apply,
     inner_terms,
+    lone_argument,
 )
 
 DRAWS = 64
@@ -42,27 +41,20 @@ _SMALL = {"program_id": 2, "turn": 2, "turns": 4, "num_programs": 9, "index": 3,
 class Draw:
     """The values of terms in many draws, at given places of a block.
 
-    Args:
-        terms: The terms of the kernel.
-        loops: What loops carry, by the loop and the place among what it carries.
-        places: Where along an axis, by the symbol of the axis: one place, or one for each draw.
-        missing: What a masked lane holds where the load says nothing.
-        turns: How many turns have made what a loop carries.
+    A place along an axis, by its symbol, is one for all draws or one for each. A masked lane holds `padding` where the
+    load says nothing. So many `turns` have made what a loop carries.
     """
 
     def __init__(
-        self,
-        terms: Terms,
-        loops: Mapping[tuple[int, int], Carried],
-        places: Mapping[Term, Numbers | int],
-        missing: float = float("nan"),
-        turns: int = 0,
+        self, facts: Facts, places: Mapping[Term, Numbers | int], padding: float = float("nan"), turns: int = 0
     ) -> None:
-        self._terms, self._loops, self._missing, self._turns = terms, loops, missing, turns
+        self._facts, self._padding, self._turns = facts, padding, turns
         self._places = dict(places)
-        self._marks = tuple((symbol.number, _mark(place)) for symbol, place in self._places.items())
-        self._known: dict[tuple[Any, ...], Numbers] = {}
-        self._bounds: dict[int, Term | None] = {}
+        self._marks = tuple(  # which tell a place from others
+            (symbol.number, place if isinstance(place, int) else place.tobytes()) for symbol, place in places.items()
+        )
+        self._values: dict[tuple[Any, ...], Numbers] = {}
+        self._bounds: dict[int, Term] = {}
 
     def __call__(self, term: Term) -> Numbers:
         """The value of a term in each draw.
@@ -71,12 +63,12 @@ class Draw:
             NotComputedError: It has an operation that is not known, or too many.
         """
         key = (term.number, self._turns, *(mark for mark in self._marks if mark[0] in term.inside))
-        if key not in self._known:
-            if len(self._known) >= _MOST:
+        if key not in self._values:
+            if len(self._values) >= _MOST:
                 raise NotComputedError("it takes too many steps, each of which is used by several others")
             with np.errstate(all="ignore"):
-                self._known[key] = self._value(term)
-        return self._known[key]
+                self._values[key] = self._value(term)
+        return self._values[key]
 
     def at(self, places: Mapping[Term, Numbers | int], turns: int | None = None) -> Draw:
         """The same at other places, the rest unchanged."""
@@ -87,9 +79,9 @@ class Draw:
 
         Products of products would else take three times as long for each further product.
         """
-        made = Draw(self._terms, self._loops, places, self._missing, turns)
-        made._known, made._bounds = self._known, self._bounds
-        return made
+        draw = Draw(self._facts, places, self._padding, turns)
+        draw._values, draw._bounds = self._values, self._bounds
+        return draw
 
     def _value(self, term: Term) -> Numbers:
         name = term.name
@@ -125,7 +117,7 @@ class Draw:
         if term in self._places:
             return np.broadcast_to(np.asarray(self._places[term], dtype=float), DRAWS)
         inner = [self(one) for one in term.operands if isinstance(one, Term)]
-        seed = _mixed(term.number, np.arange(DRAWS), *inner)
+        seed = _hash(term.number, np.arange(DRAWS), *inner)
         if not whole and term.name == "argument":  # a scale, or an epsilon: both must do
             return np.where(SMALL_ARGUMENTS, 1e-10, 0.5 + 1.5 * _share(seed))
         if not whole:
@@ -135,14 +127,14 @@ class Draw:
         return np.floor(_share(seed) * _SMALL.get(term.name, 9))
 
     def _of_loop(self, term: Term) -> Numbers:
-        """What a loop carries: what it began with, or what a turn has made of that."""
-        carried = self._loops.get((term.operands[0], term.operands[1]))
+        """A value that a loop carries: as it began, or as a turn has made it."""
+        carried = self._facts.carried.get(term.operands[:2])
         if carried is None:
             raise NotComputedError("a loop without a known number of turns")
-        made = term.name == "after" or self._turns > 0
-        inner = carried.next if made else carried.begin
+        after_a_turn = term.name == "after" or self._turns > 0
+        inner = carried.next if after_a_turn else carried.begin
         turns = 0 if term.name == "after" else max(0, self._turns - 1)
-        places = {self._terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
+        places = {self._facts.terms.index(axis): self(one) for axis, one in enumerate(term.operands[2:])}
         return self._beside(places, turns)(inner.operands[1] if inner.name == "pointer" else inner)
 
     def _condition(self, term: Term) -> Numbers:
@@ -162,126 +154,96 @@ class Draw:
             return np.logical_not(inner[0])
         if len(term.operands) == 1:
             return np.asarray(inner[0] != 0)
-        compared = COMPARE.get(str(term.operands[0]).strip()[-2:])
-        if compared is None or len(inner) != 2:
+        comparison = COMPARISONS.get(str(term.operands[0]).strip()[-2:])
+        if comparison is None or len(inner) != 2:
             raise NotComputedError(f"a comparison {term.operands[0]}")
-        return np.asarray(compared(*inner))
+        return np.asarray(comparison(*inner))
 
     def _load(self, term: Term) -> Numbers:
         element, root, offset, mask, other = term.operands
-        seed = _mixed(root.number, np.arange(DRAWS), self(offset))
+        seed = _hash(root.number, np.arange(DRAWS), self(offset))
         data = np.floor(1 + 50 * _share(seed)) if str(element).startswith("i") else _real(seed)
-        rest = self(other) if isinstance(other, Term) else np.full(DRAWS, self._missing)
+        rest = self(other) if isinstance(other, Term) else np.full(DRAWS, self._padding)
         return np.where(self(mask), data, rest)
 
     def _over_an_axis(self, term: Term) -> Numbers:
-        """A product, or a reduction of one operand, over a few places."""
         if term.number not in self._bounds:
             self._bounds[term.number] = _bound_of(term)
         inside = self._bounds[term.number]
-        if inside is None:
-            raise NotComputedError(term.name)
         several = [self.at({inside: place}) for place in _PLACES]
         if term.name == "dot":
             _, _, left, right, start = term.operands
             return self(start) + sum(one(left) * one(right) for one in several)
-        how, given = str(term.operands[1]).split(), [one for one in term.operands if isinstance(one, Term)]
+        how, operands = str(term.operands[1]).split(), [one for one in term.operands if isinstance(one, Term)]
         fold = TWO.get(how[0])
-        if fold is None or len(given) != 1 or len(how) != 2:
-            return _real(_mixed(term.number, np.arange(DRAWS), *(abs(several[0](one)) for one in given)))
-        found = several[0](given[0])
+        if fold is None or len(operands) != 1 or len(how) != 2:
+            return _real(_hash(term.number, np.arange(DRAWS), *(abs(several[0](one)) for one in operands)))
+        result = several[0](operands[0])
         for one in several[1:]:
-            found = fold(found, one(given[0]))
-        return found
+            result = fold(result, one(operands[0]))
+        return result
 
     def _applied(self, term: Term) -> Numbers:
         if term.name in ("arith.sitofp", "arith.uitofp") and _is_argument(term.operands[-1]):
             # An extent by which a sum is divided. As large as in masks it would hide what one lane adds.
-            return np.floor(2 + 6 * _share(_mixed(term.number, np.arange(DRAWS))))
+            return np.floor(2 + 6 * _share(_hash(term.number, np.arange(DRAWS))))
         word = str(term.operands[1]) if len(term.operands) > 1 else ""
-        return applied(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
-
-
-def _mark(place: Numbers | int) -> int | bytes:
-    """What tells a place from others."""
-    return place if isinstance(place, int) else place.tobytes()
+        return apply(term.name, word, [self(one) for one in term.operands if isinstance(one, Term)])
 
 
 _CONDITIONS = {"truth", AT_LEAST_ZERO, ZERO, AND, OR, NOT, "compared"}
 _SYMBOLS = {"argument", *_SMALL}
 
 
-def _is_argument(term: Term) -> bool:
-    """Whether a whole number is one argument of the kernel."""
-    sums = term.operands if term.name == SUM else ()
-    return len(sums) == 1 and len(sums[0][0]) == 1 and sums[0][0][0].name == "argument"
+def _is_argument(number: Term) -> bool:
+    return len(number.operands) == 1 and lone_argument(number)[0] != ""
 
 
-def _bound_of(term: Term) -> Term | None:
+def _bound_of(term: Term) -> Term:
     """The symbol of the axis that a reduction or a product runs over; every term of it has the operation's number."""
     number = term.operands[2] if term.name == "tt.reduce" else term.operands[1]
-    waiting = [one for one in term.operands if isinstance(one, Term)]
-    seen: set[int] = set()
-    while waiting:
-        one = waiting.pop()
-        if one.name == "bound" and one.operands[0] == number:
-            return one
-        inner = [t for m, _ in one.operands for t in m] if one.name == SUM else one.operands
-        for part in inner:
-            if isinstance(part, Term) and part.number not in seen:
-                seen.add(part.number)
-                waiting.append(part)
-    return Term("bound", (number,), -1, frozenset())
+    bounds = (one for one in inner_terms(term) if one.name == "bound" and one.operands[0] == number)
+    return next(bounds, Term("bound", (number,), -1, frozenset()))
 
 
-def carried_by_loops(facts: Facts) -> dict[tuple[int, int], Carried]:
-    """What the loops of a kernel carry, by the loop and the place among what it carries."""
-    found: dict[tuple[int, int], Carried] = {}
-    for loop in facts.loops:
-        for carried in loop.carried:
-            symbol = next(one for one in inner_terms(carried.symbol) if one.name == "carried")
-            found[symbol.operands[0], symbol.operands[1]] = carried
-    return found
-
-
-def combined(
-    block: Block, one: Sequence[Numbers], other: Sequence[Numbers], around: Mapping[str, Numbers]
+def combine(
+    block: TtirBlock, one: Sequence[Numbers], other: Sequence[Numbers], around: Mapping[str, Numbers]
 ) -> list[Numbers]:
     """Two elements made one, as a reduction does, with the values from outside that its block uses.
 
     Raises:
         NotComputedError: The block has an operation that is not known.
     """
-    known: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
+    values: dict[str, Numbers] = {**around, **dict(zip(block.arguments, [*one, *other], strict=True))}
     for operation in block.operations:
-        if operation.name == "tt.reduce.return" or operation.name == "tt.scan.return":
-            return [known[name] for name in operation.operands]
+        if operation.name in ("tt.reduce.return", "tt.scan.return"):
+            return [values[name] for name in operation.operands]
         if operation.name == "arith.constant":
-            said = operation.text.split()[0].strip()
-            known[operation.results[0]] = np.full(DRAWS, {"true": 1.0, "false": 0.0}.get(said) or float(said))
+            literal = operation.text.split()[0].strip()
+            values[operation.results[0]] = np.full(DRAWS, {"true": 1.0, "false": 0.0}.get(literal) or float(literal))
             continue
-        word = operation.text.split(",")[0].strip() or " ".join(operation.quoted)
+        word = operation.predicate or " ".join(operation.quoted)
         with np.errstate(all="ignore"):
-            found = applied(operation.name, word, [known[name] for name in operation.operands])
-        known.update(zip(operation.results, [found], strict=True))
+            result = apply(operation.name, word, [values[name] for name in operation.operands])
+        values.update(zip(operation.results, [result], strict=True))
     raise NotComputedError("a reduction that returns nothing")
 
 
-def _mixed(number: int, draws: NDArray[np.int64], *values: Numbers) -> NDArray[np.uint64]:
+def _hash(number: int, draws: NDArray[np.int64], *values: Numbers) -> NDArray[np.uint64]:
     """A number for each draw that depends on all that is given, the same in every process."""
-    found = (draws.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    found ^= np.uint64((number + 1) * 0xBF58476D1CE4E5B9 % (1 << 64))
+    hashes = (draws.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    hashes ^= np.uint64((number + 1) * 0xBF58476D1CE4E5B9 % (1 << 64))
     for value in values:
         bits = np.ascontiguousarray(np.asarray(value, dtype=np.float64) + 0.0).view(np.uint64)
-        found = _scrambled(found ^ _scrambled(bits))
-    return _scrambled(found)
+        hashes = _scramble(hashes ^ _scramble(bits))
+    return _scramble(hashes)
 
 
-def _scrambled(found: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _scramble(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return found ^ (found >> np.uint64(31))
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 def _share(seed: NDArray[np.uint64]) -> NDArray[np.float64]:

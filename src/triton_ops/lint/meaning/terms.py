@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from triton_ops.kernel_ir import COMPARISONS
+
 Numbers: TypeAlias = NDArray[Any]
 
 
@@ -27,9 +29,6 @@ def _remainder(one: Numbers, other: Numbers) -> Numbers:
     return np.asarray(np.mod(one, np.where(other == 0, 1, other)))
 
 
-COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-}  # fmt: skip
 _erf = np.vectorize(math.erf, otypes=[float])
 _ONE: dict[str, Callable[[Any], Any]] = {
     "math.exp": np.exp, "math.exp2": np.exp2, "math.log": np.log, "math.log2": np.log2, "math.sqrt": np.sqrt,
@@ -55,39 +54,33 @@ _MORE: dict[str, Callable[..., Any]] = {
     "least": np.minimum, "most": np.maximum,
 }  # fmt: skip
 _BITS = {"arith.andi": np.logical_and, "arith.ori": np.logical_or, "arith.xori": np.logical_xor}
-_LIBRARY: dict[str, Callable[[Any], Any]] = {"exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2,
-"sqrt": np.sqrt, "tanh": np.tanh,
-            "rsqrt": lambda x: 1 / np.sqrt(x), "erf": _erf, "fabs": np.abs, "floor": np.floor, "sin": np.sin,
-            "cos": np.cos, "log1p": np.log1p, "expm1": np.expm1, "sinh": np.sinh, "cosh": np.cosh,
-            "fast_exp": np.exp, "fast_tanh": np.tanh, "fast_log": np.log, "fast_log2": np.log2}  # fmt: skip
+_LIBRARY: dict[str, Callable[[Any], Any]] = {
+    **{name.removeprefix("math."): work for name, work in _ONE.items() if name.startswith("math.")},
+    "fabs": np.abs, "sinh": np.sinh, "cosh": np.cosh,
+}  # fmt: skip
 
 
 class NotComputedError(Exception):
     """An operation whose result cannot be computed here; it names the operation."""
 
 
-def applied(name: str, word: str, given: Sequence[Numbers]) -> Numbers:
+def apply(name: str, word: str, operands: Sequence[Numbers]) -> Numbers:
     """An operation on single elements.
-
-    Args:
-        name: TTIR's name of the operation.
-        word: What else it says of itself: the predicate of a comparison, the symbol of a library's function.
-        given: Its operands.
 
     Raises:
         NotComputedError: It is not known.
     """
-    known: Callable[..., Any] | None = _ONE.get(name) or TWO.get(name) or _MORE.get(name)
-    if name in _BITS and all(one.dtype == bool for one in given):
-        known = _BITS[name]
+    function: Callable[..., Any] | None = _ONE.get(name) or TWO.get(name) or _MORE.get(name)
+    if name in _BITS and all(one.dtype == bool for one in operands):
+        function = _BITS[name]
     elif name in ("arith.cmpf", "arith.cmpi"):
-        known = COMPARE.get(word.strip()[-2:])
+        function = COMPARISONS.get(word.strip()[-2:])
     elif name == "tt.extern_elementwise":
-        symbol = word.strip('" ').removeprefix("__nv_")
-        known = _LIBRARY.get(symbol) or _LIBRARY.get(symbol.removesuffix("f"))
-    if known is None:
+        symbol = word.strip('" ').removeprefix("__nv_").removeprefix("fast_")
+        function = _LIBRARY.get(symbol) or _LIBRARY.get(symbol.removesuffix("f"))
+    if function is None:
         raise NotComputedError(f"{name} {word}".strip())
-    return np.asarray(known(*given))
+    return np.asarray(function(*operands))
 
 
 Monomial: TypeAlias = "tuple[Term, ...]"
@@ -115,14 +108,14 @@ class Term:
         return self.number < other.number
 
     def __repr__(self) -> str:
-        return said(self)
+        return describe(self)
 
 
 class Terms:
     """The terms of one kernel."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, tuple[Any, ...]], Term] = {}
+        self._terms: dict[tuple[str, tuple[Any, ...]], Term] = {}
         self._simple: dict[str, Callable[..., Term]] = {
             AT_LEAST_ZERO: self.at_least_zero, ZERO: self.zero, AND: self.both, OR: self.either, NOT: self.refuse,
             "choose": self.choose, "quotient": self.quotient, "remainder": self.remainder,
@@ -132,19 +125,19 @@ class Terms:
 
     @property
     def count(self) -> int:
-        """How many different terms there are."""
-        return len(self._known)
+        """Number of different terms."""
+        return len(self._terms)
 
     def make(self, name: str, *operands: Any) -> Term:
         """The term of this name and these operands."""
         key = (name, operands)
-        found = self._known.get(key)
-        if found is None:
-            number = len(self._known)
-            inner = [one.inside for one in _terms(name, operands)]
+        term = self._terms.get(key)
+        if term is None:
+            number = len(self._terms)
+            inner = [one.inside for one in _inner(name, operands)]
             inside = frozenset().union(*inner) if inner else frozenset((number,))
-            found = self._known[key] = Term(name, operands, number, inside)
-        return found
+            term = self._terms[key] = Term(name, operands, number, inside)
+        return term
 
     def index(self, axis: int) -> Term:
         """The place along an axis, as a symbol."""
@@ -164,31 +157,31 @@ class Terms:
 
     def add(self, *terms: tuple[int, Term]) -> Term:
         """A sum of multiples."""
-        found: Sum = {}
+        total: Sum = {}
         for factor, term in terms:
             for monomial, coefficient in parts(self.whole(term)).items():
-                found[monomial] = found.get(monomial, 0) + factor * coefficient
-        return self.sum(found)
+                total[monomial] = total.get(monomial, 0) + factor * coefficient
+        return self.sum(total)
 
     def multiply(self, one: Term, other: Term) -> Term:
         """A product."""
-        found: Sum = {}
+        product: Sum = {}
         for a, m in parts(self.whole(one)).items():
             for b, n in parts(self.whole(other)).items():
                 key = tuple(sorted((*a, *b)))
-                found[key] = found.get(key, 0) + m * n
-        return self.sum(found)
+                product[key] = product.get(key, 0) + m * n
+        return self.sum(product)
 
     def at_least_zero(self, term: Term) -> Term:
-        """Whether a whole number is 0 or more."""
-        known = constant(term)
-        return self.make(AT_LEAST_ZERO, term) if known is None else self.truth(known >= 0)
+        """Check whether a whole number is 0 or more."""
+        value = constant(term)
+        return self.make(AT_LEAST_ZERO, term) if value is None else self.truth(value >= 0)
 
     def zero(self, term: Term) -> Term:
-        """Whether a whole number is 0."""
-        known = constant(term)
-        if known is not None:
-            return self.truth(known == 0)
+        """Check whether a whole number is 0."""
+        value = constant(term)
+        if value is not None:
+            return self.truth(value == 0)
         first = min(parts(term).items())
         return self.make(ZERO, term if first[1] > 0 else self.add((-1, term)))
 
@@ -197,14 +190,20 @@ class Terms:
         return self.true if value else self.false
 
     def both(self, *terms: Term) -> Term:
-        """Whether all hold."""
-        kept = {part for term in terms for part in all_of(term)} - {self.true}
-        if self.false in kept or any(self.refuse(one) in kept for one in kept):
+        """Check whether all hold."""
+        conditions = {part for term in terms for part in all_of(term)} - {self.true}
+        if self.false in conditions or any(self.refuse(one) in conditions for one in conditions):
             return self.false
-        return self.true if not kept else next(iter(kept)) if len(kept) == 1 else self.make(AND, *sorted(kept))
+        return (
+            self.true
+            if not conditions
+            else next(iter(conditions))
+            if len(conditions) == 1
+            else self.make(AND, *sorted(conditions))
+        )
 
     def either(self, *terms: Term) -> Term:
-        """Whether one holds."""
+        """Check whether one holds."""
         shared = frozenset.intersection(*(frozenset(all_of(term)) for term in terms)) - {self.true}
         rests = {self.both(*(part for part in all_of(term) if part not in shared)) for term in terms}
         if self.true in rests or any(self.refuse(one) in rests for one in rests):
@@ -214,7 +213,7 @@ class Terms:
         return self.both(*shared, rest)
 
     def refuse(self, term: Term) -> Term:
-        """Whether a condition does not hold."""
+        """Check whether a condition does not hold."""
         if term.name == "truth":
             return self.truth(not term.operands[0])
         if term.name == NOT:
@@ -237,8 +236,8 @@ class Terms:
         if one.name == other.name == "pointer" and one.operands[0] is other.operands[0]:
             root, *offsets = one.operands[0], one.operands[1], other.operands[1]
             return self.make("pointer", root, self.choose(condition, *offsets))
-        made = self.make("choose", condition, one, other)
-        return self.whole(made) if one.name == other.name == SUM else made
+        choice = self.make("choose", condition, one, other)
+        return self.whole(choice) if one.name == other.name == SUM else choice
 
     def quotient(self, one: Term, other: Term) -> Term:
         """A whole quotient, rounded towards zero or down, which is the same for what is not negative."""
@@ -248,43 +247,39 @@ class Terms:
         if by:
             whole = {m: c for m, c in parts(one).items() if c % by == 0}
             rest = {m: c for m, c in parts(one).items() if c % by}
-            done = self.sum({m: c // by for m, c in whole.items()})
+            multiple = self.sum({m: c // by for m, c in whole.items()})
             if not rest:
-                return done
+                return multiple
             if constant(self.sum(rest)) is not None or not whole:
-                known = constant(one)
-                return self.number(known // by) if known is not None else self._odd("quotient", one, other)
-        return self._odd("quotient", one, other)
+                value = constant(one)
+                return self.number(value // by) if value is not None else self.opaque("quotient", one, other)
+        return self.opaque("quotient", one, other)
 
     def remainder(self, one: Term, other: Term) -> Term:
-        """What a whole division leaves."""
-        by, known = constant(other), constant(one)
-        if by and known is not None:
-            return self.number(known % by)
+        """The rest of a whole division."""
+        by, value = constant(other), constant(one)
+        if by and value is not None:
+            return self.number(value % by)
         if by and all(c % by == 0 for c in parts(one).values()):
             return self.number(0)
-        return self._odd("remainder", one, other)
+        return self.opaque("remainder", one, other)
 
-    def _odd(self, name: str, *operands: Any) -> Term:
+    def opaque(self, name: str, *operands: Any) -> Term:
+        """A whole number that is no polynomial of what it is made of."""
         return self.whole(self.make(name, *operands))
 
-    def odd(self, name: str, *operands: Any) -> Term:
-        """A whole number that is no polynomial of what it is made of."""
-        return self._odd(name, *operands)
-
-    def change(self, term: Term, to: Mapping[Term, Term], kept: dict[int, Term] | None = None) -> Term:
+    def change(self, term: Term, to: Mapping[Term, Term]) -> Term:
         """`term` with other terms in place of symbols."""
-        gone = frozenset(symbol.number for symbol in to)
-        return self._changed(term, to, gone, {} if kept is None else kept)
+        return self._changed(term, to, frozenset(symbol.number for symbol in to), {})
 
-    def _changed(self, term: Term, to: Mapping[Term, Term], gone: frozenset[int], kept: dict[int, Term]) -> Term:
-        if not (term.inside & gone):
+    def _changed(self, term: Term, to: Mapping[Term, Term], numbers: frozenset[int], memo: dict[int, Term]) -> Term:
+        if not (term.inside & numbers):
             return term
         if term in to:
             return to[term]
-        if term.number not in kept:
-            kept[term.number] = self._rebuilt(term, lambda one: self._changed(one, to, gone, kept))
-        return kept[term.number]
+        if term.number not in memo:
+            memo[term.number] = self._rebuilt(term, lambda one: self._changed(one, to, numbers, memo))
+        return memo[term.number]
 
     def _rebuilt(self, term: Term, change: Callable[[Term], Term]) -> Term:
         if term.name == SUM:
@@ -300,7 +295,7 @@ class Terms:
         return self.make(term.name, *inner) if again is None else again(*inner)
 
 
-def _terms(name: str, operands: Iterable[Any]) -> Iterator[Term]:
+def _inner(name: str, operands: Iterable[Any]) -> Iterator[Term]:
     if name == SUM:
         for monomial, _ in operands:
             yield from monomial
@@ -310,14 +305,14 @@ def _terms(name: str, operands: Iterable[Any]) -> Iterator[Term]:
 
 def inner_terms(term: Term) -> Iterator[Term]:
     """The terms that a term is made of, itself first, each once."""
-    seen, waiting = {term.number}, [term]
-    while waiting:
-        one = waiting.pop()
+    numbers, queue = {term.number}, [term]
+    while queue:
+        one = queue.pop()
         yield one
-        for inner in _terms(one.name, one.operands):
-            if inner.number not in seen:
-                seen.add(inner.number)
-                waiting.append(inner)
+        for inner in _inner(one.name, one.operands):
+            if inner.number not in numbers:
+                numbers.add(inner.number)
+                queue.append(inner)
 
 
 def parts(term: Term) -> Sum:
@@ -332,6 +327,14 @@ def constant(term: Term) -> int | None:
     if not term.operands:
         return 0
     return int(term.operands[0][1]) if len(term.operands) == 1 and term.operands[0][0] == () else None
+
+
+def lone_argument(term: Term) -> tuple[str, int]:
+    """Name and factor of the argument of which a polynomial is a multiple, plus a number; no name for any other."""
+    symbols = [(m, c) for m, c in parts(term).items() if m]
+    if len(symbols) != 1 or len(symbols[0][0]) != 1 or symbols[0][0][0].name != "argument":
+        return "", 0
+    return str(symbols[0][0][0].operands[0]), symbols[0][1]
 
 
 def all_of(condition: Term) -> tuple[Term, ...]:
@@ -355,35 +358,39 @@ _FORMS: dict[str, str] = {
 _AXES = "ijklm"
 
 
-def said(term: Term) -> str:
+def describe(term: Term) -> str:
     """A term in words, for messages and for a debugger."""
     if term.name == SUM:
-        return " + ".join(_monomial(m, c) for m, c in term.operands) or "0"
+        return " + ".join(_describe_monomial(m, c) for m, c in term.operands) or "0"
     if term.name == AT_LEAST_ZERO:
-        return _compared(term.operands[0])
+        return _describe_condition(term.operands[0])
     if term.name == INDEX:
         return _AXES[min(term.operands[0], len(_AXES) - 1)]
-    inner = [said(one) if isinstance(one, Term) else str(one) for one in term.operands]
+    inner = [describe(one) if isinstance(one, Term) else str(one) for one in term.operands]
     if term.name == "load":
         return f"{inner[1]}[{inner[2]}]"
     form = _FORMS.get(term.name)
     return form.format(*inner) if form is not None else f"{term.name}({', '.join(inner)})"
 
 
-def _compared(sums: Term) -> str:
+def _describe_condition(sums: Term) -> str:
     """`0 <= n - 1 - i` as it is written: `i < n`."""
     low = {m: -c for m, c in parts(sums).items() if m and c < 0}
     high = {m: c for m, c in parts(sums).items() if m and c > 0}
     rest = parts(sums).get((), 0)
     strict = rest < 0
     rest += strict
-    left = " + ".join([*(_monomial(m, c) for m, c in low.items()), *([str(-rest)] if rest < 0 else [])]) or "0"
-    right = " + ".join([*(_monomial(m, c) for m, c in high.items()), *([str(rest)] if rest > 0 else [])]) or "0"
-    return f"{left} {'<' if strict else '<='} {right}"
+    smaller = (
+        " + ".join([*(_describe_monomial(m, c) for m, c in low.items()), *([str(-rest)] if rest < 0 else [])]) or "0"
+    )
+    larger = (
+        " + ".join([*(_describe_monomial(m, c) for m, c in high.items()), *([str(rest)] if rest > 0 else [])]) or "0"
+    )
+    return f"{smaller} {'<' if strict else '<='} {larger}"
 
 
-def _monomial(symbols: Monomial, coefficient: int) -> str:
-    named = "·".join(said(one) for one in symbols)
-    if not named:
+def _describe_monomial(symbols: Monomial, coefficient: int) -> str:
+    product = "·".join(describe(one) for one in symbols)
+    if not product:
         return str(coefficient)
-    return named if coefficient == 1 else f"{coefficient}·{named}"
+    return product if coefficient == 1 else f"{coefficient}·{product}"

@@ -1,4 +1,4 @@
-"""What a rule is, and what it says."""
+"""The form of a rule, and of what it says."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from triton_ops.kernel_ir import Place
+from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
-from triton_ops.lint.kernel import KernelReading
-from triton_ops.lint.meaning.facts import Met
+from triton_ops.lint.kernel import KernelReading, Variant
+from triton_ops.lint.meaning.facts import Fact
 
-Said: TypeAlias = "Finding | Undecided"
+Statement: TypeAlias = "Finding | Undecided"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +21,6 @@ class Rule:
     Attributes:
         id: Its name, which stays.
         level: What decides it: `source`, `ttir`, `binary` or `run`.
-        symptom: What a user of the kernel sees.
-        fix: What to change.
         decide: From the rule and a kernel's reading to what it says of the kernel.
         needs_ttir: Whether a kernel that cannot be lowered stays undecided.
     """
@@ -31,30 +29,35 @@ class Rule:
     level: str
     symptom: str
     fix: str
-    decide: Callable[[Rule, KernelReading], Iterable[Said]]
+    decide: Callable[[Rule, KernelReading], Iterable[Statement]]
     needs_ttir: bool = True
 
-    def found(
-        self, kernel: KernelReading, where: Met | Place | int, evidence: str, *, symptom: str = "", fix: str = ""
-    ) -> Finding:
+    def found(self, kernel: KernelReading, where: Fact | SourcePlace | int, evidence: str, *, fix: str = "") -> Finding:
         """A finding at a place."""
         if isinstance(where, int):
-            where = Place(kernel.file, where)
-        place = kernel.place(where) if isinstance(where, Met) else where
+            where = SourcePlace(kernel.file, where)
+        place = kernel.place(where) if isinstance(where, Fact) else where
         return Finding(
-            rule=self.id, kernel=kernel.name, file=place.file, line=place.line, symptom=symptom or self.symptom,
+            rule=self.id, kernel=kernel.name, file=place.file, line=place.line, symptom=self.symptom,
             evidence=evidence, fix=fix or self.fix, level=self.level,
         )  # fmt: skip
 
     def undecided(self, kernel: KernelReading, why: str) -> Undecided:
-        """That the rule cannot decide."""
+        """A statement that the rule cannot decide."""
         return Undecided(rule=self.id, kernel=kernel.name, why=why)
 
 
-def once(several: Iterable[Said]) -> list[Said]:
+def in_each_variant(
+    decide: Callable[[Rule, KernelReading, Variant], Iterable[Statement]], most: int | None = None
+) -> Callable[[Rule, KernelReading], list[Statement]]:
+    """A decision by what each variant of a kernel does, or each of the first ones."""
+    return lambda rule, kernel: once(one for variant in kernel.variants[:most] for one in decide(rule, kernel, variant))
+
+
+def once(several: Iterable[Statement]) -> list[Statement]:
     """Each finding of a place once, and at most one undecided of a rule, which findings do not hide."""
-    kept: dict[tuple[object, ...], Said] = {}
+    unique: dict[tuple[object, ...], Statement] = {}
     for one in several:
         key = (one.rule, one.file, one.line) if isinstance(one, Finding) else (one.rule, "undecided")
-        kept.setdefault(key, one)
-    return list(kept.values())
+        unique.setdefault(key, one)
+    return list(unique.values())

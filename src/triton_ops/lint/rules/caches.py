@@ -6,37 +6,38 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Loop
+from triton_ops.lint.meaning.facts import LoopFact
 from triton_ops.lint.meaning.terms import constant, inner_terms
-from triton_ops.lint.rules.base import Rule, Said, once
-from triton_ops.lint.rules.indices import arguments_in, bounds, indices
+from triton_ops.lint.rules.base import Rule, Statement, once
+from triton_ops.lint.rules.indices import all_indices, arguments_in
 
 
-def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """A tuned kernel whose work per program is decided by an extent that the key leaves out."""
     if kernel.key is None or len(kernel.configs) < 2:
         return []
     variant, extents = kernel.tuned
-    return [] if variant is None else once(_left_out(rule, kernel, variant, extents))
+    return [] if variant is None else once(_left_out_extents(rule, kernel, variant, extents))
 
 
-def _left_out(rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapping[int, str]) -> Iterator[Said]:
+def _left_out_extents(
+    rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapping[int, str]
+) -> Iterator[Statement]:
     key = set(kernel.key or ())
     for loop in variant.facts.loops:
         if any(one.name in ("program_id", "load") for one in inner_terms(loop.upper)):
             continue
         ends = arguments_in(loop.upper) - key
-        if ends and _is_tuned(extents, loop) and not _derived(kernel, ends, key):
+        if ends and _is_tuned(extents, loop) and not _is_derived(kernel, ends, key):
             names = ", ".join(sorted(ends))
             yield rule.found(
                 kernel, loop,
-                f"this loop runs to {names}, and the key is {sorted(key)}: the config that was "
-                f"best for the first {names} "
-                f"is used for every other",
+                f"this loop runs to {names}, and the key is {sorted(key)}: the config that was best for the first "
+                f"{names} is used for every other",
             )  # fmt: skip
     limits = _tiled_limits(variant, extents, axes=2)
     for name in sorted((limits | _tiled_limits(variant, extents, axes=1)) - key):
-        if not _derived(kernel, {name}, key) and not any(
+        if not _is_derived(kernel, {name}, key) and not any(
             name in arguments_in(loop.upper) for loop in variant.facts.loops
         ):
             if name in limits and limits & key:
@@ -53,80 +54,77 @@ def _left_out(rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapp
                 )
 
 
-def _is_tuned(extents: Mapping[int, str], loop: Loop) -> bool:
-    """Whether a loop steps by an extent that differs between the configs."""
+def _is_tuned(extents: Mapping[int, str], loop: LoopFact) -> bool:
     by = {constant(loop.step)}
     by |= {constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"}
     return any(extent in by for extent in extents)
 
 
-def _derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
-    """Whether the launches make the arguments from others that are in the key, or those from them, such as buckets."""
+def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
+    """Check whether launches make the arguments from others in the key, or those from them, such as buckets."""
     for launch in kernel.launches:
-        given = [launch.given[name] for name in key if name in launch.given]
-        known = {ast.unparse(launch.resolved(part)) for node in given for part in launch.inner(node)}
-        mine = {ast.unparse(launch.resolved(launch.given[name])) for name in names if name in launch.given}
-        if mine and mine <= known:
+        nodes = [launch.arguments[name] for name in key if name in launch.arguments]
+        key_parts = {ast.unparse(launch.resolved(part)) for node in nodes for part in launch.inner(node)}
+        mine = {ast.unparse(launch.resolved(launch.arguments[name])) for name in names if name in launch.arguments}
+        if mine and mine <= key_parts:
             return True
     return False
 
 
 def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:
     """Arguments that end an index of a stored block of so many axes and more, and that step by tuned tiles."""
-    found: set[str] = set()
-    terms = variant.facts.terms
-    for access in variant.facts.accesses:
-        if access.kind != "store" or len(access.type.shape) < axes:
-            continue
-        for index in indices(terms, access):
-            if index.extent in extents and any(one.name == "program_id" for one in index.stepping):
-                for bound in bounds(terms, index):
-                    found |= arguments_in(bound.last) if bound.fits else set()
-    return found
+    return {
+        name
+        for index in all_indices(variant.facts)
+        if index.access.kind == "store" and len(index.access.type.shape) >= axes and index.extent in extents
+        if any(one.name == "program_id" for one in index.stepping)
+        for bound in index.bounds
+        if bound.fits
+        for name in arguments_in(bound.last)
+    }
 
 
-def _changed_global(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
-    read = _globals_read(kernel)
+    globals_read = _globals_read(kernel)
     for node in ast.walk(kernel.tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             declared = {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
-            for name in sorted(declared & set(read)):
+            for name in sorted(declared & set(globals_read)):
                 line = next(
                     (one.lineno for one in ast.walk(node) if isinstance(one, ast.stmt) and _assigns(one, name)), None
                 )
                 if line is not None:
                     yield rule.found(
-                        kernel, read[name],
-                        f"the kernel reads the global {name}, which {node.name} changes in line "
-                        f"{line}: code that is compiled "
-                        "keeps the value that it was compiled with, and Triton refuses the next launch",
+                        kernel, globals_read[name],
+                        f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
+                        "compiled keeps the value that it was compiled with, and Triton refuses the next launch",
                     )  # fmt: skip
-    seen: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     for statement in kernel.tree.body:
-        for name in read:
+        for name in globals_read:
             if _assigns(statement, name):
-                if name in seen and statement.lineno > kernel.line > seen[name]:
+                if name in first_lines and statement.lineno > kernel.line > first_lines[name]:
                     yield rule.found(
-                        kernel, read[name],
-                        f"the global {name} has one value in line {seen[name]} and another in "
+                        kernel, globals_read[name],
+                        f"the global {name} has one value in line {first_lines[name]} and another in "
                         f"line {statement.lineno}; which of "
                         "them a compiled kernel holds depends on when it was first launched",
                     )  # fmt: skip
-                seen.setdefault(name, statement.lineno)
+                first_lines.setdefault(name, statement.lineno)
 
 
 def _globals_read(kernel: KernelReading) -> dict[str, int]:
     """Names from outside of the kernel that it reads as values, with their lines."""
     local = set(kernel.function.parameters) | set(kernel.function.assignments)
-    known = kernel.function.function.fn.__globals__
-    found: dict[str, int] = {}
+    values = kernel.function.function.fn.__globals__
+    lines: dict[str, int] = {}
     for node in ast.walk(kernel.function.node):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local and node.id in known:
-            value = getattr(known[node.id], "value", known[node.id])
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local and node.id in values:
+            value = getattr(values[node.id], "value", values[node.id])
             if isinstance(value, (bool, int, float, str)):
-                found.setdefault(node.id, node.lineno)
-    return found
+                lines.setdefault(node.id, node.lineno)
+    return lines
 
 
 def _assigns(node: ast.AST, name: str) -> bool:
@@ -148,6 +146,6 @@ CHANGED_GLOBAL = Rule(
     level="source",
     symptom="a changed setting has no effect on a kernel that is compiled already, or the launch is refused",
     fix="pass the value as a tl.constexpr parameter",
-    decide=_changed_global,
+    decide=_find_changed_globals,
     needs_ttir=False,
 )

@@ -6,93 +6,87 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from triton_ops.lint.kernel import KernelReading
-from triton_ops.lint.meaning.terms import Term, constant, parts
-from triton_ops.lint.rules.base import Rule, Said
-from triton_ops.lint.rules.indices import arguments_in, bounds, indices
-from triton_ops.lint.source.functions import last_name
-from triton_ops.lint.source.launches import Launch
+from triton_ops.lint.meaning.terms import constant, parts
+from triton_ops.lint.rules.base import Rule, Statement
+from triton_ops.lint.rules.indices import all_indices, arguments_in
+from triton_ops.lint.source.functions import last_name, parameters_of
+from triton_ops.lint.source.launches import SourceLaunch
 from triton_ops.lint.source.usage import Uses
 
 _PLACES = ("index", "turn", "program_id", "quotient", "remainder")
 
 
-def _missing(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """A parameter that decides a shape, and that Triton refuses as a number of the launch."""
     uses = kernel.uses
-    wanted = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
-    missing = [name for name in wanted if name not in kernel.function.constants and name not in uses.pointers]
-    for name in missing:
-        others = frozenset(missing) - {name}
+    deciders = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
+    names = [name for name in deciders if name not in kernel.function.constants and name not in uses.pointers]
+    for name in names:
+        others = frozenset(names) - {name}
         refused = kernel.lowered_with(others, 0)
         accepted = kernel.lowered_with(others | {name}, 0)
         if refused[0]:
             continue  # it is no constant where it matters
-        line = wanted[name] or kernel.line
-        what = _decided(uses, name)
+        line = deciders[name] or kernel.line
+        what = _what_it_decides(uses, name)
         if accepted[0]:
             yield rule.found(kernel, line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
         else:
             yield rule.undecided(kernel, f"{name} decides {what}; with or without tl.constexpr, {accepted[1]}")
 
 
-def _decided(uses: Uses, name: str) -> str:
+def _what_it_decides(uses: Uses, name: str) -> str:
     if name in uses.types:
         return "an element type"
     return "the turns of a loop that is unrolled" if name in uses.ranges - set(uses.tiles) else "a block's extent"
 
 
-def _over(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_needless(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
     uses = kernel.uses
-    needed = set(uses.tiles) | uses.ranges | uses.types | uses.called | uses.switches
+    deciders = set(uses.tiles) | uses.ranges | uses.types | uses.callables | uses.switches
     for name in kernel.function.parameters:
-        if name not in kernel.function.constants or name in needed or name not in uses.numbers:
+        if name not in kernel.function.constants or name in deciders or name not in uses.numbers:
             continue
         for launch in kernel.launches:
-            if name not in launch.given:
+            if name not in launch.arguments:
                 continue
-            sizes = [node for node in _factors(launch, launch.given[name]) if _varies(node)]
-            given = launch.resolved(launch.given[name])
-            if not sizes or _rounded(given) or _is_one_block(kernel, launch, name):
+            sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(node)]
+            size = launch.resolved(launch.arguments[name])
+            if not sizes or _is_rounded(size) or _is_one_block(kernel, launch, name):
                 continue
             if kernel.lowered[0] and _is_needless(kernel, name):
                 yield rule.found(
                     kernel, _line_of(kernel, name),
-                    f"the launch in line {launch.line} gives {name} = {ast.unparse(given)}, which "
-                    "differs from call to call; "
-                    f"the kernel compiles with it as a plain argument",
+                    f"the launch in line {launch.line} gives {name} = {ast.unparse(size)}, which differs from call to "
+                    "call; the kernel compiles with it as a plain argument",
                 )  # fmt: skip
                 break
 
 
 def _is_needless(kernel: KernelReading, name: str) -> bool:
-    """Whether the kernel can do with a plain argument that is no width of rows: widths are those of a model."""
+    """Check whether the kernel can do with a plain argument that is no width of rows: widths are those of a model."""
     plain = kernel.lowered_without(name)
     if plain is None:
         return False
-    terms, accesses = plain.facts.terms, plain.facts.accesses
     is_pitch = any(
-        name in map(_argument, monomial) and any(one.name in _PLACES for one in monomial)
-        for access in accesses
+        any(one.name in _PLACES for one in monomial)
+        and any(one.name == "argument" and one.operands[0] == name for one in monomial)
+        for access in plain.facts.accesses
         for monomial in parts(access.offset)
     )
     ends = any(
         name in arguments_in(bound.last) and constant(index.stride) is not None
-        for access in accesses
-        for index in indices(terms, access)
-        for bound in bounds(terms, index)
+        for index in all_indices(plain.facts)
+        for bound in index.bounds
     )
     return not (is_pitch and ends)
 
 
-def _argument(symbol: Term) -> str:
-    return str(symbol.operands[0]) if symbol.name == "argument" else ""
-
-
-def _is_one_block(kernel: KernelReading, launch: Launch, name: str) -> bool:
-    """Whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
-    size = ast.unparse(launch.resolved(launch.given[name]))
-    blocks = (launch.resolved(node) for tile, node in launch.given.items() if tile in kernel.uses.tiles)
+def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:
+    """Check whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
+    size = ast.unparse(launch.resolved(launch.arguments[name]))
+    blocks = (launch.resolved(node) for tile, node in launch.arguments.items() if tile in kernel.uses.tiles)
     rounded = (one for block in blocks for one in ast.walk(block) if isinstance(one, ast.Call))
     return any(
         last_name(one) == "next_power_of_2" and one.args and ast.unparse(launch.resolved(one.args[0])) == size
@@ -100,13 +94,13 @@ def _is_one_block(kernel: KernelReading, launch: Launch, name: str) -> bool:
     )
 
 
-def _factors(launch: Launch, node: ast.expr, left: int = 8) -> Iterator[ast.expr]:
-    """What a size is computed from, through names and arithmetic, and not into the calls that made its parts."""
+def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:
+    """The parts of a size, through names and arithmetic, and not into the calls that made them."""
     node = launch.resolved(node)
     yield node
-    if left and isinstance(node, ast.BinOp):
-        yield from _factors(launch, node.left, left - 1)
-        yield from _factors(launch, node.right, left - 1)
+    if depth and isinstance(node, ast.BinOp):
+        yield from _factors(launch, node.left, depth - 1)
+        yield from _factors(launch, node.right, depth - 1)
 
 
 def _varies(node: ast.expr) -> bool:
@@ -123,8 +117,8 @@ def _varies(node: ast.expr) -> bool:
     return False
 
 
-def _rounded(node: ast.expr) -> bool:
-    """Whether a size is rounded, so that few values of it occur."""
+def _is_rounded(node: ast.expr) -> bool:
+    """Check whether a size is rounded, so that few values of it occur."""
     return any(
         isinstance(one, ast.Call) and last_name(one) in ("next_power_of_2", "cdiv", "ceil", "min", "max")
         for one in ast.walk(node)
@@ -132,9 +126,8 @@ def _rounded(node: ast.expr) -> bool:
 
 
 def _line_of(kernel: KernelReading, name: str) -> int:
-    given = kernel.function.node.args
-    found = [one.lineno for one in (*given.posonlyargs, *given.args, *given.kwonlyargs) if one.arg == name]
-    return found[0] if found else kernel.line
+    lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
+    return next(lines, kernel.line)
 
 
 MISSING = Rule(
@@ -142,7 +135,7 @@ MISSING = Rule(
     level="source",
     symptom="the kernel does not compile: a shape, a step or a type must be known when it is compiled",
     fix="annotate the parameter as tl.constexpr",
-    decide=_missing,
+    decide=_find_missing,
     needs_ttir=False,
 )
 OVER = Rule(
@@ -150,6 +143,6 @@ OVER = Rule(
     level="source",
     symptom="every new size compiles the kernel again, which takes from a tenth of a second to many seconds",
     fix="pass the size as a plain argument; Triton specialises on 1 and on multiples of 16 by itself",
-    decide=_over,
+    decide=_find_needless,
     needs_ttir=False,
 )

@@ -7,22 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.terms import Term, constant, inner_terms, parts, said
-from triton_ops.lint.rules.base import Rule, Said, once
-from triton_ops.lint.rules.indices import (
-    Bound,
-    Index,
-    arguments_in,
-    bounds,
-    indices,
-    key_of,
-    loop_of,
-    lower_bounded,
-    root_name,
-    touched,
-)
+from triton_ops.lint.meaning.terms import Term, constant, describe, inner_terms, lone_argument, parts
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant, once
+from triton_ops.lint.rules.indices import Index, IndexBound, all_indices, arguments_in, loop_of, root_name
 from triton_ops.lint.source.functions import last_name
-from triton_ops.lint.source.launches import Launch
+from triton_ops.lint.source.launches import SourceLaunch
 
 _UNSEEN = "whether the extents are multiples of the block is decided by callers, and no launch in the file shows it"
 _CHECKED = (
@@ -31,12 +20,10 @@ _CHECKED = (
 
 
 @dataclass(frozen=True, eq=False)
-class _Open:
+class _UnmaskedIndex:
     """An index that no condition ends.
 
     Attributes:
-        index: The index.
-        variant: Where it was met.
         key: Names it in all variants: kind of access, argument, index.
     """
 
@@ -45,46 +32,46 @@ class _Open:
     key: tuple[str, str, str]
 
 
-def _missing(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """Every index of a block must be ended by a condition, or provably fit; evidence that it does not is a finding."""
     free, closed = [], set()
     for variant in kernel.variants:
-        terms = variant.facts.terms
-        for access in variant.facts.accesses:
-            for index in indices(terms, access):
-                key = (access.kind, root_name(access), said(key_of(terms, index)))
-                if bounds(terms, index) or touched(terms, index):
-                    closed.add((key, _switches(variant)))
-                else:
-                    free.append(_Open(index, variant, key))
-    return once(_judged(rule, kernel, free, closed))
+        for index in all_indices(variant.facts):
+            key = (index.access.kind, root_name(index.access), describe(index.key))
+            if index.bounds or index.is_masked:
+                closed.add((key, _switches(variant)))
+            else:
+                free.append(_UnmaskedIndex(index, variant, key))
+    return once(_judge(rule, kernel, free, closed))
 
 
 def _switches(variant: Variant) -> str:
     return repr([(name, value) for name, value in variant.guess.constants.items() if isinstance(value, bool)])
 
 
-def _judged(
-    rule: Rule, kernel: KernelReading, free: list[_Open], closed: set[tuple[tuple[str, str, str], str]]
-) -> Iterator[Said]:
+def _judge(
+    rule: Rule, kernel: KernelReading, free: list[_UnmaskedIndex], closed: set[tuple[tuple[str, str, str], str]]
+) -> Iterator[Statement]:
     for one in free:
         elsewhere = [switched for key, switched in closed if key == one.key]
         if any(switched != _switches(one.variant) for switched in elsewhere):
             continue  # a switch of the kernel promises that the mask is not needed
         if _before_its_own(one):
             continue
-        evidence = _beside(kernel, one) or _by_loop(kernel, one)
+        evidence = _evidence_of_other_access(kernel, one) or _evidence_of_loop(kernel, one)
         if not evidence and not kernel.checks_divisibility():
-            evidence = _by_launch(kernel, one) or _unused_extent(kernel)
+            evidence = _evidence_of_launch(kernel, one) or _unused_extent(kernel)
         if evidence:
             what = "store" if one.index.access.kind == "store" else one.index.access.kind
-            yield rule.found(kernel, one.index.access, f"this {what} has no mask for {_shown(one.index)}; {evidence}")
+            yield rule.found(
+                kernel, one.index.access, f"this {what} has no mask for {_describe_index(one.index)}; {evidence}"
+            )
         else:
             yield rule.undecided(kernel, _CHECKED if kernel.checks_divisibility() else _UNSEEN)
 
 
-def _before_its_own(one: _Open) -> bool:
-    """Whether the index runs through whole blocks up to the program's own, which begins within the data."""
+def _before_its_own(one: _UnmaskedIndex) -> bool:
+    """Check whether the index runs through whole blocks up to the program's own, which begins within the data."""
     blocks = one.index.tiled("turn")
     loop = loop_of(one.variant.facts, blocks[0]) if len(blocks) == 1 and len(one.index.stepping) == 1 else None
     if loop is None or constant(loop.lower) != 0 or constant(loop.step) != one.index.extent:
@@ -94,40 +81,37 @@ def _before_its_own(one: _Open) -> bool:
     return bool(upper) and whole and parts(one.index.term).get((), 0) == 0
 
 
-def _shown(index: Index) -> str:
-    return f"index {said(index.term)} of axis {index.axis}, whose block has {index.extent}"
+def _describe_index(index: Index) -> str:
+    return f"index {describe(index.term)} of axis {index.axis}, whose block has {index.extent}"
 
 
-def _beside(kernel: KernelReading, one: _Open) -> str:
+def _evidence_of_other_access(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     """Another access of the same index has a mask: the kernel itself says that the index can pass the end."""
-    terms = one.variant.facts.terms
-    mine = key_of(terms, one.index)
-    for access in one.variant.facts.accesses:
-        for index in indices(terms, access):
-            if index.extent != one.index.extent or key_of(terms, index) is not mine:
-                continue
-            ended = [bound for bound in bounds(terms, index) if bound.fits and not _lets_all_pass(bound, index)]
-            if ended and not _is_local(one.index, ended[0]):
-                line = kernel.place(access).line
-                return f"line {line} ends the same index after {said(ended[0].last)}"
+    for index in all_indices(one.variant.facts):
+        if index.extent != one.index.extent or index.key is not one.index.key:
+            continue
+        limits = [bound for bound in index.bounds if bound.fits and not _lets_all_pass(bound, index)]
+        if limits and not _is_local(one.index, limits[0]):
+            line = kernel.place(index.access).line
+            return f"line {line} ends the same index after {describe(limits[0].last)}"
     return ""
 
 
-def _lets_all_pass(bound: Bound, index: Index) -> bool:
-    """Whether a condition holds for the whole block, whose extent is the limit itself."""
+def _lets_all_pass(bound: IndexBound, index: Index) -> bool:
+    """Check whether a condition holds for the whole block, whose extent is the limit itself."""
     last = constant(bound.last)
     return last is not None and not index.stepping and last >= index.extent - 1
 
 
-def _is_local(index: Index, bound: Bound) -> bool:
-    """Whether the access goes to memory with a pitch of its own, such as a buffer whose rows are rounded up."""
+def _is_local(index: Index, bound: IndexBound) -> bool:
+    """Check whether the access goes to memory with a pitch of its own, such as a buffer whose rows are rounded up."""
     pitches = arguments_in(index.access.offset) - arguments_in(index.stride)
     limits = arguments_in(bound.last)
     own = bool(pitches) and not pitches & limits
     return index.access.kind == "store" and own and constant(index.stride) == 1 and len(index.access.type.shape) == 1
 
 
-def _by_loop(kernel: KernelReading, one: _Open) -> str:
+def _evidence_of_loop(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     """The index runs through a loop whose end is only known at launch."""
     if kernel.checks_divisibility():
         return ""
@@ -143,7 +127,7 @@ def _by_loop(kernel: KernelReading, one: _Open) -> str:
         step = constant(loop.step)
         if step == by and any(coefficient % by for coefficient in parts(upper).values()):
             return (
-                f"the loop runs to {said(upper)} in steps of {by}, so its last block passes the end "
+                f"the loop runs to {describe(upper)} in steps of {by}, so its last block passes the end "
                 f"unless {by} divides it"
             )
         if step == 1 and (limit := _rounded_up(upper, by)):
@@ -155,7 +139,7 @@ def _by_loop(kernel: KernelReading, one: _Open) -> str:
 
 
 def _rounded_up(term: Term, by: int) -> str:
-    """What `term` is the quotient of, rounded up, by `by`; empty if it is none."""
+    """The arguments of which `term` is the quotient by `by`, rounded up; empty if it is none."""
     for monomial, coefficient in term.operands if term.name == "sum" else ():
         if coefficient == 1 and len(monomial) == 1 and monomial[0].name == "quotient":
             one, other = monomial[0].operands
@@ -165,21 +149,20 @@ def _rounded_up(term: Term, by: int) -> str:
     return ""
 
 
-def _by_launch(kernel: KernelReading, one: _Open) -> str:
-    """The launch rounds the number of blocks up, or the block's extent."""
+def _evidence_of_launch(kernel: KernelReading, one: _UnmaskedIndex) -> str:
     if not one.index.plain:
         return ""
     for launch in kernel.launches:
         for node in _extents_of_grid(launch, one.index):
             if _rounds_up(node) and not _is_constant(kernel, launch, node):
                 return f"the launch in line {launch.line} rounds the number of blocks up: {ast.unparse(node)}"
-        if not one.index.stepping and (found := _rounded_block(kernel, launch, one)):
-            return found
+        if not one.index.stepping and (evidence := _rounded_block(kernel, launch, one)):
+            return evidence
     return ""
 
 
-def _extents_of_grid(launch: Launch, index: Index) -> Iterator[ast.expr]:
-    """What the grid is made of along the axis whose programs step the index; all of it where they are regrouped."""
+def _extents_of_grid(launch: SourceLaunch, index: Index) -> Iterator[ast.expr]:
+    """The parts of the grid along the axis whose programs step the index; all of it where they are regrouped."""
     if launch.grid is None:
         return
     axes = [one.operands[0] for one in index.tiled("program_id")]
@@ -190,20 +173,19 @@ def _extents_of_grid(launch: Launch, index: Index) -> Iterator[ast.expr]:
         yield from launch.inner(launch.grid)
 
 
-def _is_constant(kernel: KernelReading, launch: Launch, node: ast.expr) -> bool:
-    """Whether what is rounded up is a size that the kernel is compiled for."""
+def _is_constant(kernel: KernelReading, launch: SourceLaunch, node: ast.expr) -> bool:
+    """Check whether what is rounded up is a size that the kernel is compiled for."""
     of = node.args[0] if isinstance(node, ast.Call) and node.args else node
-    given = {ast.unparse(launch.given[name]) for name in kernel.function.constants if name in launch.given}
-    return ast.unparse(of) in given
+    sizes = {ast.unparse(launch.arguments[name]) for name in kernel.function.constants if name in launch.arguments}
+    return ast.unparse(of) in sizes
 
 
-def _rounded_block(kernel: KernelReading, launch: Launch, one: _Open) -> str:
-    """A launch that makes the block the next power of two of the extent."""
+def _rounded_block(kernel: KernelReading, launch: SourceLaunch, one: _UnmaskedIndex) -> str:
     alike = [n for n, v in one.variant.guess.constants.items() if v == one.index.extent and n in kernel.uses.tiles]
     for name, value in one.variant.guess.constants.items() if len(alike) == 1 else ():
-        if value != one.index.extent or name not in kernel.uses.tiles or name not in launch.given:
+        if value != one.index.extent or name not in kernel.uses.tiles or name not in launch.arguments:
             continue
-        node = launch.resolved(launch.given[name])
+        node = launch.resolved(launch.arguments[name])
         if isinstance(node, ast.Call) and last_name(node) == "next_power_of_2":
             return f"the launch in line {launch.line} rounds {name} up: {ast.unparse(node)}"
     return ""
@@ -226,118 +208,91 @@ def _unused_extent(kernel: KernelReading) -> str:
     """The kernel is given a whole number that it never uses, where no launch says what for."""
     if kernel.launches:
         return ""
-    read = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
-    spare = [name for name in kernel.function.parameters if name not in read and name not in kernel.function.constants]
+    names = {node.id for node in ast.walk(kernel.function.node) if isinstance(node, ast.Name)}
+    spare = [name for name in kernel.function.parameters if name not in names and name not in kernel.function.constants]
     return f"the kernel is given {spare[0]}, and uses it nowhere" if spare else ""
 
 
-def _wrong(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    return once(one for variant in kernel.variants for one in _wrong_in(rule, kernel, variant))
-
-
-def _wrong_in(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
-    terms = variant.facts.terms
+def _wrong_masks(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     exclusive = _exclusive(variant)
-    stored = [access for access in variant.facts.accesses if access.kind == "store"]
-    for access in variant.facts.accesses:
-        for index in indices(terms, access):
-            for bound in bounds(terms, index):
-                name = _plain_argument(bound.last)
-                if (
-                    bound.fits
-                    and index.plain
-                    and name is not None
-                    and (access in stored or name in exclusive or _over_the_grid(index))
-                ):
-                    far = parts(bound.last).get((), 0)
-                    yield rule.found(
-                        kernel, access,
-                        f"the mask lets index {name}{f' + {far}' if far else ''} pass, and {name} "
-                        f"elements end at {name} - 1",
-                    )  # fmt: skip
-                elif not bound.fits:
-                    yield from _beside_the_index(rule, kernel, variant, index, bound)
-            first = parts(index.term).get((), 0)
-            if (
-                first < 0
-                and index.plain
-                and access.kind != "atomic"
-                and not lower_bounded(terms, index)
-                and _from_start(index)
-            ):
+    for index in all_indices(variant.facts):
+        access = index.access
+        for bound in index.bounds:
+            name, far = _plain_argument(bound.last), parts(bound.last).get((), 0)
+            ends = access.kind == "store" or name in exclusive or bool(index.tiled("program_id"))
+            if bound.fits and index.plain and name and ends:
                 yield rule.found(
                     kernel, access,
-                    f"the first element of the first program is {first} along axis {index.axis}, "
-                    "and no mask asks for 0 <= index",
-                    fix="add `index >= 0` to the mask",
+                    f"the mask lets index {name}{f' + {far}' if far else ''} pass, and {name} "
+                    f"elements end at {name} - 1",
                 )  # fmt: skip
+            elif not bound.fits:
+                yield from _beside_the_index(rule, kernel, variant, index, bound)
+        first = parts(index.term).get((), 0)
+        if first < 0 and index.plain and access.kind != "atomic" and not index.has_lower_bound and _from_start(index):
+            yield rule.found(
+                kernel, access,
+                f"the first element of the first program is {first} along axis {index.axis}, "
+                "and no mask asks for 0 <= index",
+                fix="add `index >= 0` to the mask",
+            )  # fmt: skip
 
 
 def _from_start(index: Index) -> bool:
-    """Whether the address begins from the argument itself, and the index is a plain one of programs."""
+    """Check whether the address begins from the argument itself, and the index is a plain one of programs."""
     rest = [m for m in parts(index.access.offset) if any(one.name in ("argument", "load", "carried") for one in m)]
     names = {one.name for one in inner_terms(index.term)}
     return not rest and names <= {"sum", "program_id", "index"} and index.access.root.name == "argument"
 
 
-def _over_the_grid(index: Index) -> bool:
-    """Whether the blocks of all programs lie side by side: their last one ends with the data."""
-    return bool(index.tiled("program_id"))
-
-
-def _plain_argument(last: Term) -> str | None:
-    """The argument `n` where the last index that passes is n, n + 1 and so on."""
-    sums = parts(last)
-    names = [m for m in sums if m]
-    if len(names) != 1 or len(names[0]) != 1 or names[0][0].name != "argument" or sums[names[0]] != 1:
-        return None
-    return str(names[0][0].operands[0]) if sums.get((), 0) >= 0 else None
+def _plain_argument(last: Term) -> str:
+    """The argument `n` where the last index that passes is n, n + 1 and so on; empty for any other."""
+    name, factor = lone_argument(last)
+    return name if factor == 1 and parts(last).get((), 0) >= 0 else ""
 
 
 def _exclusive(variant: Variant) -> set[str]:
     """Arguments that end an index or a loop elsewhere without being reached themselves."""
-    terms, found = variant.facts.terms, set()
-    for access in variant.facts.accesses:
-        for index in indices(terms, access):
-            for bound in bounds(terms, index):
-                sums = parts(bound.last)
-                names = [m for m in sums if m]
-                if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
-                    found |= arguments_in(bound.last)
+    ends = set()
+    for bound in (bound for index in all_indices(variant.facts) for bound in index.bounds):
+        sums = parts(bound.last)
+        names = [m for m in sums if m]
+        if bound.fits and len(names) == 1 and len(names[0]) == 1 and sums.get((), 0) == -1:
+            ends |= arguments_in(bound.last)
     for loop in variant.facts.loops:
         if loop.upper.name == "sum" and len(loop.upper.operands) == 1:
-            found |= arguments_in(loop.upper)
-    return found
+            ends |= arguments_in(loop.upper)
+    return ends
 
 
 def _beside_the_index(
-    rule: Rule, kernel: KernelReading, variant: Variant, index: Index, bound: Bound
-) -> Iterator[Said]:
+    rule: Rule, kernel: KernelReading, variant: Variant, index: Index, bound: IndexBound
+) -> Iterator[Statement]:
     """A mask of the place within the block alone, where the access steps from block to block."""
-    left = [one for one in inner_terms(bound.last) if one.name == "program_id"]
+    programs = [one for one in inner_terms(bound.last) if one.name == "program_id"]
     inside = {one for one in inner_terms(bound.condition.operands[0]) if one.name in ("program_id", "turn")}
-    full = any(parts(index.term).get((one,), 0) == index.extent for one in left)
-    if not left or inside or not full or index.access.path is not variant.facts.terms.true:
+    full = any(parts(index.term).get((one,), 0) == index.extent for one in programs)
+    if not programs or inside or not full or index.access.path is not variant.facts.terms.true:
         return
-    what = f"the mask asks {said(bound.condition)}, and the access goes to {_shown(index)}"
+    what = f"the mask asks {describe(bound.condition)}, and the access goes to {_describe_index(index)}"
     grids = [(one, node) for one in kernel.launches if one.grid is not None for node in one.inner(one.grid)]
-    names = {one for launch, node in grids for one in _rounded(launch, node)}
-    given = {
-        ast.unparse(launch.resolved(launch.given[name]))
+    names = {one for launch, node in grids for one in _rounded_sizes(launch, node)}
+    limits = {
+        ast.unparse(launch.resolved(launch.arguments[name]))
         for launch in kernel.launches
         for name in arguments_in(bound.condition)
-        if name in launch.given
+        if name in launch.arguments
     }
-    if names & given:
+    if names & limits:
         yield rule.found(
-            kernel, index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & given))}",
+            kernel, index.access, f"{what}; the grid has blocks for all of {' '.join(sorted(names & limits))}",
             fix="mask the index that is accessed, with the program's offset in it",
         )  # fmt: skip
     elif not kernel.launches and constant(index.stride) == 1 and len(index.access.type.shape) == 1:
         yield rule.undecided(kernel, f"{what}; no launch in the file says whether each block has a limit of its own")
 
 
-def _rounded(launch: Launch, node: ast.expr) -> set[str]:
+def _rounded_sizes(launch: SourceLaunch, node: ast.expr) -> set[str]:
     if isinstance(node, ast.Call) and _rounds_up(node) and node.args:
         return {ast.unparse(launch.resolved(node.args[0]))}
     if isinstance(node, ast.BinOp) and _rounds_up(node):
@@ -350,12 +305,12 @@ MISSING = Rule(
     level="ttir",
     symptom="wrong results or an illegal address for sizes that the block does not divide; sizes that it divides pass",
     fix="compare the index with the extent, and pass the result as mask= (and other= to a load)",
-    decide=_missing,
+    decide=_find_missing,
 )
 WRONG = Rule(
     id="wrong-mask",
     level="ttir",
     symptom="elements beyond the end are read or written: the mask is there, and does not fit the index",
     fix="write the mask as index < extent, with the very index that is accessed",
-    decide=_wrong,
+    decide=in_each_variant(_wrong_masks),
 )

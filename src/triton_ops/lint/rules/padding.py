@@ -6,7 +6,7 @@ padded lane holds follows from `other`, and from everything that is computed fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeAlias
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Carried, Facts, Met, Product, Reduction
-from triton_ops.lint.meaning.numbers import DRAWS, SMALL_ARGUMENTS, Draw, carried_by_loops, combined
+from triton_ops.lint.meaning.facts import Carried, Fact, Facts, ProductFact, ReductionFact
+from triton_ops.lint.meaning.numbers import DRAWS, SMALL_ARGUMENTS, Draw, combine
 from triton_ops.lint.meaning.terms import (
     AT_LEAST_ZERO,
     INDEX,
@@ -25,11 +25,11 @@ from triton_ops.lint.meaning.terms import (
     Term,
     Terms,
     conditions,
+    describe,
     inner_terms,
     parts,
-    said,
 )
-from triton_ops.lint.rules.base import Rule, Said, once
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 
 _WITH_DATA = 0
 _TURNS = (0, 1)  # of what a loop carries, before its first turn and after it
@@ -42,59 +42,57 @@ Harm: TypeAlias = Callable[[float], str]
 """From what stands in a masked lane without `other` to how it changes a result; empty if it does not."""
 
 
-def _identity(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    return once(one for variant in kernel.variants for one in _of_variant(rule, kernel, variant))
-
-
-def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _find_wrong_identity(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     facts = variant.facts
     for reduction in facts.reductions:
         axis = facts.terms.index(reduction.axis)
-        given = [value.term for value in reduction.given]
-        if _is_long(given):
+        inputs = [value.term for value in reduction.inputs]
+        if _is_long(inputs):
             yield _too_long(rule, kernel, reduction)
             continue
-        for condition in _limits(given, axis, reduction.given[0].type.shape[reduction.axis]):
-            harm = partial(_reduced, facts, reduction, axis, condition)
-            yield from _said(rule, kernel, variant.facts, reduction, condition, harm)
-        yield from _carried(rule, kernel, variant, reduction, given, axis)
+        for condition in _limits(inputs, axis, reduction.inputs[0].type.shape[reduction.axis]):
+            harm = partial(_harm_to_reduction, facts, reduction, axis, condition)
+            yield from _judge_harm(rule, kernel, variant.facts, reduction, condition, harm)
+        yield from _judge_carried(rule, kernel, variant, reduction, inputs, axis)
     for product in facts.products:
         left, right, bound = _operands(facts.terms, product)
         if _is_long([left, right]):
             yield _too_long(rule, kernel, product)
             continue
         for condition in _limits([left, right], bound, product.left.type.shape[-1]):
-            harm = partial(_multiplied, facts, (left, right), bound, condition)
-            yield from _said(rule, kernel, facts, product, condition, harm)
+            harm = partial(_harm_to_product, facts, (left, right), bound, condition)
+            yield from _judge_harm(rule, kernel, facts, product, condition, harm)
 
 
-def _is_long(given: Sequence[Term]) -> bool:
-    """Whether terms have more parts than are worth computing: reductions of reductions, along both axes in turn."""
-    return any(sum(1 for _ in islice(inner_terms(term), _MOST_PARTS)) == _MOST_PARTS for term in given)
+def _is_long(terms: Sequence[Term]) -> bool:
+    """Check whether terms have too many parts to compute: reductions of reductions, along both axes in turn."""
+    return any(sum(1 for _ in islice(inner_terms(term), _MOST_PARTS)) == _MOST_PARTS for term in terms)
 
 
-def _too_long(rule: Rule, kernel: KernelReading, met: Met) -> Said:
-    line = kernel.place(met).line
+def _too_long(rule: Rule, kernel: KernelReading, fact: Fact) -> Statement:
+    line = kernel.place(fact).line
     return rule.undecided(kernel, f"line {line}: what a padded lane holds takes more than {_MOST_PARTS:,} steps")
 
 
-def _said(rule: Rule, kernel: KernelReading, facts: Facts, met: Met, condition: Term, harm: Harm) -> Iterator[Said]:
+def _judge_harm(
+    rule: Rule, kernel: KernelReading, facts: Facts, fact: Fact, condition: Term, harm: Harm
+) -> Iterator[Statement]:
     try:
-        found = harm(0.0)
-        poisoned = "" if found else harm(float("nan"))
+        change = harm(0.0)
+        poisoned = "" if change else harm(float("nan"))
     except NotComputedError as error:
         yield rule.undecided(kernel, f"what a padded lane holds cannot be computed: {error}")
         return
-    if found and _may_stay_inside(facts, condition):
+    if change and _may_stay_inside(facts, condition):
         yield rule.undecided(
             kernel,
-            f"line {kernel.place(met).line}: whether `{said(condition)}` ever fails depends on where a loop of the "
-            "program ends",
+            f"line {kernel.place(fact).line}: whether `{describe(condition)}` ever fails depends on where a loop of "
+            "the program ends",
         )
-    elif found:
-        yield rule.found(kernel, met, f"a lane without `{said(condition)}` takes part: {found}")
+    elif change:
+        yield rule.found(kernel, fact, f"a lane without `{describe(condition)}` takes part: {change}")
     elif poisoned:
-        line = kernel.place(met).line
+        line = kernel.place(fact).line
         yield rule.undecided(
             kernel,
             f"line {line}: a load gives no `other`, so that padded lanes are undefined by the language; with 0, which "
@@ -103,7 +101,7 @@ def _said(rule: Rule, kernel: KernelReading, facts: Facts, met: Met, condition: 
 
 
 def _may_stay_inside(facts: Facts, condition: Term) -> bool:
-    """Whether a condition is about turns of a loop that ends where the program says: it may end before the edge."""
+    """Check whether a condition is about a loop that ends where the program says: it may end before the edge."""
     turns = [one for one in inner_terms(condition) if one.name == "turn"]
     return any(
         one.name in ("program_id", "least", "most", "choose")
@@ -113,22 +111,22 @@ def _may_stay_inside(facts: Facts, condition: Term) -> bool:
     )
 
 
-def _limits(given: Sequence[Term], axis: Term, extent: int) -> list[Term]:
+def _limits(terms: Sequence[Term], axis: Term, extent: int) -> list[Term]:
     """The conditions by which loads inside of these terms leave out the end of an axis, whose block has this extent."""
-    found: dict[Term, None] = {}
-    for term in given:
+    limits: dict[Term, None] = {}
+    for term in terms:
         for one in inner_terms(term):
             if one.name == "load" and axis.number in one.operands[3].inside:
                 for condition in conditions(one.operands[3]):
                     sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
                     whole = sums == {(axis,): -1, (): extent - 1}  # it lets the whole block pass, whatever its extent
                     if sums.get((axis,), 0) < 0 and not whole:
-                        found[condition] = None
-    return [one for one in found if not any(_is_looser(other, one) for other in found)]
+                        limits[condition] = None
+    return [one for one in limits if not any(_is_looser(other, one) for other in limits)]
 
 
 def _is_looser(one: Term, other: Term) -> bool:
-    """Whether a condition differs from another by letting more pass: lanes in between hold data of another load."""
+    """Check whether a condition lets more pass than another: lanes in between hold data of another load."""
     sums, others = parts(one.operands[0]), parts(other.operands[0])
     return sums.get((), 0) > others.get((), 0) and {**sums, (): 0} == {**others, (): 0}
 
@@ -138,144 +136,138 @@ def _at_the_edge(data: Draw, condition: Term) -> Draw:
     for name in ("turn", "program_id"):
         for monomial, factor in parts(condition.operands[0]).items():
             if factor < 0 and len(monomial) == 1 and monomial[0].name == name:
-                left = data.at({monomial[0]: 0})(condition.operands[0])
-                return data.at({monomial[0]: np.maximum(np.floor(left / -factor), 0)})
+                distance = data.at({monomial[0]: 0})(condition.operands[0])
+                return data.at({monomial[0]: np.maximum(np.floor(distance / -factor), 0)})
     return data
 
 
-def _padded(data: Draw, axis: Term, condition: Term) -> Draw:
+def _at_padding(data: Draw, axis: Term, condition: Term) -> Draw:
     """The same at the first place that a condition leaves out, in each draw."""
     return data.at({axis: _first_out(data, axis, condition)})
 
 
 def _first_out(data: Draw, axis: Term, condition: Term) -> Numbers:
-    left = data.at({axis: 0})(condition.operands[0])
+    distance = data.at({axis: 0})(condition.operands[0])
     step = -parts(condition.operands[0])[(axis,)]
-    return np.asarray(np.maximum(np.floor(left / step) + 1, _WITH_DATA + 1))
+    return np.asarray(np.maximum(np.floor(distance / step) + 1, _WITH_DATA + 1))
 
 
-def _counted(terms: Terms, data: Draw, given: Sequence[Term], axis: Term, condition: Term) -> NDArray[np.bool_]:
+def _comparable_draws(
+    terms: Terms, data: Draw, operands: Sequence[Term], axis: Term, condition: Term
+) -> NDArray[np.bool_]:
     """The draws in which the lane with data has data, in rows and columns that have some, and the other lane has none.
 
     It has none where the kernel itself puts something else in its place: all of a causal mask's row may be left out.
     The other has some where the kernel puts other data in the place of what the condition leaves out.
     """
-    found: NDArray[np.bool_] = np.ones(DRAWS, dtype=np.bool_)
-    edge, padded = _first_out(data, axis, condition), _padded(data, axis, condition)
-    for one in {inner for term in given for inner in inner_terms(term)}:
+    draws: NDArray[np.bool_] = np.ones(DRAWS, dtype=np.bool_)
+    edge, padded = _first_out(data, axis, condition), _at_padding(data, axis, condition)
+    for one in {inner for term in operands for inner in inner_terms(term)}:
         if one.name == INDEX and one is not axis:
-            found &= data(terms.whole(one)) < edge
+            draws &= data(terms.whole(one)) < edge
         elif one.name == "choose" and axis.number in one.operands[0].inside:
-            chosen, *branches = one.operands
+            choice, *branches = one.operands
             along = [any(axis.number in load.inside for load in _loads(branch)) for branch in branches]
             if along[0] != along[1]:
-                found &= data(chosen).astype(np.bool_) == along[0]
+                draws &= data(choice).astype(np.bool_) == along[0]
             for branch, takes in zip(branches, (True, False), strict=True):
                 loads = _loads(branch)
                 if loads and not any(condition in conditions(load.operands[3]) for load in loads):
-                    found &= padded(chosen).astype(np.bool_) != takes
-    return found
+                    draws &= padded(choice).astype(np.bool_) != takes
+    return draws
 
 
 def _loads(term: Term) -> list[Term]:
     return [one for one in inner_terms(term) if one.name == "load"]
 
 
-def _differ(before: Numbers, after: Numbers, missing: float, among: NDArray[np.bool_]) -> int:
+def _differ(before: Numbers, after: Numbers, padding: float, among: NDArray[np.bool_]) -> int:
     """In how many of some draws two results differ, with tiny arguments and with others: the fewer of both.
 
     No number counts only where one was put into padded lanes: a place far beyond the block may overflow by itself.
     """
     one, other = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    counted = among & ~np.isnan(one) & (np.isnan(missing) | ~np.isnan(other))
-    apart = counted & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
+    valid = among & ~np.isnan(one) & (np.isnan(padding) | ~np.isnan(other))
+    apart = valid & ~np.isclose(one, other, rtol=_CLOSE, atol=1e-30)
     return int(min(apart[SMALL_ARGUMENTS].sum(), apart[~SMALL_ARGUMENTS].sum()))
 
 
-def _reduced(facts: Facts, reduction: Reduction, axis: Term, condition: Term, missing: float) -> str:
+def _harm_to_reduction(facts: Facts, reduction: ReductionFact, axis: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data = Draw(facts.terms, carried_by_loops(facts), {axis: _WITH_DATA}, missing, turns)
+        data = Draw(facts, {axis: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
-        padded = _padded(data, axis, condition)
-        alone = [data(value.term) for value in reduction.given]
-        beside = [padded(value.term) for value in reduction.given]
+        padded = _at_padding(data, axis, condition)
+        alone = [data(value.term) for value in reduction.inputs]
+        beside = [padded(value.term) for value in reduction.inputs]
         around = {name: data(term) for name, term in reduction.around.items()}
-        among = _counted(facts.terms, data, [value.term for value in reduction.given], axis, condition)
-        together = combined(reduction.combine, alone, beside, around)
-        for before, after, held in zip(alone, together, beside, strict=True):
-            if _differ(before, after, missing, among) >= _ENOUGH:
+        among = _comparable_draws(facts.terms, data, [value.term for value in reduction.inputs], axis, condition)
+        together = combine(reduction.combine, alone, beside, around)
+        for before, after, lane in zip(alone, together, beside, strict=True):
+            if _differ(before, after, padding, among) >= _ENOUGH:
                 text = "it holds {}, and changes the reduction of a lane with data from {} to {}"
-                return _changed(text, before, after, held)
+                return _describe_change(text, before, after, lane)
     return ""
 
 
-def _changed(text: str, before: Numbers, after: Numbers, *held: Numbers) -> str:
+def _describe_change(text: str, before: Numbers, after: Numbers, *lanes: Numbers) -> str:
     """A text with the numbers of the draw in which they differ most clearly."""
     apart = np.abs(np.asarray(before, dtype=float) - np.asarray(after, dtype=float))
     at = int(np.argmax(np.where(np.isfinite(apart), apart, -1)))
-    return text.format(*(f"{float(one[at]):.4g}" for one in (*held, before, after)))
+    return text.format(*(f"{float(one[at]):.4g}" for one in (*lanes, before, after)))
 
 
-def _shown(numbers: Numbers) -> str:
+def _largest(numbers: Numbers) -> str:
     return f"{float(numbers[int(np.argmax(np.abs(np.nan_to_num(numbers))))]):.4g}"
 
 
-def _operands(terms: Terms, product: Product) -> tuple[Term, Term, Term]:
+def _operands(terms: Terms, product: ProductFact) -> tuple[Term, Term, Term]:
     rank, bound = len(product.type.shape), terms.make("bound", product.number)
     left = terms.change(product.left.term, {terms.index(rank - 1): terms.whole(bound)})
     right = terms.change(product.right.term, {terms.index(rank - 2): terms.whole(bound)})
     return left, right, bound
 
 
-def _multiplied(facts: Facts, operands: tuple[Term, Term], bound: Term, condition: Term, missing: float) -> str:
+def _harm_to_product(facts: Facts, operands: tuple[Term, Term], bound: Term, condition: Term, padding: float) -> str:
     for turns in _TURNS:
-        data = Draw(facts.terms, carried_by_loops(facts), {bound: _WITH_DATA}, missing, turns)
+        data = Draw(facts, {bound: _WITH_DATA}, padding, turns)
         data = _at_the_edge(data, condition)
-        padded = _padded(data, bound, condition)
+        padded = _at_padding(data, bound, condition)
         one, other = (padded(operand) for operand in operands)
-        with_data = _counted(facts.terms, data, operands, bound, condition)
+        with_data = _comparable_draws(facts.terms, data, operands, bound, condition)
         usable = with_data & ~np.isnan(data(operands[0]) * data(operands[1]))
         with np.errstate(all="ignore"):
             added = one * other
-        wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(missing) | ~np.isnan(added))
+        wrong = usable & ~(np.abs(added) <= _CLOSE) & (np.isnan(padding) | ~np.isnan(added))
         if int(wrong.sum()) >= _ENOUGH:
-            return f"it multiplies {_shown(one)} by {_shown(other)}, and adds {_shown(added)} to the sum"
+            return f"it multiplies {_largest(one)} by {_largest(other)}, and adds {_largest(added)} to the sum"
     return ""
 
 
-def _carried(
-    rule: Rule, kernel: KernelReading, variant: Variant, reduction: Reduction, given: Sequence[Term], axis: Term
-) -> Iterator[Said]:
+def _judge_carried(
+    rule: Rule, kernel: KernelReading, variant: Variant, reduction: ReductionFact, inputs: Sequence[Term], axis: Term
+) -> Iterator[Statement]:
     """A lane that a loop adds to, and that is reduced after it: a turn in which it is padded must leave it as it is."""
     terms = variant.facts.terms
-    for term in given:
+    for term in inputs:
         for one in inner_terms(term):
             if one.name != "after":
                 continue
             places = [at for at, operand in enumerate(one.operands[2:]) if axis.number in operand.inside]
-            found = _of_loop(variant, one)
-            if found is None or len(places) != 1:
+            carried = variant.facts.carried.get(one.operands[:2])
+            if carried is None or carried.after.name != "after" or len(places) != 1:
                 continue
             inner = terms.index(places[0])
-            for condition in _limits([found.next], inner, found.type.shape[places[0]]):
-                harm = partial(_kept, variant.facts, found, inner, condition)
-                yield from _said(rule, kernel, variant.facts, reduction, condition, harm)
+            for condition in _limits([carried.next], inner, carried.type.shape[places[0]]):
+                harm = partial(_harm_to_carried, variant.facts, carried, inner, condition)
+                yield from _judge_harm(rule, kernel, variant.facts, reduction, condition, harm)
 
 
-def _of_loop(variant: Variant, after: Term) -> Carried | None:
-    for loop in variant.facts.loops:
-        for carried in loop.carried:
-            if carried.after.name == "after" and carried.after.operands[:2] == after.operands[:2]:
-                return carried
-    return None
-
-
-def _kept(facts: Facts, carried: Carried, axis: Term, condition: Term, missing: float) -> str:
-    data = _at_the_edge(Draw(facts.terms, carried_by_loops(facts), {axis: 0}, missing), condition)
-    padded = _padded(data, axis, condition)
+def _harm_to_carried(facts: Facts, carried: Carried, axis: Term, condition: Term, padding: float) -> str:
+    data = _at_the_edge(Draw(facts, {axis: 0}, padding), condition)
+    padded = _at_padding(data, axis, condition)
     before, after = padded(carried.symbol), padded(carried.next)
-    if _differ(before, after, missing, np.ones(DRAWS, dtype=bool)) >= _ENOUGH:
-        return _changed("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
+    if _differ(before, after, padding, np.ones(DRAWS, dtype=bool)) >= _ENOUGH:
+        return _describe_change("a turn in which it is padded changes its part of the sum from {} to {}", before, after)
     return ""
 
 
@@ -287,5 +279,5 @@ IDENTITY = Rule(
     fix="let padded lanes hold the identity: other=0 for a sum, 1 for a product, -inf for a maximum, "
     "+inf for a minimum; "
     "after arithmetic on them, tl.where(mask, x, identity) before the reduction",
-    decide=_identity,
+    decide=in_each_variant(_find_wrong_identity),
 )

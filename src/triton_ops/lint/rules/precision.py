@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Carried, Reduction
-from triton_ops.lint.meaning.terms import Term, said
-from triton_ops.lint.rules.base import Rule, Said, once
+from triton_ops.lint.meaning.facts import Carried, ReductionFact
+from triton_ops.lint.meaning.terms import Term, describe
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 
 _LOW = ("f16", "bf16", "f8E5M2", "f8E4M3FN")
 _ADDING = ("arith.addf", "arith.subf", "math.fma")
@@ -15,11 +15,7 @@ _THROUGH = (*_ADDING, "arith.mulf", "arith.extf", "arith.truncf", "tt.fp_to_fp",
 _FEW = 16  # terms of a sum, below which 16 bits lose little
 
 
-def _low(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    return once(one for variant in kernel.variants for one in _of_variant(rule, kernel, variant))
-
-
-def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _find_low_precision(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     facts = variant.facts
     for product in facts.products:
         if product.type.element in _LOW:
@@ -30,7 +26,7 @@ def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator
             )
     for loop in facts.loops:
         for carried in loop.carried:
-            said_of = _of_carried(carried)
+            said_of = _describe_carried(carried)
             if said_of and (carried.type.element not in _LOW or _own(variant, kernel, carried) or _of_product(carried)):
                 yield rule.found(kernel, loop, said_of)
             elif said_of:
@@ -43,11 +39,11 @@ def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator
         yield from _of_reduction(rule, kernel, reduction)
 
 
-def _of_carried(carried: Carried) -> str:
-    """How a loop adds up what it carries in 16 bits; empty if it does not."""
+def _describe_carried(carried: Carried) -> str:
+    """Words for a sum that a loop carries in 16 bits; empty for any other."""
     if carried.type.whole or carried.type.pointer:
         return ""
-    how = _rounded(carried.next, carried.symbol, carried.type.element in _LOW)
+    how = _narrow_type(carried.next, carried.symbol, carried.type.element in _LOW)
     if not how:
         return ""
     where = f"the loop carries its sum as {carried.type.element}" if carried.type.element in _LOW else (
@@ -57,31 +53,31 @@ def _of_carried(carried: Carried) -> str:
     return f"{where}, so that every turn loses what is below 1/{digits} of it"
 
 
-def _rounded(term: Term, symbol: Term, low: bool, seen: frozenset[int] = frozenset()) -> str:
+def _narrow_type(term: Term, symbol: Term, low: bool) -> str:
     """The narrow type that a sum passes through on its way from the symbol to `term`, if something is added on it."""
-    found = _way(term, symbol, seen)
-    if found is None:
+    way = _way_to(term, symbol, frozenset())
+    if way is None:
         return ""
-    added, narrow = found
+    added, narrow = way
     if not added:
         return ""
     return (narrow or "16 bits") if narrow or low else ""
 
 
-def _way(term: Term, symbol: Term, seen: frozenset[int]) -> tuple[bool, str] | None:
-    """Whether the symbol is reached through sums alone, whether something was added, and what narrowed the sum."""
+def _way_to(term: Term, symbol: Term, visited: frozenset[int]) -> tuple[bool, str] | None:
+    """Look for the way to the symbol through sums alone: whether something was added, and what narrowed the sum."""
     if term is symbol:
         return False, ""
-    if term.number in seen:
+    if term.number in visited:
         return None
-    seen = seen | {term.number}
+    visited = visited | {term.number}
     if term.name == "dot":
-        inner = _way(term.operands[-1], symbol, seen)
+        inner = _way_to(term.operands[-1], symbol, visited)
         return None if inner is None else (True, inner[1])
     if term.name not in _THROUGH:
         return None
     for one in term.operands:
-        if isinstance(one, Term) and (inner := _way(one, symbol, seen)) is not None:
+        if isinstance(one, Term) and (inner := _way_to(one, symbol, visited)) is not None:
             added, narrow = inner
             if term.name in ("arith.truncf", "tt.fp_to_fp") and term.operands[0] in _LOW and added:
                 narrow = str(term.operands[0])
@@ -90,40 +86,39 @@ def _way(term: Term, symbol: Term, seen: frozenset[int]) -> tuple[bool, str] | N
 
 
 def _of_product(carried: Carried) -> bool:
-    """Whether what is added is a product of tiles."""
-    waiting, seen = [carried.next], set()
-    while waiting:
-        one = waiting.pop()
+    queue, numbers = [carried.next], set()
+    while queue:
+        one = queue.pop()
         if one.name == "dot":
             return True
         for part in one.operands if one.name in _THROUGH else ():
-            if isinstance(part, Term) and part.number not in seen:
-                seen.add(part.number)
-                waiting.append(part)
+            if isinstance(part, Term) and part.number not in numbers:
+                numbers.add(part.number)
+                queue.append(part)
     return False
 
 
 def _own(variant: Variant, kernel: KernelReading, carried: Carried) -> bool:
-    """Whether the type is the kernel's own, and not that of its inputs: it stays with inputs of 32 bits."""
+    """Check whether the type is the kernel's own, and not that of its inputs: it stays with inputs of 32 bits."""
     wide = kernel.with_element("fp32")
     if wide is None or variant.guess.element == "fp32":
         return True
     return any(
-        other.type.element == carried.type.element and _of_carried(other)
+        other.type.element == carried.type.element and _describe_carried(other)
         for loop in wide.facts.loops
         for other in loop.carried
     )
 
 
-def _of_reduction(rule: Rule, kernel: KernelReading, reduction: Reduction) -> Iterator[Said]:
-    kind = reduction.given[0].type
+def _of_reduction(rule: Rule, kernel: KernelReading, reduction: ReductionFact) -> Iterator[Statement]:
+    kind = reduction.inputs[0].type
     names = [operation.name for operation in reduction.combine.operations]
     if kind.element not in _LOW or "arith.addf" not in names or kind.shape[reduction.axis] <= _FEW:
         return
     wide = kernel.with_element("fp32")
     count = kind.shape[reduction.axis]
     stays = wide is None or any(
-        other.given[0].type.element in _LOW and kernel.place(other) == kernel.place(reduction)
+        other.inputs[0].type.element in _LOW and kernel.place(other) == kernel.place(reduction)
         for other in wide.facts.reductions
         if "arith.addf" in [operation.name for operation in other.combine.operations]
     )
@@ -131,7 +126,7 @@ def _of_reduction(rule: Rule, kernel: KernelReading, reduction: Reduction) -> It
         yield rule.found(
             kernel,
             reduction,
-            f"tl.sum adds {count} elements up in {kind.element}: {said(reduction.given[0].term)[:60]}",
+            f"tl.sum adds {count} elements up in {kind.element}: {describe(reduction.inputs[0].term)[:60]}",
         )
     else:
         yield rule.undecided(
@@ -147,5 +142,5 @@ LOW = Rule(
     symptom="results drift from the reference as the sum grows longer; short sums pass",
     fix="add up in float32: tl.zeros(..., dtype=tl.float32), x.to(tl.float32) before tl.sum, and "
     "convert once at the store",
-    decide=_low,
+    decide=in_each_variant(_find_low_precision),
 )

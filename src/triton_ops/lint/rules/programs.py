@@ -1,36 +1,32 @@
-"""What several programs of one launch do to the same memory: atomic sums, overlapping stores, reads of others."""
+"""Accesses of several programs to the same memory: atomic sums, overlapping stores, reads of others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Access, Facts
-from triton_ops.lint.meaning.terms import ZERO, Term, constant, inner_terms, parts, said
-from triton_ops.lint.rules.base import Rule, Said, once
+from triton_ops.lint.meaning.facts import AccessFact, Facts
+from triton_ops.lint.meaning.terms import ZERO, Term, constant, describe, inner_terms, parts
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
 from triton_ops.lint.rules.indices import indices, root_name
 
 _AXES = "xyz"
 _LOCKS = ("exch", "tt.atomic_cas")
 
 
-def _atomics(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    return once(one for variant in kernel.variants for one in _atomics_of(rule, kernel, variant))
-
-
-def _atomics_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _atomics_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Sums of floating point, whose order differs from run to run, where two programs can add to one element."""
     facts = variant.facts
     for access in facts.accesses:
         if access.kind != "atomic" or "fadd" not in access.does or _counts(access):
             continue
-        shared = _shared(facts, access)
+        shared = _sharing(facts, access)
         if shared:
             yield rule.found(kernel, access, f"tl.atomic_add on {access.type.element}: {shared}")
 
 
-def _counts(access: Access) -> bool:
-    """Whether whole numbers are added, whose sum is the same in any order."""
+def _counts(access: AccessFact) -> bool:
+    """Check whether whole numbers are added, whose sum is the same in any order."""
     term = access.value.term if access.value is not None else access.offset
     while term.name in ("choose", "arith.extf", "arith.truncf") and isinstance(term.operands[1], Term):
         term = term.operands[1]
@@ -39,8 +35,8 @@ def _counts(access: Access) -> bool:
     )
 
 
-def _shared(facts: Facts, access: Access) -> str:
-    """How several programs come to add to one element; empty if each has elements of its own."""
+def _sharing(facts: Facts, access: AccessFact) -> str:
+    """Words for how several programs add to one element; empty if each has elements of its own."""
     for program in _programs(facts):
         if _only_one(access, program):
             continue
@@ -49,16 +45,16 @@ def _shared(facts: Facts, access: Access) -> str:
                 f"the address does not depend on program_id({program.operands[0]}), so that all "
                 f"programs along {_AXES[program.operands[0]]} add to it"
             )
-        lost = _lost(facts, access, program)
-        if lost:
-            return f"the address does not depend on {lost}, so that programs that differ in it add to the same elements"
+        part = _unused_part(facts, access, program)
+        if part:
+            return f"the address does not depend on {part}, so that programs that differ in it add to the same elements"
     if _is_scattered(facts, access):
         return "the address is data, so that any program may add to any element"
     return ""
 
 
-def _is_scattered(facts: Facts, access: Access) -> bool:
-    """Whether data says where each element goes; a block that begins where data says is the program's own."""
+def _is_scattered(facts: Facts, access: AccessFact) -> bool:
+    """Check whether data says where each element goes; a block that begins where data says is the program's own."""
     if access.root.name != "argument":
         return True
     axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
@@ -68,21 +64,20 @@ def _is_scattered(facts: Facts, access: Access) -> bool:
 
 def _programs(facts: Facts) -> list[Term]:
     """The program numbers that decide what the kernel reads, writes or computes."""
-    found: dict[Term, None] = {}
+    programs: dict[Term, None] = {}
     for access in facts.accesses:
         terms = [access.offset, access.mask, access.path]
         for term in (*terms, *([access.value.term] if access.value else ())):
             for one in inner_terms(term):
                 if one.name == "program_id":
-                    found[one] = None
+                    programs[one] = None
     for loop in facts.loops:
         for term in (loop.lower, loop.upper):
-            found.update(dict.fromkeys(one for one in inner_terms(term) if one.name == "program_id"))
-    return sorted(found)
+            programs.update(dict.fromkeys(one for one in inner_terms(term) if one.name == "program_id"))
+    return sorted(programs)
 
 
-def _only_one(access: Access, program: Term) -> bool:
-    """Whether only one program along an axis comes here."""
+def _only_one(access: AccessFact, program: Term) -> bool:
     for holder in (access.path, access.mask):
         for one in inner_terms(holder):
             if one.name == ZERO and program.number in one.inside:
@@ -90,31 +85,27 @@ def _only_one(access: Access, program: Term) -> bool:
     return False
 
 
-def _lost(facts: Facts, access: Access, program: Term) -> str:
+def _unused_part(facts: Facts, access: AccessFact, program: Term) -> str:
     """A quotient or remainder of the program's number that decides what is read, and not where it is added to."""
     mine = set(inner_terms(access.offset))
     if any(program in monomial for monomial in parts(access.offset)):
         return ""
     others = _parts_of(facts, program)
-    known = [one for one in mine if one.name in ("quotient", "remainder")]
-    if known and all(one in mine or any(one in set(inner_terms(two)) for two in known) for one in others):
+    quotients = [one for one in mine if one.name in ("quotient", "remainder")]
+    if quotients and all(one in mine or any(one in set(inner_terms(two)) for two in quotients) for one in others):
         return ""
-    return next((said(one) for one in others if one not in mine), "")
+    return next((describe(one) for one in others if one not in mine), "")
 
 
 def _parts_of(facts: Facts, program: Term) -> list[Term]:
     """The quotients and remainders of a program's number that decide what is read."""
     deciding = [access.offset for access in facts.accesses if access.kind == "load"]
     deciding += [term for loop in facts.loops for term in (loop.lower, loop.upper)]
-    found = (one for term in deciding for one in inner_terms(term) if one.name in ("quotient", "remainder"))
-    return list(dict.fromkeys(one for one in found if program.number in one.inside))
+    quotients = (one for term in deciding for one in inner_terms(term) if one.name in ("quotient", "remainder"))
+    return list(dict.fromkeys(one for one in quotients if program.number in one.inside))
 
 
-def _overlaps(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    return once(one for variant in kernel.variants for one in _overlaps_of(rule, kernel, variant))
-
-
-def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     facts = variant.facts
     locked = any(access.kind == "atomic" and any(word in access.does for word in _LOCKS) for access in facts.accesses)
     for access in facts.accesses:
@@ -126,10 +117,10 @@ def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
             ):
                 continue
             what = (
-                f"the store to {root_name(access)} goes to the same place for every {said(program)}, and what it "
+                f"the store to {root_name(access)} goes to the same place for every {describe(program)}, and what it "
                 "stores differs"
             )
-            why = "the kernel has a lock, whose order is not followed" if locked else _promised(kernel, variant, access)
+            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, variant, access)
             if why:
                 yield rule.undecided(kernel, f"line {kernel.place(access).line}: {what}; {why}")
             else:
@@ -140,61 +131,48 @@ def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterato
         yield from _others_stores(rule, kernel, variant)
 
 
-def _promised(kernel: KernelReading, variant: Variant, access: Access) -> str:
+def _promise(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
     """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
     line = kernel.place(access).line
     for other in kernel.variants:
         turned = [name for name, value in variant.guess.constants.items() if other.guess.constants[name] is not value]
-        stored = {kernel.place(one).line for one in other.facts.accesses if one.kind == "store"}
-        if len(turned) == 1 and isinstance(variant.guess.constants[turned[0]], bool) and line not in stored:
+        lines = {kernel.place(one).line for one in other.facts.accesses if one.kind == "store"}
+        if len(turned) == 1 and isinstance(variant.guess.constants[turned[0]], bool) and line not in lines:
             return f"{turned[0]} decides whether it is there, and may say that there is one such program"
     return ""
 
 
-def _touches(facts: Facts, access: Access, program: Term) -> bool:
-    """Whether where or whether a store happens depends on the program's number."""
+def _touches(facts: Facts, access: AccessFact, program: Term) -> bool:
     return any(_depends(facts, term, program) for term in (access.offset, access.mask, access.path, access.root))
 
 
 def _depends(facts: Facts, term: Term, symbol: Term) -> bool:
-    """Whether a term depends on a symbol, also through what loops carry and what was loaded."""
-    waiting, seen = [term], set()
-    while waiting:
-        for one in inner_terms(waiting.pop()):
+    """Check whether a term depends on a symbol, also through what loops carry and what was loaded."""
+    queue, numbers = [term], set()
+    while queue:
+        for one in inner_terms(queue.pop()):
             if one is symbol:
                 return True
             if one.name in ("was there", "scaled dot"):
                 return True
-            if one.name in ("carried", "after", "turn", "turns") and one.number not in seen:
-                seen.add(one.number)
-                waiting += _made_of(facts, one)
+            if one.name in ("carried", "after", "turn", "turns") and one.number not in numbers:
+                numbers.add(one.number)
+                queue += _made_of(facts, one)
     return False
 
 
 def _made_of(facts: Facts, symbol: Term) -> list[Term]:
-    for loop in facts.loops:
-        if loop.number == symbol.operands[0]:
-            bounds = [loop.lower, loop.upper]
-            if symbol.name in ("turn", "turns"):
-                return bounds
-            place = symbol.operands[1]
-            mine = [one for one in loop.carried if _place(one.symbol) == place]
-            return [*bounds, *(one.begin for one in mine), *(one.next for one in mine)]
-    return []
+    number, *place = symbol.operands[:2]
+    bounds = [term for loop in facts.loops if loop.number == number for term in (loop.lower, loop.upper)]
+    carried = None if symbol.name in ("turn", "turns") else facts.carried.get((number, *place))
+    return [*bounds, *((carried.begin, carried.next) if carried else ())]
 
 
-def _place(symbol: Term) -> object:
-    for one in inner_terms(symbol):
-        if one.name == "carried":
-            return one.operands[1]
-    return None
-
-
-def _narrow_step(kernel: KernelReading, variant: Variant, access: Access) -> str | None:
+def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) -> str | None:
     """Blocks of neighbouring programs that overlap: the step between them is smaller than the block."""
-    if not kernel.function.constants <= variant.guess.known | {name for c in kernel.configs for name in c}:
+    if not kernel.function.constants <= variant.guess.known_names | {name for c in kernel.configs for name in c}:
         return None
-    for index in indices(variant.facts.terms, access):
+    for index in indices(variant.facts, access):
         for program in (one for one in index.stepping if one.name == "program_id"):
             step = parts(index.term).get((program,), 0)
             inside = program.number in access.mask.inside
@@ -206,7 +184,7 @@ def _narrow_step(kernel: KernelReading, variant: Variant, access: Access) -> str
     return None
 
 
-def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     """Loads of what a neighbouring program stores in the same launch."""
     facts, terms = variant.facts, variant.facts.terms
     stores = [one for one in facts.accesses if one.kind == "store" and one.root.name == "argument" and not one.loops]
@@ -217,16 +195,14 @@ def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Itera
             apart = constant(terms.add((1, load.offset), (-1, store.offset)))
             near = any(
                 one.stepping and abs(apart or 0) < one.extent and constant(one.stride) == 1
-                for one in indices(terms, store)
+                for one in indices(facts, store)
             )
             if apart and near:
                 yield rule.found(
                     kernel, load,
-                    f"this reads {root_name(load)} {abs(apart)} elements "
-                    f"{'before' if apart < 0 else 'after'} what line "
-                    f"{kernel.place(store).line} stores there: at the edge of a block that is "
-                    "another program's, which may "
-                    "run before or after",
+                    f"this reads {root_name(load)} {abs(apart)} elements {'before' if apart < 0 else 'after'} what "
+                    f"line {kernel.place(store).line} stores there: at the edge of a block that is another program's, "
+                    "which may run before or after",
                     fix="write the result to another tensor",
                 )  # fmt: skip
 
@@ -238,12 +214,12 @@ ATOMICS = Rule(
     "launch, and speed "
     "depends on how programs collide",
     fix="two passes: each program stores its partial result, and a second kernel adds them up in a fixed order",
-    decide=_atomics,
+    decide=in_each_variant(_atomics_of),
 )
-OVERLAPS = Rule(
+OVERLAPS_IN_TTIR = Rule(
     id="overlapping-writes",
     level="ttir",
     symptom="results depend on which program runs last: several write the same elements, or read what another writes",
     fix="let the address depend on every program_id that the launch has, or store from one program alone",
-    decide=_overlaps,
+    decide=in_each_variant(_overlaps_of),
 )

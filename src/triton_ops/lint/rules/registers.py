@@ -8,9 +8,9 @@ from typing import Any
 
 from triton_ops.backend import one_line
 from triton_ops.compilation import resources_of
-from triton_ops.lint.compiled import compiled, known_configs, shown
+from triton_ops.lint.compiled import compile_variant, in_words, known_configs
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.rules.base import Rule, Said
+from triton_ops.lint.rules.base import Rule, Statement
 
 _HEAVY = 64
 """Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
@@ -18,9 +18,9 @@ _SPILLED_BYTES = 64  # a few registers that are spilled outside of loops cost no
 _MOST_COMPILED = 1  # each takes up to seconds
 
 
-def _spills(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_spills(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     configs = list(known_configs(kernel))
-    if kernel.uses.descriptors and not kernel.given:
+    if kernel.uses.descriptors and not kernel.guesses:
         yield rule.undecided(kernel, "the blocks of the descriptors that it is given are not in the file")
         return
     if not configs:
@@ -31,25 +31,27 @@ def _spills(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
         variant = kernel.with_values(config)
         warps = config["num_warps"]
         if variant is None:
-            yield rule.undecided(kernel, f"it cannot be lowered with {shown(config)}")
+            yield rule.undecided(kernel, f"it cannot be lowered with {in_words(config)}")
         elif _largest(variant) / (warps * kernel.target.warp_size) >= _HEAVY:
-            yield from _compiled(rule, kernel, variant, config)
+            yield from _decide_compiled(rule, kernel, variant, config)
 
 
-def _compiled(rule: Rule, kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Iterator[Said]:
+def _decide_compiled(
+    rule: Rule, kernel: KernelReading, variant: Variant, config: Mapping[str, Any]
+) -> Iterator[Statement]:
     target = kernel.target
     try:
-        used = resources_of(compiled(kernel, variant, config), target)
+        resources = resources_of(compile_variant(kernel, variant, config), target)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{target.arch} refuses {shown(config)}: {one_line(error)}")
+        yield rule.undecided(kernel, f"{target.arch} refuses {in_words(config)}: {one_line(error)}")
         return
-    if (used.spill_bytes or 0) > _SPILLED_BYTES:
+    if (resources.spill_bytes or 0) > _SPILLED_BYTES:
         warps = config["num_warps"]
-        held = _largest(variant) // (warps * target.warp_size)
+        elements = _largest(variant) // (warps * target.warp_size)
         yield rule.found(
             kernel, kernel.line,
-            f"compiled for {target.arch} with {shown(config)} it takes {used.registers} registers and spills "
-            f"{used.spill_bytes:,} bytes per thread; its largest tile alone has {held} elements per thread",
+            f"compiled for {target.arch} with {in_words(config)} it takes {resources.registers} registers and spills "
+            f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per thread",
         )  # fmt: skip
 
 
@@ -59,11 +61,10 @@ def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
 
 
 def _largest(variant: Variant) -> int:
-    """Elements of the largest tile that the kernel loads, stores, multiplies or reduces."""
     facts = variant.facts
     shapes = [access.type.shape for access in facts.accesses]
     shapes += [product.type.shape for product in facts.products]
-    shapes += [value.type.shape for reduction in facts.reductions for value in reduction.given]
+    shapes += [value.type.shape for reduction in facts.reductions for value in reduction.inputs]
     return max((prod(shape) for shape in shapes), default=1)
 
 
@@ -72,5 +73,5 @@ SPILL = Rule(
     level="binary",
     symptom="slow by a large factor: values that do not fit into registers go to local memory and come back",
     fix="a smaller tile, more warps, fewer accumulators; triton-ops spills tries the cures",
-    decide=_spills,
+    decide=_find_spills,
 )

@@ -1,48 +1,48 @@
-"""What only a run shows: accesses outside of tensors, elements that are never written, programs that conflict."""
+"""Faults that only a run shows: accesses outside of tensors, elements never written, programs that conflict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from triton_ops.kernel_ir import Place
+from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
 from triton_ops.lint.kernel import KernelReading
-from triton_ops.lint.rules.base import Rule, Said
-from triton_ops.lint.rules.programs import OVERLAPS as OVERLAPS_IN_TTIR
+from triton_ops.lint.rules.base import Rule, Statement
+from triton_ops.lint.rules.programs import OVERLAPS_IN_TTIR
 from triton_ops.lint.run.record import CONFLICT, OUTSIDE, UNWRITTEN
 
 
-def _seen(kind: str) -> Callable[[Rule, KernelReading], Iterator[Said]]:
+def _observed(kind: str) -> Callable[[Rule, KernelReading], Iterator[Statement]]:
     """A rule's decision by what was seen of a kind; nothing where no run was asked for."""
 
-    def decide(rule: Rule, kernel: KernelReading) -> Iterator[Said]:
-        if kernel.ran is None:
+    def decide(rule: Rule, kernel: KernelReading) -> Iterator[Statement]:
+        if kernel.run is None:
             return
-        found = list(kernel.ran.of(kind, kernel.name))
-        for one in found:
-            yield replace(rule.found(kernel, Place(one.file, one.line), one.evidence), level="run")
-        if not found and (why := kernel.ran.why_open(kind, kernel.name)):
+        observations = list(kernel.run.of(kind, kernel.name))
+        for one in observations:
+            yield replace(rule.found(kernel, SourcePlace(one.file, one.line), one.evidence), level="run")
+        if not observations and (why := kernel.run.why_open(kind, kernel.name)):
             yield rule.undecided(kernel, why)
 
     return decide
 
 
-def _also_seen(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    """What the TTIR says, and what a run says beside it."""
-    said = list(OVERLAPS_IN_TTIR.decide(rule, kernel))
-    open_already = any(isinstance(one, Undecided) for one in said)
-    seen = _seen(CONFLICT)(rule, kernel)
-    return [*said, *(one for one in seen if isinstance(one, Finding) or not open_already)]
+def _overlaps_and_conflicts(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    """Statements by the TTIR, and beside them those of a run."""
+    statements = list(OVERLAPS_IN_TTIR.decide(rule, kernel))
+    open_already = any(isinstance(one, Undecided) for one in statements)
+    observations = _observed(CONFLICT)(rule, kernel)
+    return [*statements, *(one for one in observations if isinstance(one, Finding) or not open_already)]
 
 
-OVERLAPS = replace(OVERLAPS_IN_TTIR, decide=_also_seen)
+OVERLAPS = replace(OVERLAPS_IN_TTIR, decide=_overlaps_and_conflicts)
 OUTSIDE_TENSOR = Rule(
     id="outside-tensor",
     level="run",
     symptom="wrong results or an illegal address: elements are read or written that belong to no tensor of the launch",
     fix="a mask or an extent that fits the tensor, and the strides that it has",
-    decide=_seen(OUTSIDE),
+    decide=_observed(OUTSIDE),
     needs_ttir=False,
 )
 NEVER_WRITTEN = Rule(
@@ -50,6 +50,6 @@ NEVER_WRITTEN = Rule(
     level="run",
     symptom="some elements of the result hold what the memory held before",
     fix="programs and blocks for all of the result; or zero it before each launch, if that is meant",
-    decide=_seen(UNWRITTEN),
+    decide=_observed(UNWRITTEN),
     needs_ttir=False,
 )

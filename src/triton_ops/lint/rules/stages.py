@@ -7,39 +7,39 @@ from typing import Any
 
 from triton_ops.backend import one_line
 from triton_ops.compilation import resources_of
-from triton_ops.device import LIMITS, Residents
-from triton_ops.lint.compiled import compiled, known_configs, shown
+from triton_ops.device import Residents, UnitLimits
+from triton_ops.lint.compiled import compile_variant, in_words, known_configs
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Facts, Product
-from triton_ops.lint.meaning.terms import Term, inner_terms
-from triton_ops.lint.rules.base import Rule, Said
+from triton_ops.lint.meaning.facts import Facts, ProductFact
+from triton_ops.lint.meaning.terms import inner_terms
+from triton_ops.lint.rules.base import Rule, Statement
 
 _FEWEST_STAGES = 3  # with fewer there is nothing to give up
 _FEW_WARPS = 4  # one for each scheduler: what one waits for, no other hides
 
 
-def _lost(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
+def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
     """A config is compiled with its stages and with one fewer, if the kernel is launched with that config alone."""
     configs = list(known_configs(kernel))
     stages = int(configs[0].get("num_stages") or 0) if len(configs) == 1 else 0
     variant = kernel.with_values(configs[0]) if stages >= _FEWEST_STAGES else None
     if variant is None or not any(product.loops for product in variant.facts.products):
         return
-    if kernel.target.arch not in LIMITS:
+    if (limits := kernel.target.limits) is None:
         yield rule.undecided(kernel, f"what a multiprocessor of {kernel.target.arch} holds is not known")
         return
     fewer = {**configs[0], "num_stages": stages - 1}
     try:
-        before, after = (_residents(kernel, variant, config) for config in (configs[0], fewer))
+        before, after = (_residents(kernel, limits, variant, config) for config in (configs[0], fewer))
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises
-        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {shown(configs[0])}: {one_line(error)}")
+        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(configs[0])}: {one_line(error)}")
         return
-    yield from _compared(rule, kernel, variant, before, after)
+    yield from _compare_residents(rule, kernel, variant, before, after)
 
 
-def _compared(
+def _compare_residents(
     rule: Rule, kernel: KernelReading, variant: Variant, before: Residents, after: Residents
-) -> Iterator[Said]:
+) -> Iterator[Statement]:
     if not before.blocks or before.warps > _FEW_WARPS or after.blocks < 2 * before.blocks:
         return
     evidence = (
@@ -57,20 +57,16 @@ def _compared(
         )
 
 
-def _residents(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Residents:
-    used = resources_of(compiled(kernel, variant, config), kernel.target)
-    limits = LIMITS[kernel.target.arch]
-    return limits.residents(used.registers or 0, used.shared_bytes or 0, config["num_warps"])
+def _residents(kernel: KernelReading, limits: UnitLimits, variant: Variant, config: Mapping[str, Any]) -> Residents:
+    resources = resources_of(compile_variant(kernel, variant, config), kernel.target)
+    return limits.residents(resources.registers or 0, resources.shared_bytes or 0, config["num_warps"])
 
 
-def _waits(facts: Facts, product: Product) -> bool:
-    """Whether an operand of a product is made of another product of the same turn."""
+def _waits(facts: Facts, product: ProductFact) -> bool:
+    """Check whether an operand of a product is made of another product of the same turn."""
     others = {one.number for one in facts.products if one.loops == product.loops and one is not product}
-    return any(_is_product_of(one, others) for side in (product.left, product.right) for one in inner_terms(side.term))
-
-
-def _is_product_of(term: Term, numbers: set[int]) -> bool:
-    return term.name == "dot" and term.operands[1] in numbers
+    terms = (one for side in (product.left, product.right) for one in inner_terms(side.term))
+    return any(one.name == "dot" and one.operands[1] in others for one in terms)
 
 
 LOST = Rule(
@@ -79,5 +75,5 @@ LOST = Rule(
     symptom="a third slower and more: buffers of the pipeline keep a second block away, so that nothing runs while "
     "the only block waits",
     fix="one stage fewer, or smaller tiles; triton-ops explain shows the residents of a config",
-    decide=_lost,
+    decide=_find_lost_occupancy,
 )

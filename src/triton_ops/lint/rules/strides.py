@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Access
-from triton_ops.lint.meaning.terms import constant, parts
-from triton_ops.lint.rules.base import Rule, Said, once
-from triton_ops.lint.rules.indices import Index, arguments_in, bounds, indices, loop_of, root_name
+from triton_ops.lint.meaning.facts import AccessFact
+from triton_ops.lint.meaning.terms import constant, lone_argument
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
+from triton_ops.lint.rules.indices import Index, arguments_in, indices, loop_of, root_name
 from triton_ops.lint.source.launches import AxisOf, extents_of, rank_of, stride_of, tensor_of
 
 
@@ -22,14 +22,10 @@ class _Use:
     ends: frozenset[str]
 
 
-def _swapped(rule: Rule, kernel: KernelReading) -> Iterable[Said]:
-    return once(one for variant in kernel.variants for one in _of_variant(rule, kernel, variant))
-
-
-def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Said]:
+def _find_swapped(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
     open_roots: dict[str, None] = {}
     for access in variant.facts.accesses:
-        uses = [_use(variant, index) for index in indices(variant.facts.terms, access)]
+        uses = [_use(variant, index) for index in indices(variant.facts, access)]
         strided = [use for use in uses if use.stride is not None]
         root = root_name(access)
         yield from _pitch(rule, kernel, access, uses)
@@ -48,23 +44,16 @@ def _of_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator
 
 
 def _use(variant: Variant, index: Index) -> _Use:
-    symbols = [m for m in parts(index.stride) if m]
-    names = [m[0].operands[0] for m in symbols if len(m) == 1 and m[0].name == "argument"]
-    ends: set[str] = set()
-    for bound in bounds(variant.facts.terms, index):
-        sums = parts(bound.last)
-        plain = [m for m in sums if m]
-        if bound.fits and len(plain) == 1 and len(plain[0]) == 1 and plain[0][0].name == "argument":
-            ends.add(str(plain[0][0].operands[0]))
+    ends = {lone_argument(bound.last)[0] for bound in index.bounds if bound.fits} - {""}
     for turn in (one for one in index.stepping if one.name == "turn"):
         loop = loop_of(variant.facts, turn)
         if loop is not None and loop.upper.name == "sum" and len(loop.upper.operands) == 1:
             ends |= arguments_in(loop.upper)
-    return _Use(index, str(names[0]) if len(names) == len(symbols) == 1 else None, frozenset(ends))
+    return _Use(index, lone_argument(index.stride)[0] or None, frozenset(ends))
 
 
 def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
-    """What a launch shows to be wrong; empty if it shows that all is right, and None if it shows nothing."""
+    """Words for what a launch shows to be wrong; empty if it shows that all is right, and None if it shows nothing."""
     verdict: str | None = None
     for launch in kernel.launches:
         tensor = tensor_of(launch, root)
@@ -72,16 +61,15 @@ def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
         if stride is None or tensor is None or stride.tensor != tensor:
             continue
         for end in sorted(use.ends):
-            known = [one for one in extents_of(launch, end) if one.tensor == tensor]
+            extents = [one for one in extents_of(launch, end) if one.tensor == tensor]
             rank = rank_of(launch, tensor)
-            if not known:
+            if not extents:
                 continue
-            if all(_different(stride, one, rank) for one in known):
-                where = " or ".join(str(one.axis) for one in known)
+            if all(_different(stride, one, rank) for one in extents):
+                where = " or ".join(str(one.axis) for one in extents)
                 return (
-                    f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of "
-                    f"{tensor}; the index that it "
-                    f"multiplies ends at {end}, the extent of axis {where}"
+                    f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of {tensor}; the index "
+                    f"that it multiplies ends at {end}, the extent of axis {where}"
                 )  # fmt: skip
             verdict = ""
     return verdict
@@ -93,7 +81,7 @@ def _different(one: AxisOf, other: AxisOf, rank: int | None) -> bool:
     return rank is not None and one.axis % rank != other.axis % rank
 
 
-def _pitch(rule: Rule, kernel: KernelReading, access: Access, uses: list[_Use]) -> Iterator[Said]:
+def _pitch(rule: Rule, kernel: KernelReading, access: AccessFact, uses: list[_Use]) -> Iterator[Statement]:
     """`i * M + j` where i ends at M and j at N: rows are as far apart as there are rows."""
     inner = [use for use in uses if constant(use.index.stride) == 1 and len(use.ends) == 1]
     for outer in (use for use in uses if use.stride is not None and use.stride in use.ends):
@@ -112,5 +100,5 @@ SWAPPED = Rule(
     level="ttir",
     symptom="wrong results or illegal addresses for transposed and non-square tensors; contiguous square ones may pass",
     fix="pass x.stride(0), x.stride(1) in the order in which the kernel multiplies them by row and column",
-    decide=_swapped,
+    decide=in_each_variant(_find_swapped),
 )

@@ -1,24 +1,39 @@
-"""What one watched run of a kernel has shown."""
+"""A watched run of some kernels: its request and its record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from triton_ops.processes import Surroundings
 
 OUTSIDE, UNWRITTEN, CONFLICT = "outside", "unwritten", "conflict"
-KINDS = (OUTSIDE, UNWRITTEN, CONFLICT)
+_LOCKS = "it has atomic operations by which programs may wait for each other"
+PATIENCE = 6
+"""Seconds of the clock for each second of a CPU that a run may take: on a machine that is busy, and for what sleeps."""
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """A run that is asked for.
+
+    Attributes:
+        packed: An operation, or a function without parameters, packed.
+        surroundings: Of the process that asks.
+        limit_s: Seconds of a CPU that launches may take.
+    """
+
+    packed: bytes
+    surroundings: Surroundings
+    limit_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class Observation:
     """One thing that a run has shown.
 
     Attributes:
         kind: `outside`, `unwritten` or `conflict`.
-        kernel: The kernel's name.
-        file: Path of the file.
-        line: Line in it.
-        evidence: What happened, with its numbers.
     """
 
     kind: str
@@ -30,28 +45,27 @@ class Seen:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What one watched run of some kernels has shown.
+    """The observations of one watched run of some kernels.
 
     Attributes:
-        seen: In the order in which it happened.
         kernels: Names of the kernels whose launches have ended.
         whole: Why the run did not end, or did not begin; empty if it ended.
-        open: Why a kind could not be decided of a kernel, by kind and name.
+        locked: Kernels whose programs may wait for each other, so that nothing is known of their conflicts.
     """
 
-    seen: tuple[Seen, ...] = ()
+    observations: tuple[Observation, ...] = ()
     kernels: frozenset[str] = frozenset()
     whole: str = ""
-    open: dict[tuple[str, str], str] = field(default_factory=dict)
+    locked: frozenset[str] = frozenset()
 
-    def of(self, kind: str, kernel: str) -> Iterator[Seen]:
-        """What was seen of a kind in a kernel."""
-        return (one for one in self.seen if (one.kind, one.kernel) == (kind, kernel))
+    def of(self, kind: str, kernel: str) -> Iterator[Observation]:
+        """The observations of a kind in a kernel."""
+        return (one for one in self.observations if (one.kind, one.kernel) == (kind, kernel))
 
     def why_open(self, kind: str, kernel: str) -> str:
-        """Why a kind stays undecided of a kernel in which it was not seen; empty if it was decided."""
-        if said := self.open.get((kind, kernel)):
-            return said
+        """The reason why a kind stays undecided of a kernel in which it was not seen; empty if it was decided."""
+        if kind == CONFLICT and kernel in self.locked:
+            return _LOCKS
         if self.whole:
             return self.whole
         return "" if kernel in self.kernels else "the run does not launch it"

@@ -1,24 +1,21 @@
-"""Running a kernel in a process of its own, and what that showed."""
+"""Running a kernel in a process of its own, in which Triton interprets."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 from typing import Any
 
 from triton_ops.backend import compiler_environment, pack
 from triton_ops.exceptions import DeviceError, KernelTypeError
-from triton_ops.lint.apart import asked
-from triton_ops.lint.run.child import PATIENCE, Request
-from triton_ops.lint.run.record import RunRecord, Seen
-from triton_ops.processes import Surroundings
+from triton_ops.lint.apart import PROGRAM
+from triton_ops.lint.run.record import PATIENCE, RunRecord, WatchRequest
+from triton_ops.processes import Surroundings, WorkerDiedError, WorkerHungError, WorkerProcess
 
-LIMIT_S = 5.0
+RUN_LIMIT_S = 5.0
 _BEGIN_S = 60.0  # for the imports of torch and Triton on a machine that is busy, and the module of the kernels
 
 
-def run_watched(target: Any, limit_s: float = LIMIT_S) -> RunRecord:
-    """What an operation, or a function without parameters, does to memory when Triton's interpreter runs it once.
+def run_watched(target: Any, limit_s: float = RUN_LIMIT_S) -> RunRecord:
+    """Run an operation, or a function without parameters, once by Triton's interpreter, and watch its memory.
 
     An operation is run with its default config on a small problem of odd extents.
 
@@ -28,21 +25,20 @@ def run_watched(target: Any, limit_s: float = LIMIT_S) -> RunRecord:
 
     Cost: 2 s for the imports of a new process, and the launches: 2 ms for each program of a row kernel.
     """
+    whole_s = PATIENCE * limit_s + _BEGIN_S
     try:
-        request = Request(pack(target).content, Surroundings.here(), limit_s)
+        request = WatchRequest(pack(target).content, Surroundings.here(), limit_s)
         changes = {**compiler_environment(), "TRITON_INTERPRET": "1"}
-        done = asked("triton_ops.lint.run.child", request, changes, PATIENCE * limit_s + _BEGIN_S)
+        process = WorkerProcess(("triton", "torch"), program=PROGRAM, changes=changes)
     except (KernelTypeError, DeviceError) as error:
         return RunRecord(whole=f"it cannot be run in another process: {error.message}")
-    except subprocess.TimeoutExpired as error:
-        return RunRecord(whole=f"the interpreter did not end within {error.timeout:g} s")
     try:
-        return _record(json.loads(done.stdout))
-    except ValueError:
-        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
-        return RunRecord(whole=f"the process that ran it ended with code {done.returncode}: {last[0][:200]}")
-
-
-def _record(told: dict[str, Any]) -> RunRecord:
-    reasons = {(kind, kernel): why for kind, kernel, why in told["open"]}
-    return RunRecord(tuple(Seen(**one) for one in told["seen"]), frozenset(told["kernels"]), told["whole"], reasons)
+        record = process.ask(request, whole_s, {}, "start", lambda answer: isinstance(answer, RunRecord))
+        assert isinstance(record, RunRecord)
+        return record
+    except WorkerHungError:
+        return RunRecord(whole=f"the interpreter did not end within {whole_s:g} s")
+    except WorkerDiedError as error:
+        return RunRecord(whole=f"the process that ran it failed: {error}")
+    finally:
+        process.kill()

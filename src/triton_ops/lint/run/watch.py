@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,9 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from triton_ops.backend import Arguments, with_canaries
 from triton_ops.base import require
-from triton_ops.lint.run.record import CONFLICT, OUTSIDE, Seen
+from triton_ops.lint.run.record import CONFLICT, OUTSIDE, Observation
 
 _NOBODY, _SEVERAL = -1, -2
 
@@ -29,11 +32,9 @@ class Region:
     """The storage behind one or more arguments of a launch.
 
     Attributes:
-        name: The arguments' names.
-        start: The address of its first byte.
         own: bool [bytes]: which bytes are elements of an argument.
         origin: The address of the caller's storage, of which this may be a copy.
-        written: bool [bytes]: which bytes were stored to.
+        stores: bool [bytes]: which bytes were stored to.
         writer: int32 [bytes]: the program that stored last, or -1; of the first byte of each element.
         reader: int32 [bytes]: the program that loaded, -1 for none, -2 for several.
     """
@@ -42,33 +43,30 @@ class Region:
     start: int
     own: Any
     origin: int
-    written: Any = field(init=False)
+    stores: Any = field(init=False)
     writer: Any = field(init=False)
     reader: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        numpy = require("numpy", "watching a launch")
-        self.written = numpy.zeros(len(self.own), dtype=bool)
-        self.writer = numpy.full(len(self.own), _NOBODY, dtype=numpy.int32)
-        self.reader = numpy.full(len(self.own), _NOBODY, dtype=numpy.int32)
+        self.stores = np.zeros(len(self.own), dtype=bool)
+        self.writer = np.full(len(self.own), _NOBODY, dtype=np.int32)
+        self.reader = np.full(len(self.own), _NOBODY, dtype=np.int32)
 
-    def read_by(self, at: Any, program: int) -> int:
+    def note_loads(self, at: Any, program: int) -> int:
         """Note loads of one program; how many of them are of what another program has stored."""
         others = (self.writer[at] != _NOBODY) & (self.writer[at] != program)
         before = self.reader[at]
-        self.reader[at] = require("numpy", "watching a launch").where(
-            (before == _NOBODY) | (before == program), program, _SEVERAL
-        )
+        self.reader[at] = np.where((before == _NOBODY) | (before == program), program, _SEVERAL)
         return int(others.sum())
 
-    def written_by(self, at: Any, changed: Any, width: int, program: int) -> tuple[int, int]:
+    def note_stores(self, at: Any, changed: Any, width: int, program: int) -> tuple[int, int]:
         """Note stores of one program; how many change what another has stored, and how many what another has loaded."""
         overwritten = changed & (self.writer[at] != _NOBODY) & (self.writer[at] != program)
-        read = changed & (self.reader[at] != _NOBODY) & (self.reader[at] != program)
+        races = changed & (self.reader[at] != _NOBODY) & (self.reader[at] != program)
         self.writer[at] = program
         for byte in range(width):
-            self.written[at + byte] = True
-        return int(overwritten.sum()), int((read & ~overwritten).sum())
+            self.stores[at + byte] = True
+        return int(overwritten.sum()), int((races & ~overwritten).sum())
 
     def where(self, offset: int, width: int) -> str:
         """A place of `width` bytes that is no argument's, in words."""
@@ -80,25 +78,20 @@ class Region:
         return f"{(offset - int(ours[-1]) - 1) // width + 1} past its last" if offset > ours[-1] else "in a gap of it"
 
 
-def regions_of(named: Mapping[str, Any], moved: Mapping[str, Any]) -> list[Region]:
-    """The regions of a launch, in the order of their addresses.
-
-    Args:
-        named: The caller's tensors, by the words for them.
-        moved: The tensors over which the launch computes, by the same words.
-    """
-    found: dict[int, Region] = {}
-    for name, tensor in named.items():
+def regions_of(originals: Mapping[str, Any], copies: Mapping[str, Any]) -> list[Region]:
+    """The regions of a launch, in the order of their addresses."""
+    by_origin: dict[int, Region] = {}
+    for name, tensor in originals.items():
         storage = tensor.untyped_storage()
         origin = storage.data_ptr()
-        start = moved[name].data_ptr() - (tensor.data_ptr() - origin)
+        start = copies[name].data_ptr() - (tensor.data_ptr() - origin)
         own = _own_bytes(tensor, storage.nbytes())
-        if start in found:
-            found[start].own |= own
-            found[start].name += f" and {name}"
+        if start in by_origin:
+            by_origin[start].own |= own
+            by_origin[start].name += f" and {name}"
         else:
-            found[start] = Region(name, start, own, origin)
-    return sorted(found.values(), key=lambda one: one.start)
+            by_origin[start] = Region(name, start, own, origin)
+    return sorted(by_origin.values(), key=lambda one: one.start)
 
 
 def _own_bytes(tensor: Any, size: int) -> Any:
@@ -115,106 +108,96 @@ class Memory:
     """All regions of a launch."""
 
     def __init__(self, regions: list[Region]) -> None:
-        numpy = require("numpy", "watching a launch")
         self.regions = regions
-        self._starts = numpy.array([one.start for one in regions], dtype=numpy.int64)
+        self._starts = np.array([one.start for one in regions], dtype=np.int64)
 
     def nearest(self, addresses: Any) -> Any:
         """int64: for each address the number of the region that it is in, or is nearest to."""
-        numpy = require("numpy", "watching a launch")
-        ends = numpy.array([one.start + len(one.own) for one in self.regions], dtype=numpy.int64)
-        before = numpy.clip(numpy.searchsorted(self._starts, addresses, side="right") - 1, 0, None)
-        after = numpy.clip(before + 1, None, len(self.regions) - 1)
+        ends = np.array([one.start + len(one.own) for one in self.regions], dtype=np.int64)
+        before = np.clip(np.searchsorted(self._starts, addresses, side="right") - 1, 0, None)
+        after = np.clip(before + 1, None, len(self.regions) - 1)
         closer = self._starts[after] - addresses < addresses - ends[before]
-        return numpy.where((addresses >= ends[before]) & closer, after, before)
+        return np.where((addresses >= ends[before]) & closer, after, before)
 
     def within(self, addresses: Any, which: Any, width: int) -> Any:
         """bool: whether all bytes of each access are an argument's."""
-        numpy = require("numpy", "watching a launch")
-        inside = numpy.zeros(addresses.shape, dtype=bool)
-        for number in numpy.unique(which):
-            region, chosen = self.regions[number], which == number
-            at = addresses[chosen] - region.start
-            fits = (at >= 0) & (at + width <= len(region.own))
-            safe = numpy.where(fits, at, 0)
-            last = numpy.where(fits, at + width - 1, 0)
-            inside[chosen] = fits & region.own[safe] & region.own[last] if len(region.own) else False
+        inside = np.zeros(addresses.shape, dtype=bool)
+        for number in np.unique(which):
+            region, members = self.regions[number], which == number
+            at = addresses[members] - region.start
+            valid = (at >= 0) & (at + width <= len(region.own))
+            safe = np.where(valid, at, 0)
+            last = np.where(valid, at + width - 1, 0)
+            inside[members] = valid & region.own[safe] & region.own[last] if len(region.own) else False
         return inside
 
 
 _SHOWN_AXES = 3
 
 
-@dataclass
-class _Event:
-    """What happened first in a line, and how often in all."""
-
-    first: str
-    unit: str
-    count: int = 0
-
-
 @dataclass(kw_only=True)
-class Watch:
-    """What the launches of one run do.
+class MemoryWatch:
+    """The accesses to memory of the launches of one run.
 
     Attributes:
-        kernels: Names of the kernels whose launches have ended.
         locked: Kernels with atomic operations by which programs may wait for each other.
-        written: For the address of each storage that was stored to, which bytes were: bool [bytes].
-        stored: For the address of each storage the kernel, file and line of the last store.
+        stores: For the address of each storage that was stored to, which bytes were: bool [bytes].
+        last_stores: For the address of each storage the kernel, file and line of the last store.
     """
 
     kernels: set[str] = field(default_factory=set)
     locked: set[str] = field(default_factory=set)
-    written: dict[int, Any] = field(default_factory=dict)
-    stored: dict[int, tuple[str, str, int]] = field(default_factory=dict)
-    _events: dict[tuple[str, str, str, int], _Event] = field(default_factory=dict)
+    stores: dict[int, Any] = field(default_factory=dict)
+    last_stores: dict[int, tuple[str, str, int]] = field(default_factory=dict)
+    _first: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
+    _counts: Counter[tuple[str, str, str, int]] = field(default_factory=Counter)
 
-    def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, said: tuple[str, str]) -> None:
-        """Note that something happened in a line; the first time is told in words."""
-        first, unit = said
-        self._events.setdefault((kind, kernel, *line), _Event(first, unit)).count += count
+    def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, words: str) -> None:
+        """Note what happened to some elements in a line; the first time is told in words."""
+        self._first.setdefault((kind, kernel, *line), words)
+        self._counts[(kind, kernel, *line)] += count
 
-    def seen(self) -> list[Seen]:
+    def observations(self) -> list[Observation]:
         """Everything that was noted, a line once for each kind."""
         return [
-            Seen(kind=kind, kernel=kernel, file=file, line=line, evidence=f"{one.first}; {one.count} {one.unit} in all")
-            for (kind, kernel, file, line), one in self._events.items()
+            Observation(
+                kind=kind, kernel=kernel, file=file, line=line,
+                evidence=f"{words}; {self._counts[kind, kernel, file, line]} elements in all",
+            )
+            for (kind, kernel, file, line), words in self._first.items()
             if kind != CONFLICT or kernel not in self.locked
-        ]
+        ]  # fmt: skip
 
-    def ended(self, kernel: str, regions: list[Region]) -> None:
-        """A launch has ended; what it stored is kept."""
+    def keep_stores(self, kernel: str, regions: list[Region]) -> None:
+        """Keep what a launch has stored that has ended."""
         self.kernels.add(kernel)
         for region in regions:
-            if region.written.any():
-                before = self.written.get(region.origin)
-                same = before is not None and len(before) == len(region.written)
-                self.written[region.origin] = before | region.written if same else region.written
+            if region.stores.any():
+                before = self.stores.get(region.origin)
+                same = before is not None and len(before) == len(region.stores)
+                self.stores[region.origin] = before | region.stores if same else region.stores
 
 
 @dataclass
-class _Launch:
+class _WatchedLaunch:
     """One launch that runs."""
 
-    watch: Watch
+    watch: MemoryWatch
     kernel: str
     memory: Memory
     builder: Any
     kernel_line: tuple[str, int]
 
-    def loaded(self, pointers: Any, mask: Any, width: int) -> Any:
+    def allowed_loads(self, pointers: Any, mask: Any, width: int) -> Any:
         """bool, as the mask: which of these loads are within the arguments; all are noted."""
-        line = _line() or self.kernel_line
-        active, addresses, which, inside = self._judged("reads", pointers, mask, width, line)
-        for region, at, _ in self._each(addresses, which, inside):
-            if count := region.read_by(at, self.program):
-                said = f"program {self.shown} reads what another program of this launch has written to {region.name}"
-                self.watch.note(CONFLICT, self.kernel, line, count, (said, "elements"))
-        return _put_back(active, inside)
+        line, _, allowed, accesses = self._judge("reads", pointers, mask, width)
+        for region, at, _ in accesses:
+            if count := region.note_loads(at, self.program):
+                words = f"reads what another program of this launch has written to {region.name}"
+                self._note(CONFLICT, line, count, words)
+        return allowed
 
-    def stored(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
+    def allowed_stores(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
         """bool, as the mask: which of these stores are within the arguments; all are noted.
 
         Args:
@@ -223,30 +206,26 @@ class _Launch:
             width: Bytes of an element.
             changed: From the mask of those within to which of them change what is there.
         """
-        line = _line() or self.kernel_line
-        active, addresses, which, inside = self._judged("writes", pointers, mask, width, line)
-        allowed = _put_back(active, inside)
+        line, active, allowed, accesses = self._judge("writes", pointers, mask, width)
         differ = changed(allowed)[active]
-        for region, at, chosen in self._each(addresses, which, inside):
-            over, read = region.written_by(at, differ[chosen], width, self.program)
-            self.watch.stored[region.origin] = (self.kernel, *line)
-            if over:
-                said = f"program {self.shown} writes other values to elements of {region.name} that another has written"
-                self.watch.note(CONFLICT, self.kernel, line, over, (said, "elements"))
-            if read:
-                said = f"program {self.shown} changes elements of {region.name} that another program has read"
-                self.watch.note(CONFLICT, self.kernel, line, read, (said, "elements"))
+        for region, at, members in accesses:
+            overwrites, races = region.note_stores(at, differ[members], width, self.program)
+            self.watch.last_stores[region.origin] = (self.kernel, *line)
+            if overwrites:
+                words = f"writes other values to elements of {region.name} that another has written"
+                self._note(CONFLICT, line, overwrites, words)
+            if races:
+                self._note(CONFLICT, line, races, f"changes elements of {region.name} that another program has read")
         return allowed
 
-    def added(self, pointers: Any, mask: Any, width: int) -> Any:
+    def allowed_sums(self, pointers: Any, mask: Any, width: int) -> Any:
         """bool, as the mask: which of these atomic operations are within the arguments."""
-        line = _line() or self.kernel_line
-        active, addresses, which, inside = self._judged("adds to", pointers, mask, width, line)
-        for region, at, _ in self._each(addresses, which, inside):
+        line, _, allowed, accesses = self._judge("adds to", pointers, mask, width)
+        for region, at, _ in accesses:
             for byte in range(width):
-                region.written[at + byte] = True
-            self.watch.stored[region.origin] = (self.kernel, *line)
-        return _put_back(active, inside)
+                region.stores[at + byte] = True
+            self.watch.last_stores[region.origin] = (self.kernel, *line)
+        return allowed
 
     @property
     def program(self) -> int:
@@ -254,47 +233,40 @@ class _Launch:
         (x, y, z), (_, rows, planes) = self.builder.grid_idx, self.builder.grid_dim
         return int((x * rows + y) * planes + z)
 
-    @property
-    def shown(self) -> str:
-        """The program that runs, in words."""
-        return str(tuple(int(place) for place in self.builder.grid_idx[:_SHOWN_AXES]))
+    def _note(self, kind: str, line: tuple[str, int], count: int, words: str) -> None:
+        program = tuple(int(place) for place in self.builder.grid_idx[:_SHOWN_AXES])
+        self.watch.note(kind, self.kernel, line, count, f"program {program} {words}")
 
-    def _judged(self, does: str, pointers: Any, mask: Any, width: int, line: tuple[str, int]) -> tuple[Any, ...]:
-        numpy = require("numpy", "watching a launch")
-        pointers = numpy.asarray(pointers)
-        active = numpy.broadcast_to(numpy.asarray(mask, dtype=bool), pointers.shape)
-        addresses = pointers[active].astype(numpy.int64)
-        if not self.memory.regions:
-            inside = numpy.zeros(addresses.shape, dtype=bool)
-            which = numpy.zeros(addresses.shape, dtype=numpy.int64)
-        else:
+    def _judge(
+        self, does: str, pointers: Any, mask: Any, width: int
+    ) -> tuple[tuple[str, int], Any, Any, list[tuple[Region, Any, Any]]]:
+        """The line of some accesses, those that are made, those within the arguments, and these by region."""
+        line, pointers = _line() or self.kernel_line, np.asarray(pointers)
+        active = np.broadcast_to(np.asarray(mask, dtype=bool), pointers.shape)
+        addresses = pointers[active].astype(np.int64)
+        which, inside = np.zeros(addresses.shape, dtype=np.int64), np.zeros(addresses.shape, dtype=bool)
+        if self.memory.regions:
             which = self.memory.nearest(addresses)
             inside = self.memory.within(addresses, which, width)
         if not inside.all():
-            self._outside(does, addresses[~inside], which[~inside], (line, width))
-        return active, addresses, which, inside
+            words = self._outside(does, addresses[~inside], which[~inside], width)
+            self._note(OUTSIDE, line, int((~inside).sum()), words)
+        allowed = active.copy()
+        allowed[active] = inside
+        return line, active, allowed, list(self._by_region(addresses, which, inside))
 
-    def _outside(self, does: str, addresses: Any, which: Any, where: tuple[tuple[str, int], int]) -> None:
-        line, width = where
-        said = f"program {self.shown} {does} memory of no argument"
-        if self.memory.regions:
-            region = self.memory.regions[int(which[0])]
-            first = region.where(int(addresses[0]) - region.start, width)
-            said = f"program {self.shown} {does} {len(addresses)} elements outside of {region.name}, the first {first}"
-        self.watch.note(OUTSIDE, self.kernel, line, len(addresses), (said, "elements"))
+    def _outside(self, does: str, addresses: Any, which: Any, width: int) -> str:
+        if not self.memory.regions:
+            return f"{does} memory of no argument"
+        region = self.memory.regions[int(which[0])]
+        first = region.where(int(addresses[0]) - region.start, width)
+        return f"{does} {len(addresses)} elements outside of {region.name}, the first {first}"
 
-    def _each(self, addresses: Any, which: Any, inside: Any) -> Iterator[tuple[Region, Any, Any]]:
+    def _by_region(self, addresses: Any, which: Any, inside: Any) -> Iterator[tuple[Region, Any, Any]]:
         for number, region in enumerate(self.memory.regions):
-            chosen = (which == number) & inside
-            if chosen.any():
-                yield region, addresses[chosen] - region.start, chosen
-
-
-def _put_back(active: Any, inside: Any) -> Any:
-    """The mask of what is active and inside, in the shape of the access."""
-    allowed = active.copy()
-    allowed[active] = inside
-    return allowed
+            members = (which == number) & inside
+            if members.any():
+                yield region, addresses[members] - region.start, members
 
 
 def _line() -> tuple[str, int] | None:
@@ -319,20 +291,20 @@ class _Native:
 
     def __init__(self, native: Any) -> None:
         self.native = native
-        self.launch: _Launch | None = None
+        self.launch: _WatchedLaunch | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, name)
 
     def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
         if self.launch is not None:
-            mask = self.launch.loaded(pointers, mask, _width(dtype))
+            mask = self.launch.allowed_loads(pointers, mask, np.dtype(dtype).itemsize)
         return self.native.load(pointers, mask, other, dtype)
 
     def store(self, pointers: Any, value: Any, mask: Any) -> Any:
         if self.launch is not None:
-            mask = self.launch.stored(
-                pointers, mask, value.dtype.itemsize, lambda allowed: self._changed(pointers, value, allowed)
+            mask = self.launch.allowed_stores(
+                pointers, mask, value.dtype.itemsize, lambda allowed: self._differences(pointers, value, allowed)
             )
         return self.native.store(pointers, value, mask)
 
@@ -340,54 +312,48 @@ class _Native:
         if self.launch is not None:
             if value.dtype.kind != "f":
                 self.launch.watch.locked.add(self.launch.kernel)
-            mask = self.launch.added(pointers, mask, value.dtype.itemsize)
+            mask = self.launch.allowed_sums(pointers, mask, value.dtype.itemsize)
         return self.native.atomic_rmw(does, pointers, value, mask, order)
 
     def atomic_cas(self, pointers: Any, expected: Any, value: Any, order: Any) -> Any:
         if self.launch is not None:
             self.launch.watch.locked.add(self.launch.kernel)
-            numpy = require("numpy", "watching a launch")
-            whole = numpy.ones(numpy.asarray(pointers).shape, dtype=bool)
-            if not self.launch.added(pointers, whole, value.dtype.itemsize).all():
-                return numpy.zeros_like(value)  # it cannot be left out for some elements
+            whole = np.ones(np.asarray(pointers).shape, dtype=bool)
+            if not self.launch.allowed_sums(pointers, whole, value.dtype.itemsize).all():
+                return np.zeros_like(value)  # it cannot be left out for some elements
         return self.native.atomic_cas(pointers, expected, value, order)
 
-    def _changed(self, pointers: Any, value: Any, allowed: Any) -> Any:
+    def _differences(self, pointers: Any, value: Any, allowed: Any) -> Any:
         """bool, in the shape of the store: which of the bytes there differ from those that come."""
-        numpy = require("numpy", "watching a launch")
-        value = numpy.ascontiguousarray(numpy.broadcast_to(value, allowed.shape))
-        now = numpy.ascontiguousarray(self.native.load(pointers, allowed, value, value.dtype))
+        value = np.ascontiguousarray(np.broadcast_to(value, allowed.shape))
+        now = np.ascontiguousarray(self.native.load(pointers, allowed, value, value.dtype))
         width = value.dtype.itemsize
-        differ = now.reshape(-1).view(numpy.uint8) != value.reshape(-1).view(numpy.uint8)
+        differ = now.reshape(-1).view(np.uint8) != value.reshape(-1).view(np.uint8)
         return differ.reshape(-1, width).any(axis=1).reshape(allowed.shape)
 
 
-def _width(dtype: Any) -> int:
-    return int(require("numpy", "watching a launch").dtype(dtype).itemsize)
-
-
 @contextmanager
-def watched(watch: Watch) -> Iterator[None]:
+def watch_launches(watch: MemoryWatch) -> Iterator[None]:
     """Inside, launches of interpreted kernels are watched, each over copies of its tensors with zones around them."""
     interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     function = interpreter.InterpretedFunction
     native, run = _Native(interpreter._interpreter), function.run
 
     def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        given = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
-        moved = with_canaries(Arguments(keyword=given), given)[0]
-        before, after = _tensors(given), _tensors(moved.keyword)
+        arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+        copies = with_canaries(Arguments(keyword=arguments), arguments)[0]
+        before, after = _tensors(arguments), _tensors(copies.keyword)
         regions = regions_of(before, after)
         code = kernel.fn.__code__
-        native.launch = _Launch(
+        native.launch = _WatchedLaunch(
             watch, kernel.fn.__name__, Memory(regions), interpreter.interpreter_builder,
             (code.co_filename, code.co_firstlineno),
         )  # fmt: skip
         try:
-            result = run(kernel, grid=grid, warmup=warmup, **moved.keyword)
+            result = run(kernel, grid=grid, warmup=warmup, **copies.keyword)
         finally:
             native.launch = None
-        watch.ended(kernel.fn.__name__, regions)
+        watch.keep_stores(kernel.fn.__name__, regions)
         _copy_back(before, after, regions)
         return result
 
@@ -398,25 +364,25 @@ def watched(watch: Watch) -> Iterator[None]:
         interpreter._interpreter, function.run = native.native, run
 
 
-def _tensors(given: Mapping[str, Any]) -> dict[str, Any]:
+def _tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors among arguments, by the words for them."""
-    found = {}
-    for name, value in given.items():
+    by_name = {}
+    for name, value in arguments.items():
         several = list(Arguments((value,)).tensors())
-        found.update({name if len(several) == 1 else f"{name}[{at}]": one for at, one in enumerate(several)})
-    return found
+        by_name.update({name if len(several) == 1 else f"{name}[{at}]": one for at, one in enumerate(several)})
+    return by_name
 
 
 def _copy_back(before: dict[str, Any], after: dict[str, Any], regions: list[Region]) -> None:
     """Bring what the launch stored to copies back to the caller's storages."""
     torch = require("torch", "running kernels")
-    done = set()
-    changed = {region.origin for region in regions if region.written.any()}
+    origins = set()
+    changed = {region.origin for region in regions if region.stores.any()}
     for name, tensor in before.items():
         storage, copy = tensor.untyped_storage(), after[name].untyped_storage()
         origin = storage.data_ptr()
-        if origin in changed and origin != copy.data_ptr() and origin not in done:
-            done.add(origin)
+        if origin in changed and origin != copy.data_ptr() and origin not in origins:
+            origins.add(origin)
             first = after[name].data_ptr() - (tensor.data_ptr() - origin) - copy.data_ptr()
             room = torch.empty(0, dtype=torch.uint8).set_(copy)[first : first + storage.nbytes()]
             torch.empty(0, dtype=torch.uint8).set_(storage).copy_(room)

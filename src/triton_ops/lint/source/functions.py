@@ -20,7 +20,6 @@ class KernelFunction:
     """A JIT function with its syntax.
 
     Attributes:
-        function: Triton's own object.
         node: Its definition, whose lines are those of the file.
     """
 
@@ -35,8 +34,7 @@ class KernelFunction:
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Names of its parameters, in order."""
-        given = self.node.args
-        return tuple(one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs))
+        return tuple(one.arg for one in parameters_of(self.node))
 
     @cached_property
     def constants(self) -> frozenset[str]:
@@ -45,24 +43,26 @@ class KernelFunction:
 
     @cached_property
     def assignments(self) -> dict[str, list[ast.expr]]:
-        """What each local name is given, wherever that is."""
-        found: dict[str, list[ast.expr]] = {}
+        """The expressions that each local name is given, wherever that is."""
+        values: dict[str, list[ast.expr]] = {}
         for node in ast.walk(self.node):
-            for target, value in _given(node):
-                found.setdefault(target, []).append(value)
-        return found
+            for target, value in _bindings(node):
+                values.setdefault(target, []).append(value)
+        return values
 
     def callee(self, call: ast.Call) -> KernelFunction | None:
         """The JIT function that a call in this function runs; None for any other call."""
-        found = _looked_up(call.func, self.function.fn.__globals__)
-        return kernel_function(found) if is_jit_function(found) and not _of_triton(found) else None
+        function = _look_up(call.func, self.function.fn.__globals__)
+        return kernel_function(function) if is_jit_function(function) and not _of_triton(function) else None
 
-    def calls(self) -> Iterator[ast.Call]:
-        """All calls in it."""
-        return (node for node in ast.walk(self.node) if isinstance(node, ast.Call))
+    def callees(self) -> Iterator[KernelFunction]:
+        """The JIT functions that it calls."""
+        for node in ast.walk(self.node):
+            if isinstance(node, ast.Call) and (callee := self.callee(node)) is not None:
+                yield callee
 
 
-_kept: dict[int, tuple[Any, KernelFunction]] = {}
+_functions: dict[int, tuple[Any, KernelFunction]] = {}
 
 
 def kernel_function(function: Any) -> KernelFunction:
@@ -72,44 +72,47 @@ def kernel_function(function: Any) -> KernelFunction:
         OSError: Its source is not there.
         SyntaxError: Its source is no Python.
     """
-    if id(function) not in _kept:
+    if id(function) not in _functions:
         lines, first = inspect.getsourcelines(function.fn)
         tree = ast.parse(textwrap.dedent("".join(lines)))
         node = next(one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
         ast.increment_lineno(tree, first - 1)
-        _kept[id(function)] = function, KernelFunction(function, node)
-    return _kept[id(function)][1]
+        _functions[id(function)] = function, KernelFunction(function, node)
+    return _functions[id(function)][1]
 
 
-def innermost(found: Any) -> Any:
+def innermost_kernel(layer: Any) -> Any:
     """The JIT function inside decorators such as `triton.autotune`; None if there is none."""
-    for _ in range(_MOST_LAYERS):
-        if is_jit_function(found) and not hasattr(found, "configs") and not hasattr(found, "values"):
-            return found
-        inner = getattr(found, "fn", None) or getattr(found, "__wrapped__", None)
-        if inner is None:
-            return None
-        found = inner
-    return None
+    *_, last = decorator_layers(layer)
+    return last if _is_bare(last) else None
 
 
-def layers(found: Any) -> Iterator[Any]:
+def decorator_layers(layer: Any) -> Iterator[Any]:
     """A decorated kernel with what is inside of it, down to the JIT function."""
     for _ in range(_MOST_LAYERS):
-        yield found
-        if is_jit_function(found) and not hasattr(found, "configs") and not hasattr(found, "values"):
+        yield layer
+        inner = getattr(layer, "fn", None) or getattr(layer, "__wrapped__", None)
+        if _is_bare(layer) or inner is None:
             return
-        found = getattr(found, "fn", None) or getattr(found, "__wrapped__", None)
-        if found is None:
-            return
+        layer = inner
 
 
-def dotted(node: ast.expr) -> str:
+def _is_bare(layer: Any) -> bool:
+    """Check whether a JIT function has no decorator such as `triton.autotune` around it."""
+    return is_jit_function(layer) and not hasattr(layer, "configs") and not hasattr(layer, "values")
+
+
+def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+    """The parameters of a function, but for `*args` and `**kwargs`."""
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def dotted_name(node: ast.expr) -> str:
     """A name with its dots, such as `tl.load`; empty for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        before = dotted(node.value)
+        before = dotted_name(node.value)
         return f"{before}.{node.attr}" if before else ""
     return ""
 
@@ -130,29 +133,26 @@ def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
 
 
 def is_language(call: ast.Call, function: KernelFunction) -> bool:
-    """Whether a call is of Triton's language, or a method of one of its values."""
-    if isinstance(call.func, ast.Attribute):
-        found = _looked_up(call.func, function.function.fn.__globals__)
-        return found is None or _of_triton(found)
-    found = _looked_up(call.func, function.function.fn.__globals__)
-    return found is not None and _of_triton(found)
+    """Check whether a call is of Triton's language, or a method of one of its values."""
+    value = _look_up(call.func, function.function.fn.__globals__)
+    return isinstance(call.func, ast.Attribute) if value is None else _of_triton(value)
 
 
-def _of_triton(found: Any) -> bool:
-    module = getattr(found, "__module__", "") or ""
+def _of_triton(value: Any) -> bool:
+    module = getattr(value, "__module__", "") or ""
     return module.partition(".")[0] == "triton"
 
 
-def _looked_up(node: ast.expr, names: dict[str, Any]) -> Any:
+def _look_up(node: ast.expr, names: dict[str, Any]) -> Any:
     if isinstance(node, ast.Name):
         return names.get(node.id)
     if isinstance(node, ast.Attribute):
-        owner = _looked_up(node.value, names)
+        owner = _look_up(node.value, names)
         return None if owner is None else getattr(owner, node.attr, None)
     return None
 
 
-def _given(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _pairs(target, node.value)

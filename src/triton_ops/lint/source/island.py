@@ -23,7 +23,6 @@ from triton_ops.base import read_named, require
 from triton_ops.exceptions import TargetError
 from triton_ops.lint.steps import STEPS, LostStepError
 
-_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _DEEPEST = 16
 
 
@@ -31,9 +30,6 @@ class Island:
     """The part of a file's top level that its kernels need.
 
     Attributes:
-        path: The file.
-        text: Its content.
-        tree: Its syntax.
         failures: Names that could not be had, with the reason.
     """
 
@@ -45,14 +41,14 @@ class Island:
         self._module = ModuleType(name)
         self._module.__file__ = str(path)
         self._module.__dict__["__package__"] = package
-        self._begun: set[int] = set()
+        self._visited: set[int] = set()
         self._definitions: dict[str, list[int]] = {}
         for at, statement in enumerate(self.tree.body):
             for bound in bound_names(statement):
                 self._definitions.setdefault(bound, []).append(at)
 
     def value(self, name: str) -> Any:
-        """What the file's top level has under a name.
+        """The value that the file's top level has under a name.
 
         Raises:
             LookupError: It has no such name, or what defines it fails; the message says how.
@@ -63,11 +59,11 @@ class Island:
         raise LookupError(self.failures.get(name, f"{self.path.name} defines no {name}"))
 
     def _need(self, names: Iterable[str]) -> None:
-        wanted = [at for name in names for at in self._definitions.get(name, ())]
-        for at in sorted(set(wanted) - self._begun):
-            if at in self._begun:
+        places = [at for name in names for at in self._definitions.get(name, ())]
+        for at in sorted(set(places) - self._visited):
+            if at in self._visited:
                 continue
-            self._begun.add(at)
+            self._visited.add(at)
             statement = self.tree.body[at]
             self._need(used_names(statement))
             self._run(statement)
@@ -90,15 +86,16 @@ class Island:
             bound = alias.asname or alias.name.partition(".")[0]
             try:
                 STEPS.begin(f"import of {alias.name} in line {statement.lineno} of {self.path}")
-                with _beside(self.path), _compiled_kernels():
+                with _importable_neighbours(self.path), _compiled_kernels():
                     self._module.__dict__.update(self._imported(statement, alias))
             except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as above
                 self.failures[bound] = _failure(statement, error)
 
     def _imported(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> dict[str, Any]:
         if isinstance(statement, ast.Import):
-            found = importlib.import_module(alias.name)
-            return {alias.asname or alias.name.partition(".")[0]: found if alias.asname else _top(alias.name)}
+            module = importlib.import_module(alias.name)
+            top = alias.name.partition(".")[0]
+            return {alias.asname: module} if alias.asname else {top: sys.modules[top]}
         bound = alias.asname or alias.name
         place = module_file(self.path, self._package, statement.level, statement.module or "")
         if place is not None and alias.name != "*" and self._depth < _DEEPEST:
@@ -107,17 +104,17 @@ class Island:
             inner = module_file(self.path, self._package, statement.level, f"{statement.module or ''}.{alias.name}")
             if inner is not None:
                 return {bound: _Lazy(island_of(inner, self._depth + 1))}
-        found = importlib.import_module("." * statement.level + (statement.module or ""), self._package or None)
+        module = importlib.import_module("." * statement.level + (statement.module or ""), self._package or None)
         if alias.name == "*":
-            return {k: v for k, v in vars(found).items() if not k.startswith("_")}
-        if not hasattr(found, alias.name):
-            return {bound: importlib.import_module(f"{found.__name__}.{alias.name}")}
-        return {bound: getattr(found, alias.name)}
+            return {k: v for k, v in vars(module).items() if not k.startswith("_")}
+        if not hasattr(module, alias.name):
+            return {bound: importlib.import_module(f"{module.__name__}.{alias.name}")}
+        return {bound: getattr(module, alias.name)}
 
 
 def _failure(statement: ast.stmt, error: BaseException) -> str:
-    said = str(error) if isinstance(error, LostStepError) else one_line(error)
-    return f"line {statement.lineno} fails: {said}"
+    reason = str(error) if isinstance(error, LostStepError) else one_line(error)
+    return f"line {statement.lineno} fails: {reason}"
 
 
 class _Lazy(ModuleType):
@@ -134,15 +131,15 @@ class _Lazy(ModuleType):
             raise AttributeError(str(error)) from error
 
 
-_known: dict[tuple[str, float], Island] = {}
+_islands: dict[tuple[str, float], Island] = {}
 
 
 def island_of(path: Path, depth: int = 0) -> Island:
     """The island of a file; made once for a content of it."""
     key = (str(path), path.stat().st_mtime)
-    if key not in _known:
-        _known[key] = Island(path, package_of(path), depth)
-    return _known[key]
+    if key not in _islands:
+        _islands[key] = Island(path, package_of(path), depth)
+    return _islands[key]
 
 
 def package_of(path: Path) -> str:
@@ -167,9 +164,9 @@ def module_file(path: Path, package: str, level: int, module: str) -> Path | Non
             return None
     parts = [part for part in module.split(".") if part]
     place = root.joinpath(*parts)
-    for found in (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py"):
-        if found.is_file():
-            return found.resolve()
+    for file in (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py"):
+        if file.is_file():
+            return file.resolve()
     return None
 
 
@@ -199,8 +196,8 @@ def parsed_file(path: Path) -> tuple[str, ast.Module]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         where = f"{path}, line {line}" if line else str(path)
-        said = getattr(error, "msg", str(error)) or "it is nested too deeply"
-        raise TargetError(f"{where} does not parse: {said}", hint="correct the file") from error
+        reason = getattr(error, "msg", str(error)) or "it is nested too deeply"
+        raise TargetError(f"{where} does not parse: {reason}", hint="correct the file") from error
 
 
 def bound_names(statement: ast.stmt) -> list[str]:
@@ -226,16 +223,12 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 def used_names(node: ast.AST) -> list[str]:
     """The names that a statement reads, those inside of functions included, without those of Python itself."""
-    found = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
-    return [name for name in dict.fromkeys(found) if not hasattr(builtins, name)]
-
-
-def _top(name: str) -> ModuleType:
-    return sys.modules[name.partition(".")[0]]
+    names = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+    return [name for name in dict.fromkeys(names) if not hasattr(builtins, name)]
 
 
 @contextlib.contextmanager
-def _beside(path: Path) -> Iterator[None]:
+def _importable_neighbours(path: Path) -> Iterator[None]:
     """Inside, modules that lie beside the file, or beside its package, are found, as Python finds them for a script."""
     folder = path.parent
     while (folder / "__init__.py").is_file():

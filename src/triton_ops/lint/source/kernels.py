@@ -7,19 +7,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.backend import is_jit_function
-from triton_ops.lint.source.functions import KernelFunction, dotted, innermost, kernel_function, layers
+from triton_ops.lint.source.functions import (
+    KernelFunction,
+    decorator_layers,
+    dotted_name,
+    innermost_kernel,
+    kernel_function,
+    parameters_of,
+)
 from triton_ops.lint.source.island import Island, bound_names, used_names
 
 _DEEPEST = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Defined:
+class DefinedKernel:
     """A kernel as its file defines it.
 
     Attributes:
-        name: Its name in the file.
         kernel: The JIT function with its syntax; None if it could not be made.
         decorated: The object of that name, with its decorators.
         why: Why it could not be made.
@@ -31,21 +36,21 @@ class Defined:
     why: str = ""
 
 
-def defined_kernels(island: Island) -> list[Defined]:
+def defined_kernels(island: Island) -> list[DefinedKernel]:
     """The kernels of a file in their order, without the functions that kernels alone call."""
-    made = [_made(island, name) for name in _candidates(island)]
-    found = [one for one in made if one is not None]
-    called = {id(callee.function) for one in found if one.kernel for callee in _callees(one.kernel)}
+    kernels = [one for name in _candidates(island) if (one := _kernel_named(island, name)) is not None]
+    helpers = {id(callee.function) for one in kernels if one.kernel for callee in one.kernel.callees()}
     launched = _launched_names(island.tree)
-    kept = [one for one in found if one.kernel is None or one.name in launched or not _helps(one.kernel, called)]
-    return [*kept, *_nested(island)]
+    launchable = [
+        one for one in kernels if one.kernel is None or one.name in launched or not _helps(one.kernel, helpers)
+    ]
+    return [*launchable, *_nested_kernels(island)]
 
 
 def _candidates(island: Island) -> Iterator[str]:
     for statement in island.tree.body:
         if isinstance(statement, ast.FunctionDef):
-            marked = any(_of_triton(island, one, _DEEPEST) for one in statement.decorator_list)
-            if marked or (statement.decorator_list and _has_constants(statement)):
+            if _has_mark(island, statement) or (statement.decorator_list and _has_constants(statement)):
                 yield statement.name
         elif isinstance(statement, (ast.If, ast.Try)):
             yield from (name for name in bound_names(statement) if _defines_kernel(island, statement, name))
@@ -68,21 +73,21 @@ def _assigns_kernel(island: Island, value: ast.expr) -> bool:
 
 
 def _makes_kernel(call: ast.Call) -> bool:
-    names = [dotted(one) for one in ast.walk(call) if isinstance(one, (ast.Attribute, ast.Name))]
+    names = [dotted_name(one) for one in ast.walk(call) if isinstance(one, (ast.Attribute, ast.Name))]
     return any(name.rpartition(".")[2] in ("jit", "autotune", "heuristics") for name in names)
 
 
-def _of_triton(island: Island, node: ast.AST, left: int) -> bool:
-    """Whether an expression uses what comes from a package of Triton's name, through other names of the file."""
-    used = set(used_names(node))
+def _of_triton(island: Island, node: ast.AST, depth: int) -> bool:
+    """Check whether an expression uses what comes from a package of Triton's name, through other names of the file."""
+    names = set(used_names(node))
     for statement in island.tree.body:
-        mine = used.intersection(bound_names(statement))
+        mine = names.intersection(bound_names(statement))
         if isinstance(statement, ast.Import):
             sources = [one.name for one in statement.names if (one.asname or one.name.partition(".")[0]) in mine]
         elif isinstance(statement, ast.ImportFrom):
             sources = [statement.module or ""] if mine else []
         else:
-            if mine and left and statement is not node and _of_triton(island, statement, left - 1):
+            if mine and depth and statement is not node and _of_triton(island, statement, depth - 1):
                 return True
             continue
         if any(source.startswith("triton") for source in sources):
@@ -91,45 +96,39 @@ def _of_triton(island: Island, node: ast.AST, left: int) -> bool:
 
 
 def _has_constants(node: ast.FunctionDef) -> bool:
-    given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-    return any(one.annotation is not None and dotted(one.annotation).endswith("constexpr") for one in given)
+    annotations = (one.annotation for one in parameters_of(node))
+    return any(one is not None and dotted_name(one).endswith("constexpr") for one in annotations)
 
 
-def _made(island: Island, name: str) -> Defined | None:
+def _kernel_named(island: Island, name: str) -> DefinedKernel | None:
     try:
         decorated = island.value(name)
     except LookupError as error:
-        return Defined(name, why=f"it cannot be made without the rest of the file: {error}")
-    inner = innermost(decorated)
-    if inner is None or not is_jit_function(inner):
+        return DefinedKernel(name, why=f"it cannot be made without the rest of the file: {error}")
+    inner = innermost_kernel(decorated)
+    if inner is None:
         return None
     try:
-        return Defined(name, kernel_function(inner), decorated)
+        return DefinedKernel(name, kernel_function(inner), decorated)
     except (OSError, SyntaxError, StopIteration) as error:
-        return Defined(name, why=f"its source cannot be read: {error}")
+        return DefinedKernel(name, why=f"its source cannot be read: {error}")
 
 
-def _callees(kernel: KernelFunction) -> Iterator[KernelFunction]:
-    for call in kernel.calls():
-        if (found := kernel.callee(call)) is not None:
-            yield found
-
-
-def _helps(kernel: KernelFunction, called: set[int]) -> bool:
-    """Whether a function is there for kernels to call: others call it, or it returns something."""
+def _helps(kernel: KernelFunction, helpers: set[int]) -> bool:
+    """Check whether a function is there for kernels to call: others call it, or it returns something."""
     returns = any(isinstance(one, ast.Return) and one.value is not None for one in ast.walk(kernel.node))
-    return id(kernel.function) in called or returns
+    return id(kernel.function) in helpers or returns
 
 
 def _launched_names(tree: ast.Module) -> set[str]:
     return {
-        dotted(node.func.value).rpartition(".")[2]
+        dotted_name(node.func.value).rpartition(".")[2]
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
     }
 
 
-def _nested(island: Island) -> Iterator[Defined]:
+def _nested_kernels(island: Island) -> Iterator[DefinedKernel]:
     """Kernels inside of functions and classes, which exist only while these run."""
     for statement in island.tree.body:
         if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -141,7 +140,7 @@ def _nested(island: Island) -> Iterator[Defined]:
                 and _has_constants(one)
                 and _has_mark(island, one)
             ):
-                yield Defined(
+                yield DefinedKernel(
                     one.name, why=f"it is defined inside of {statement.name}, and is made only when that runs"
                 )
 
@@ -151,7 +150,7 @@ def tuned_with(decorated: Any) -> tuple[tuple[dict[str, Any], ...], dict[str, An
     configs: list[dict[str, Any]] = []
     heuristics: dict[str, Any] = {}
     key: tuple[str, ...] | None = None
-    for layer in layers(decorated):
+    for layer in decorator_layers(decorated):
         for config in getattr(layer, "configs", None) or ():
             options = {
                 name: getattr(config, name)

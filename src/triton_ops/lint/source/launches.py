@@ -7,97 +7,94 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triton_ops.lint.source.functions import dotted, last_name
+from triton_ops.lint.source.functions import dotted_name, last_name, parameters_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Launch:
+class SourceLaunch:
     """One launch.
 
     Attributes:
-        line: Its line.
         grid: The grid as it is written, with a name replaced by what it was given; None if it is not seen.
-        given: What each parameter is given.
+        arguments: What each parameter is given.
         names: What the names of the launching function were given.
         around: The launching function, or the module.
-        starred: Whether some arguments are not seen, as with `*args`.
     """
 
     line: int
     grid: ast.expr | None
-    given: dict[str, ast.expr]
+    arguments: dict[str, ast.expr]
     names: dict[str, list[ast.expr]]
     around: ast.AST
-    starred: bool = False
 
     def resolved(self, node: ast.expr, depth: int = 8) -> ast.expr:
         """An expression, with a name that was given one value replaced by that."""
         if depth and isinstance(node, ast.Name):
-            found = self.names.get(node.id, [])
-            if len(found) == 1 and found[0] is not node:
-                return self.resolved(found[0], depth - 1)
+            values = self.names.get(node.id, [])
+            if len(values) == 1 and values[0] is not node:
+                return self.resolved(values[0], depth - 1)
         return node
 
     def inner(self, node: ast.expr) -> Iterator[ast.expr]:
         """All expressions that an expression is made of, through the names of the launching function."""
-        seen: set[str] = set()
-        waiting: list[ast.AST] = [node]
-        while waiting:
-            for one in ast.walk(waiting.pop()):
+        names: set[str] = set()
+        queue: list[ast.AST] = [node]
+        while queue:
+            for one in ast.walk(queue.pop()):
                 if isinstance(one, ast.expr):
                     yield one
-                if isinstance(one, ast.Name) and one.id not in seen:
-                    seen.add(one.id)
-                    waiting += self.names.get(one.id, ())
+                if isinstance(one, ast.Name) and one.id not in names:
+                    names.add(one.id)
+                    queue += self.names.get(one.id, ())
 
     def made_from(self, function: ast.Lambda) -> list[ast.AST]:
-        """What a function does: the body of a lambda, or of the `def` that it stands for; empty if that is not seen."""
+        """The body of a lambda, or of the `def` that it stands for; empty if that is not seen."""
         if hasattr(function, "lineno"):
             return [function.body]
-        named = (one for one in ast.walk(self.around) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)))
+        functions = (one for one in ast.walk(self.around) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)))
         whole = (
-            one for one in named if any(inner is function.body for inner in ast.walk(one) if one is not self.around)
+            one for one in functions if any(inner is function.body for inner in ast.walk(one) if one is not self.around)
         )
         return [statement for one in whole for statement in one.body]
 
     def literal(self, node: ast.expr) -> Any:
         """The number, truth value or text that an expression is; None if that is not seen."""
-        found = self.resolved(node)
-        return found.value if isinstance(found, ast.Constant) else None
+        value = self.resolved(node)
+        return value.value if isinstance(value, ast.Constant) else None
 
 
 @dataclass
-class _Scope:
-    """A function or the module, with what its names are given."""
-
+class _FunctionScope:
     node: ast.AST
     names: dict[str, list[ast.expr]] = field(default_factory=dict)
 
 
-def launches(tree: ast.Module, kernel: str, parameters: tuple[str, ...]) -> tuple[Launch, ...]:
+def launches(tree: ast.Module, kernel: str, parameters: tuple[str, ...]) -> tuple[SourceLaunch, ...]:
     """The launches `kernel[grid](…)` in a file, and those by `kernel.run(…, grid=…)` and `kernel.warmup`."""
-    return tuple(_found(tree, _Scope(tree, _module_names(tree)), kernel, parameters))
+    return tuple(_launches_in(tree, _FunctionScope(tree, _module_names(tree)), kernel, parameters))
 
 
-def _found(node: ast.AST, scope: _Scope, kernel: str, parameters: tuple[str, ...]) -> Iterator[Launch]:
+def _launches_in(
+    node: ast.AST, scope: _FunctionScope, kernel: str, parameters: tuple[str, ...]
+) -> Iterator[SourceLaunch]:
     for inner in ast.iter_child_nodes(node):
         if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
             names = {**scope.names, **_local_names(inner)}
-            yield from _found(inner, _Scope(inner, names), kernel, parameters)
+            yield from _launches_in(inner, _FunctionScope(inner, names), kernel, parameters)
             continue
-        if isinstance(inner, ast.Call) and (grid := _launched(inner, kernel, scope)) is not None:
+        if isinstance(inner, ast.Call) and (grid := _launch_grid(inner, kernel, scope)) is not None:
             yield _launch(inner, grid[0], scope, parameters)
-        yield from _found(inner, scope, kernel, parameters)
+        yield from _launches_in(inner, scope, kernel, parameters)
 
 
-def _launched(call: ast.Call, kernel: str, scope: _Scope) -> tuple[ast.expr | None] | None:
+def _launch_grid(call: ast.Call, kernel: str, scope: _FunctionScope) -> tuple[ast.expr | None] | None:
     func = call.func
     if isinstance(func, ast.Name):  # launcher = kernel[grid]; launcher(...)
-        given = scope.names.get(func.id, [])
-        func = given[0] if len(given) == 1 and isinstance(given[0], ast.Subscript) else func
+        values = scope.names.get(func.id, [])
+        func = values[0] if len(values) == 1 and isinstance(values[0], ast.Subscript) else func
     if isinstance(func, ast.Subscript) and _names_kernel(func.value, kernel, scope):
         return (func.slice,)
     if isinstance(func, ast.Attribute) and func.attr in ("run", "warmup") and _names_kernel(func.value, kernel, scope):
@@ -105,97 +102,87 @@ def _launched(call: ast.Call, kernel: str, scope: _Scope) -> tuple[ast.expr | No
     return None
 
 
-def _names_kernel(node: ast.expr, kernel: str, scope: _Scope) -> bool:
-    if dotted(node).rpartition(".")[2] == kernel:
+def _names_kernel(node: ast.expr, kernel: str, scope: _FunctionScope) -> bool:
+    if dotted_name(node).rpartition(".")[2] == kernel:
         return True
-    given = scope.names.get(node.id, []) if isinstance(node, ast.Name) else []
-    return any(dotted(one).rpartition(".")[2] == kernel for one in given)
+    values = scope.names.get(node.id, []) if isinstance(node, ast.Name) else []
+    return any(dotted_name(one).rpartition(".")[2] == kernel for one in values)
 
 
-def _launch(call: ast.Call, grid: ast.expr | None, scope: _Scope, parameters: tuple[str, ...]) -> Launch:
-    given: dict[str, ast.expr] = {}
-    starred, place = False, 0
+def _launch(call: ast.Call, grid: ast.expr | None, scope: _FunctionScope, parameters: tuple[str, ...]) -> SourceLaunch:
+    arguments: dict[str, ast.expr] = {}
+    place = 0
     for one in call.args:
         if isinstance(one, ast.Starred):
-            spread = _spread(one.value, scope)
-            if spread is None:
-                starred = True
+            parts = _starred_parts(one.value, scope)
+            if parts is None:
                 break
-            given.update(zip(parameters[place:], spread, strict=False))
-            place += len(spread)
+            arguments.update(zip(parameters[place:], parts, strict=False))
+            place += len(parts)
         elif place < len(parameters):
-            given[parameters[place]] = one
+            arguments[parameters[place]] = one
             place += 1
-    given.update({k.arg: k.value for k in call.keywords if k.arg is not None})
-    starred = starred or any(k.arg is None for k in call.keywords)
-    found = Launch(line=call.lineno, grid=None, given=given, names=scope.names, around=scope.node, starred=starred)
-    return Launch(
-        line=call.lineno,
-        grid=found.resolved(grid) if grid is not None else None,
-        given=given,
-        names=scope.names,
-        around=scope.node,
-        starred=starred,
-    )
+    arguments.update({k.arg: k.value for k in call.keywords if k.arg is not None})
+    launch = SourceLaunch(line=call.lineno, grid=None, arguments=arguments, names=scope.names, around=scope.node)
+    return launch if grid is None else replace(launch, grid=launch.resolved(grid))
 
 
-def _spread(node: ast.expr, scope: _Scope) -> list[ast.expr] | None:
-    """What a starred argument spreads: the parts of a tuple that is seen; of `x.stride()` the strides in order."""
-    if isinstance(node, ast.Name) and len(given := scope.names.get(node.id, [])) == 1:
-        node = given[0]
+def _starred_parts(node: ast.expr, scope: _FunctionScope) -> list[ast.expr] | None:
+    """The arguments that a starred one spreads: parts of a tuple that is seen; of `x.stride()` the strides in order."""
+    if isinstance(node, ast.Name) and len(values := scope.names.get(node.id, [])) == 1:
+        node = values[0]
     if isinstance(node, (ast.Tuple, ast.List)):
         return list(node.elts)
     if isinstance(node, ast.Call) and last_name(node) == "stride" and not node.args:
-        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        rank = 2 if owner is not None else 0
-        return [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(rank)] if rank else None
+        is_method = isinstance(node.func, ast.Attribute)
+        return [ast.Call(node.func, [ast.Constant(axis)], []) for axis in range(2)] if is_method else None
     return None
 
 
 def _module_names(tree: ast.Module) -> dict[str, list[ast.expr]]:
-    found: dict[str, list[ast.expr]] = {}
+    names: dict[str, list[ast.expr]] = {}
     for statement in tree.body:
         if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            _collect(statement, found)
-    return found
+            _collect(statement, names)
+    return names
 
 
 def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, list[ast.expr]]:
-    found: dict[str, list[ast.expr]] = {}
-    for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
-        found[one.arg] = []  # a parameter hides what the module has under the name
+    names: dict[str, list[ast.expr]] = {}
+    for one in parameters_of(function):
+        names[one.arg] = []  # a parameter hides what the module has under the name
     for statement in function.body:
-        _collect(statement, found)
-    return found
+        _collect(statement, names)
+    return names
 
 
-def _collect(node: ast.AST, found: dict[str, list[ast.expr]]) -> None:
+def _collect(node: ast.AST, names: dict[str, list[ast.expr]]) -> None:
     if isinstance(node, ast.Assign):
         for target in node.targets:
-            _assign(target, node.value, found)
+            _assign(target, node.value, names)
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
-        _assign(node.target, node.value, found)
+        _assign(node.target, node.value, names)
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        found.setdefault(node.target.id, []).append(node.value)
+        names.setdefault(node.target.id, []).append(node.value)
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
-        found.setdefault(node.name, []).extend(ast.Lambda(node.args, value) for value in returned)
+        names.setdefault(node.name, []).extend(ast.Lambda(node.args, value) for value in returned)
         return
     for inner in ast.iter_child_nodes(node):
         if not isinstance(inner, (ast.Lambda, ast.ClassDef)):
-            _collect(inner, found)
+            _collect(inner, names)
 
 
-def _assign(target: ast.expr, value: ast.expr, found: dict[str, list[ast.expr]]) -> None:
+def _assign(target: ast.expr, value: ast.expr, names: dict[str, list[ast.expr]]) -> None:
     if isinstance(target, ast.Name):
-        found.setdefault(target.id, []).append(value)
+        names.setdefault(target.id, []).append(value)
     elif isinstance(target, (ast.Tuple, ast.List)):
         for at, inner in enumerate(target.elts):
-            _assign(inner, _part(value, at, len(target.elts)), found)
+            _assign(inner, _part(value, at, len(target.elts)), names)
 
 
 def _part(value: ast.expr, at: int, count: int) -> ast.expr:
-    """What the name at a place of a tuple is given: `M, N = x.shape` gives M what `x.shape[0]` is."""
+    """The expression that the name at a place of a tuple is given: of `M, N = x.shape` M is given `x.shape[0]`."""
     if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == count:
         return value.elts[at]
     return ast.Subscript(value, ast.Constant(at), ast.Load())
@@ -206,7 +193,6 @@ class AxisOf:
     """An axis of a tensor on the host.
 
     Attributes:
-        tensor: The expression of the tensor, as text.
         axis: The number of the axis; negative ones count from the end.
     """
 
@@ -214,56 +200,56 @@ class AxisOf:
     axis: int
 
 
-def stride_of(launch: Launch, name: str) -> AxisOf | None:
+def stride_of(launch: SourceLaunch, name: str) -> AxisOf | None:
     """The axis whose stride a parameter is given; None if that is not seen."""
-    given = launch.given.get(name)
-    return None if given is None else _axis_of(launch, given, "stride")
+    argument = launch.arguments.get(name)
+    return None if argument is None else _axis_of(launch, argument, "stride")
 
 
-def extents_of(launch: Launch, name: str) -> list[AxisOf]:
+def extents_of(launch: SourceLaunch, name: str) -> list[AxisOf]:
     """The axes whose extent a parameter is given: several where a name is given several, as by `K, N = b.shape`."""
-    given = launch.given.get(name)
-    if given is None:
+    argument = launch.arguments.get(name)
+    if argument is None:
         return []
-    several = launch.names.get(given.id, []) if isinstance(given, ast.Name) else [given]
-    found = [_axis_of(launch, one, attribute) for one in several for attribute in ("shape", "size")]
-    return [one for one in found if one is not None]
+    several = launch.names.get(argument.id, []) if isinstance(argument, ast.Name) else [argument]
+    axes = [_axis_of(launch, one, attribute) for one in several for attribute in ("shape", "size")]
+    return [one for one in axes if one is not None]
 
 
-def rank_of(launch: Launch, tensor: str) -> int | None:
+def rank_of(launch: SourceLaunch, tensor: str) -> int | None:
     """The number of axes of a tensor, where its shape is taken apart; None if it is not."""
     axes = [
-        found.axis
-        for given in launch.names.values()
-        for one in given
-        if isinstance(one, ast.Subscript) and (found := _axis_of(launch, one, "shape")) is not None
-        if found.tensor == tensor and found.axis >= 0
+        axis.axis
+        for values in launch.names.values()
+        for one in values
+        if isinstance(one, ast.Subscript) and (axis := _axis_of(launch, one, "shape")) is not None
+        if axis.tensor == tensor and axis.axis >= 0
     ]
     return max(axes) + 1 if axes else None
 
 
-def tensor_of(launch: Launch, name: str) -> str | None:
+def tensor_of(launch: SourceLaunch, name: str) -> str | None:
     """The tensor that a parameter is given, as text; None if it is not seen."""
-    found = launch.given.get(name)
-    return None if found is None else ast.unparse(found)
+    argument = launch.arguments.get(name)
+    return None if argument is None else ast.unparse(argument)
 
 
-def _axis_of(launch: Launch, given: ast.expr, attribute: str) -> AxisOf | None:
-    node = launch.resolved(given)
+def _axis_of(launch: SourceLaunch, argument: ast.expr, attribute: str) -> AxisOf | None:
+    node = launch.resolved(argument)
     if isinstance(node, ast.Subscript):  # x.stride()[0], x.shape[0], x.size()[0]
         owner, place = node.value, node.slice
         if isinstance(owner, ast.Name):
             owner = launch.resolved(owner)
         if isinstance(owner, ast.Call) and last_name(owner) == attribute and not owner.args:
-            return _made(owner.func, place)
+            return _axis(owner.func, place)
         if isinstance(owner, ast.Attribute) and owner.attr == attribute:
-            return _made(owner, place)
+            return _axis(owner, place)
     if isinstance(node, ast.Call) and last_name(node) == attribute and node.args:
-        return _made(node.func, node.args[0])
+        return _axis(node.func, node.args[0])
     return None
 
 
-def _made(accessor: ast.expr, place: ast.expr) -> AxisOf | None:
+def _axis(accessor: ast.expr, place: ast.expr) -> AxisOf | None:
     if not isinstance(accessor, ast.Attribute):
         return None
     if isinstance(place, ast.UnaryOp) and isinstance(place.op, ast.USub) and isinstance(place.operand, ast.Constant):

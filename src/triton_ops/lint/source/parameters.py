@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.lint.source.functions import KernelFunction, last_name
-from triton_ops.lint.source.launches import Launch
+from triton_ops.lint.source.launches import SourceLaunch
 from triton_ops.lint.source.usage import Uses, uses_of
 
 _TILES = (64, 32, 16)
@@ -33,15 +33,14 @@ class Guess:
     Attributes:
         types: The type of each parameter, in order.
         constants: The values of those whose type is `constexpr`.
-        known: The parameters whose values the source says.
+        known_names: The parameters whose values the source says.
         element: What tensors of floating point hold.
-        options: Launch options, where they are known.
         ones: Plain numbers that launches are known to give 1, which Triton then takes as a constant.
     """
 
     types: Mapping[str, str]
     constants: Mapping[str, Any]
-    known: frozenset[str] = frozenset()
+    known_names: frozenset[str] = frozenset()
     element: str = "fp16"
     options: Mapping[str, int] = field(default_factory=dict)
     ones: frozenset[str] = frozenset()
@@ -58,83 +57,77 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the source says of the values of parameters.
+class SourceValues:
+    """The sources of values of parameters in a file.
 
     Attributes:
-        configs: Tunables of each config of a decorator.
         heuristics: Functions from arguments to a value, by parameter.
-        launches: The launches in the file.
     """
 
     configs: Sequence[Mapping[str, Any]] = ()
     heuristics: Mapping[str, Any] = field(default_factory=dict)
-    launches: Sequence[Launch] = ()
+    launches: Sequence[SourceLaunch] = ()
 
 
-def guesses(kernel: KernelFunction, said: Said, extra: frozenset[str] = frozenset()) -> Iterator[Guess]:
-    """Guesses in the order in which they should be tried.
-
-    Args:
-        kernel: The kernel.
-        said: What the source says.
-        extra: Parameters that are taken as `constexpr` although they are not annotated.
-    """
+def guesses(kernel: KernelFunction, source: SourceValues, extra: frozenset[str] = frozenset()) -> Iterator[Guess]:
+    """Guesses in the order in which they should be tried, with the parameters in `extra` as constants too."""
     uses = uses_of(kernel)
     constant = kernel.constants | extra
-    known = {name: value for name, value in _said_values(kernel, said).items() if name in constant}
+    values = {name: value for name, value in _constant_values(kernel, source).items() if name in constant}
     if uses.descriptors:  # their blocks are not known: with tiles of one size, each fits
-        known = {name: value for name, value in known.items() if name not in uses.tiles}
-    whole = _whole_literals(kernel, said)
+        values = {name: value for name, value in values.items() if name not in uses.tiles}
+    whole = _whole_literals(kernel, source)
     for (apart, tiles), element in itertools.product(_tile_guesses(uses), FLOATS):
         block = next(iter(tiles.values()), _TILES[0])
         constants: dict[str, Any] = {}
         for name in kernel.parameters:
             if name in constant:
                 extent = _EXTENT + _APART * len(constants) if apart else _EXTENT
-                constants[name] = known[name] if name in known else _constant(name, uses, tiles, (element, extent))
-        constants.update(_rounded_up(said, uses, constants, known))
-        constants.update(_heuristics(said, constants, constant))
+                constants[name] = values[name] if name in values else _constant(name, uses, tiles, (element, extent))
+        constants.update(_rounded_up(source, uses, constants, values))
+        constants.update(_heuristics(source, constants, constant))
         types = {
             name: "constexpr" if name in constant else _type(name, kernel, uses, (element, block), whole)
             for name in kernel.parameters
         }
-        yield Guess(types=types, constants=constants, known=frozenset(known), element=element)
+        yield Guess(types=types, constants=constants, known_names=frozenset(values), element=element)
 
 
 def switches(kernel: KernelFunction, guess: Guess) -> Iterator[Guess]:
     """The same guess with each switch in its other position, and with every text that a parameter is compared with."""
     uses = uses_of(kernel)
     for name, value in guess.constants.items():
-        if name in guess.known:
+        if name in guess.known_names:
             continue
         if isinstance(value, bool):
             yield guess.switched(name, not value)
         for text in dict.fromkeys(uses.texts.get(name, ())):
             if type(text) is type(value) and text != value:
                 yield guess.switched(name, text)
-    off = {name: True for name, value in guess.constants.items() if value is False and name not in guess.known}
+    off = {name: True for name, value in guess.constants.items() if value is False and name not in guess.known_names}
     if len(off) > 1:
         yield replace(guess, constants={**guess.constants, **off})
 
 
-def _rounded_up(said: Said, uses: Uses, constants: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, int]:
+def _rounded_up(
+    source: SourceValues, uses: Uses, constants: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, int]:
     """Blocks that launches make the next power of two of a size that is a constant too: one block holds all of it."""
-    found: dict[str, int] = {}
-    for launch in said.launches:
+    blocks: dict[str, int] = {}
+    for launch in source.launches:
         sizes = {
             ast.unparse(launch.resolved(node)): constants[name]
-            for name, node in launch.given.items()
+            for name, node in launch.arguments.items()
             if type(constants.get(name)) is int and name not in uses.tiles
         }
-        for name, node in launch.given.items():
-            if name in uses.tiles and name not in known and name not in found:
+        for name, node in launch.arguments.items():
+            if name in uses.tiles and name not in values and name not in blocks:
                 size = _power_of_two(launch, node, sizes)
-                found.update({name: size} if size else {})
-    return found
+                blocks.update({name: size} if size else {})
+    return blocks
 
 
-def _power_of_two(launch: Launch, node: ast.expr, sizes: Mapping[str, int]) -> int | None:
+def _power_of_two(launch: SourceLaunch, node: ast.expr, sizes: Mapping[str, int]) -> int | None:
     """The number that an expression of `next_power_of_2`, `max` and `min` is for these sizes; None for any other."""
     call = launch.resolved(node)
     if isinstance(call, ast.Constant):
@@ -144,9 +137,9 @@ def _power_of_two(launch: Launch, node: ast.expr, sizes: Mapping[str, int]) -> i
     if last_name(call) == "next_power_of_2":
         size = sizes.get(ast.unparse(launch.resolved(call.args[0])), 0)
         return 1 << (size - 1).bit_length() if size > 0 else None
-    known = [_power_of_two(launch, one, sizes) for one in call.args]
-    numbers = [one for one in known if one is not None]
-    if last_name(call) not in ("max", "min") or len(numbers) < len(known):
+    parts = [_power_of_two(launch, one, sizes) for one in call.args]
+    numbers = [one for one in parts if one is not None]
+    if last_name(call) not in ("max", "min") or len(numbers) < len(parts):
         return None
     return max(numbers) if last_name(call) == "max" else min(numbers)
 
@@ -161,33 +154,33 @@ def _tile_guesses(uses: Uses) -> Iterator[tuple[bool, dict[str, int]]]:
     yield False, dict.fromkeys(names, 64)
 
 
-def _said_values(kernel: KernelFunction, said: Said) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _constant_values(kernel: KernelFunction, source: SourceValues) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for param in kernel.function.params:
         if param.has_default and param.is_constexpr:
-            found[param.name] = getattr(param.default, "value", param.default)
-    for launch in said.launches:
-        for name, node in launch.given.items():
+            values[param.name] = getattr(param.default, "value", param.default)
+    for launch in source.launches:
+        for name, node in launch.arguments.items():
             value = launch.literal(node)
             if value is not None or (isinstance(node, ast.Constant) and node.value is None):
-                found[name] = value
-    for config in said.configs[:1]:
-        found.update(config)
-    return found
+                values[name] = value
+    for config in source.configs[:1]:
+        values.update(config)
+    return values
 
 
-def _whole_literals(kernel: KernelFunction, said: Said) -> dict[str, str]:
+def _whole_literals(kernel: KernelFunction, source: SourceValues) -> dict[str, str]:
     """The types of the plain parameters whose values launches and defaults show."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for param in kernel.function.params:
         if param.has_default and not param.is_constexpr:
-            found[param.name] = _type_of(param.default)
-    for launch in said.launches:
-        for name, node in launch.given.items():
+            types[param.name] = _type_of(param.default)
+    for launch in source.launches:
+        for name, node in launch.arguments.items():
             value = launch.literal(node)
             if isinstance(value, (bool, int, float)):
-                found[name] = _type_of(value)
-    return {name: kind for name, kind in found.items() if kind}
+                types[name] = _type_of(value)
+    return {name: kind for name, kind in types.items() if kind}
 
 
 def _type_of(value: Any) -> str:
@@ -207,7 +200,7 @@ def _constant(name: str, uses: Uses, tiles: Mapping[str, int], sizes: tuple[str,
     words = [text for text in texts if isinstance(text, str)]
     if words:
         return words[0]
-    if name in uses.called or (name in uses.optional and name not in uses.tiles | dict.fromkeys(uses.numbers)):
+    if name in uses.callables or (name in uses.optional and name not in uses.tiles | dict.fromkeys(uses.numbers)):
         return None
     if name in uses.tiles:
         return tiles[name]
@@ -231,8 +224,8 @@ def _type(name: str, kernel: KernelFunction, uses: Uses, sizes: tuple[str, int],
     if name in uses.descriptors:
         return f"tensordesc<{element}[{', '.join([str(block)] * uses.descriptors[name])}]>"
     if name in uses.pointers:
-        needed = uses.pointers[name]
-        return {"int": "*i64", "atomic": "*fp32"}.get(needed, f"*{element}")
+        element_kind = uses.pointers[name]
+        return {"int": "*i64", "atomic": "*fp32"}.get(element_kind, f"*{element}")
     if name in whole:
         return whole[name]
     if name in uses.optional and name not in uses.numbers:
@@ -240,14 +233,14 @@ def _type(name: str, kernel: KernelFunction, uses: Uses, sizes: tuple[str, int],
     return "i32" if name in uses.numbers or name in uses.tiles or name in uses.switches else "fp32"
 
 
-def _heuristics(said: Said, constants: Mapping[str, Any], wanted: frozenset[str]) -> dict[str, Any]:
-    """What heuristics give that need only constants; False for the rest, which is what most of them ask."""
-    found: dict[str, Any] = {}
-    for name, function in said.heuristics.items():
-        if name not in wanted:
+def _heuristics(source: SourceValues, constants: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    """Values of heuristics that need only constants; False for the rest, which is what most of them ask."""
+    values: dict[str, Any] = {}
+    for name, function in source.heuristics.items():
+        if name not in names:
             continue
         try:
-            found[name] = function({**constants, **found})
+            values[name] = function({**constants, **values})
         except Exception:  # noqa: BLE001 - it asks for arguments that are not known
-            found[name] = constants.get(name) if type(constants.get(name)) is int else False
-    return found
+            values[name] = constants.get(name) if type(constants.get(name)) is int else False
+    return values

@@ -1,4 +1,4 @@
-"""What a kernel does with its parameters, by its syntax: which are pointers, whole numbers, tiles, switches, types.
+"""The use of a kernel's parameters, by its syntax: as pointers, whole numbers, tiles, switches, types.
 
 Only what is done with a parameter counts, through local names and the functions that are called; its own name does not.
 """
@@ -32,20 +32,17 @@ _AXES = 2  # of a descriptor whose coordinates are not written as a list
 
 @dataclass(kw_only=True)
 class Uses:
-    """What is done with the parameters of a function.
+    """The use of the parameters of a function.
 
     Attributes:
-        pointers: That are, or may be, what an access begins from, with the element type that is needed, `float` or
+        pointers: What an access begins from, or may begin from, with the element type that is needed: `float` or
             `int`, or `atomic`.
-        numbers: That are used as whole numbers: in addresses, masks, ranges and whole divisions.
-        tiles: That are extents of blocks, so that they must be known when the kernel is compiled.
-        ranges: That end a loop which is unrolled.
-        switches: That are asked for their truth, or compared with a text or None.
-        types: That are element types.
+        numbers: Whole numbers: in addresses, masks, ranges and whole divisions.
+        tiles: Extents of blocks, which must be known when the kernel is compiled, with a line that has them.
+        ranges: Ends of loops that are unrolled.
+        switches: What is asked for its truth, or compared with a text or None.
         texts: Texts and numbers that a parameter is compared with.
-        descriptors: That are tensor descriptors made on the host, with the number of their axes.
-        called: That are called.
-        optional: That are compared with None.
+        descriptors: Tensor descriptors made on the host, with the number of their axes.
     """
 
     pointers: dict[str, str] = field(default_factory=dict)
@@ -56,22 +53,22 @@ class Uses:
     types: set[str] = field(default_factory=set)
     texts: dict[str, list[object]] = field(default_factory=dict)
     descriptors: dict[str, int] = field(default_factory=dict)
-    called: set[str] = field(default_factory=set)
+    callables: set[str] = field(default_factory=set)
     optional: set[str] = field(default_factory=set)
 
 
-_kept: dict[int, Uses] = {}
+_uses_by_function: dict[int, Uses] = {}
 
 
 def uses_of(function: KernelFunction, depth: int = 0) -> Uses:
-    """What a kernel and the functions that it calls do with the kernel's parameters."""
-    if id(function) not in _kept:
-        _kept[id(function)] = Uses()  # what a function that calls itself adds is what it adds anyway
-        _kept[id(function)] = _Reader(function, depth).read()
-    return _kept[id(function)]
+    """The use of a kernel's parameters in it and in the functions that it calls."""
+    if id(function) not in _uses_by_function:
+        _uses_by_function[id(function)] = Uses()  # what a function that calls itself adds is what it adds anyway
+        _uses_by_function[id(function)] = _UsageReader(function, depth).read()
+    return _uses_by_function[id(function)]
 
 
-class _Reader:
+class _UsageReader:
     def __init__(self, function: KernelFunction, depth: int) -> None:
         self._function, self._depth = function, depth
         self._uses = Uses()
@@ -102,19 +99,19 @@ class _Reader:
             return self._passed(node, callee)
         name = last_name(node)
         if isinstance(node.func, ast.Name) and node.func.id in self._parameters:
-            self._uses.called.add(node.func.id)
-        found: list[tuple[ast.expr, str]] = []
+            self._uses.callables.add(node.func.id)
+        pointers: list[tuple[ast.expr, str]] = []
         if isinstance(node.func, ast.Attribute) and name in ("load", "store", "gather", "scatter"):
             self._descriptor(node.func.value, argument(node, 0, "offsets"))
         if name in _ACCESSES | _BASES and is_language(node, self._function):
-            found += self._access(node, name)
+            pointers += self._access(node, name)
         if name in _COUNTED:
             for one in node.args:
                 self._number(one)
         elif name in _SEEDED and is_language(node, self._function):
             self._number(argument(node, 0, "seed"))
         self._shape(node, name)
-        return found
+        return pointers
 
     def _access(self, node: ast.Call, name: str) -> list[tuple[ast.expr, str]]:
         block = {"make_block_ptr": 4, "make_tensor_descriptor": 3}.get(name)
@@ -130,8 +127,8 @@ class _Reader:
 
     def _descriptor(self, owner: ast.expr, offsets: ast.expr | None) -> None:
         if isinstance(owner, ast.Name) and owner.id in self._parameters:
-            written = self._expressions(offsets) if offsets is not None else ()
-            axes = next((len(one.elts) for one in written if isinstance(one, (ast.List, ast.Tuple))), _AXES)
+            expressions = self._expressions(offsets) if offsets is not None else ()
+            axes = next((len(one.elts) for one in expressions if isinstance(one, (ast.List, ast.Tuple))), _AXES)
             self._uses.descriptors.setdefault(owner.id, axes)
 
     def _shape(self, node: ast.Call, name: str) -> None:
@@ -163,25 +160,25 @@ class _Reader:
             self._uses.tiles.setdefault(name, node.lineno)
 
     def _passed(self, node: ast.Call, callee: KernelFunction) -> list[tuple[ast.expr, str]]:
-        """What a function that is called does with its parameters is done with what it is given."""
+        """Take over what a function that is called does with its parameters."""
         inner = uses_of(callee, self._depth + 1)
-        found: list[tuple[ast.expr, str]] = []
+        pointers: list[tuple[ast.expr, str]] = []
         for parameter, value in bound(node, callee):
             if parameter in inner.pointers:
-                found.append((value, inner.pointers[parameter]))
+                pointers.append((value, inner.pointers[parameter]))
             if parameter in inner.numbers:
                 self._number(value)
             if parameter in inner.tiles:
                 self._tile(value)
             axes = inner.descriptors.get(parameter)
             self._uses.descriptors.update(dict.fromkeys(self._names(value), axes) if axes is not None else {})
-            for kind in ("ranges", "switches", "types", "called", "optional"):
+            for kind in ("ranges", "switches", "types", "callables", "optional"):
                 if parameter in getattr(inner, kind):
                     getattr(self._uses, kind).update(self._names(value))
             for text in inner.texts.get(parameter, ()):
                 for name in self._names(value):
                     self._uses.texts.setdefault(name, []).append(text)
-        return found
+        return pointers
 
     def _switch(self, test: ast.expr) -> None:
         if isinstance(test, ast.BoolOp):
@@ -215,22 +212,22 @@ class _Reader:
                 self._number(one)
 
     def _is_place(self, node: ast.expr) -> bool:
-        """Whether an expression is made of places: of `arange`, `program_id`, or what is made of them."""
-        seen: set[str] = set()
-        waiting = [node]
-        while waiting:
-            one = waiting.pop()
+        """Check whether an expression is made of places: of `arange`, `program_id`, or what is made of them."""
+        names: set[str] = set()
+        queue = [node]
+        while queue:
+            one = queue.pop()
             if isinstance(one, ast.Call) and last_name(one) in ("arange", "program_id"):
                 return True
-            if isinstance(one, ast.Name) and one.id not in seen:
-                seen.add(one.id)
-                waiting += self._function.assignments.get(one.id, ())
+            if isinstance(one, ast.Name) and one.id not in names:
+                names.add(one.id)
+                queue += self._function.assignments.get(one.id, ())
             elif isinstance(one, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.IfExp)):
-                waiting += [inner for inner in ast.iter_child_nodes(one) if isinstance(inner, ast.expr)]
+                queue += [inner for inner in ast.iter_child_nodes(one) if isinstance(inner, ast.expr)]
         return False
 
     def _number(self, node: ast.expr | None) -> None:
-        """What an expression is made of are whole numbers; loaded ones too."""
+        """Take the parameters that an expression is made of for whole numbers; loaded ones too."""
         if node is None:
             return
         for inner in self._expressions(node):
@@ -243,21 +240,21 @@ class _Reader:
                         self._uses.pointers[base] = "int"
 
     def _settle(self, accesses: Iterable[tuple[ast.expr, str]]) -> None:
-        """Of what may be a pointer, that which is used as a number elsewhere is none."""
-        listed = list(accesses)
-        for pointer, _ in listed:
+        """Choose the pointer of each access: what is used as a number elsewhere is none."""
+        pairs = list(accesses)
+        for pointer, _ in pairs:
             self._offsets(pointer)
-        for pointer, kind in listed:
+        for pointer, kind in pairs:
             bases = self._bases(pointer)
-            kept = [one for one in bases if one not in self._uses.numbers] or bases
-            for base in kept[:1]:
+            candidates = [one for one in bases if one not in self._uses.numbers] or bases
+            for base in candidates[:1]:
                 before = self._uses.pointers.get(base)
                 if before != "int":
                     self._uses.pointers[base] = kind if before != "atomic" else "atomic"
         self._uses.numbers -= set(self._uses.pointers)
 
     def _offsets(self, pointer: ast.expr) -> None:
-        """The parts of an address that are no bare name are whole numbers."""
+        """Take the parts of an address that are no bare name for whole numbers."""
         for inner in self._expressions(pointer):
             for part in _summands(inner):
                 local = isinstance(part, ast.Name) and part.id not in self._parameters and not self._bases(part)
@@ -267,12 +264,12 @@ class _Reader:
                     self._offsets_of_call(part)
 
     def _offsets_of_call(self, node: ast.Call) -> None:
-        """What a function adds to a pointer that it returns are whole numbers."""
+        """Take the numbers that a function adds to a pointer that it returns for whole numbers."""
         callee = self._function.callee(node)
         if callee is None or self._depth >= _DEEPEST:
             return
-        reader = _Reader(callee, self._depth + 1)
-        for value in _returned(callee):
+        reader = _UsageReader(callee, self._depth + 1)
+        for value in _return_values(callee):
             reader._offsets(value)
         for name, value in bound(node, callee):
             if name in reader._uses.numbers:
@@ -282,7 +279,6 @@ class _Reader:
         return [node.id] if isinstance(node, ast.Name) and node.id in self._parameters else []
 
     def _reached(self, node: ast.expr) -> list[str]:
-        """The parameters that an expression is made of, through local names."""
         return [
             one.id
             for inner in self._expressions(node)
@@ -291,55 +287,54 @@ class _Reader:
         ]
 
     def _expressions(self, node: ast.expr) -> Iterator[ast.expr]:
-        """An expression and those that its local names stand for."""
-        seen: set[str] = set()
-        waiting = [node]
-        while waiting:
-            one = waiting.pop()
+        names: set[str] = set()
+        queue = [node]
+        while queue:
+            one = queue.pop()
             yield one
             for inner in ast.walk(one):
-                if isinstance(inner, ast.Name) and inner.id not in seen:
-                    seen.add(inner.id)
-                    waiting += self._function.assignments.get(inner.id, ())
+                if isinstance(inner, ast.Name) and inner.id not in names:
+                    names.add(inner.id)
+                    queue += self._function.assignments.get(inner.id, ())
 
-    def _bases(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> list[str]:
+    def _bases(self, node: ast.expr, visited: frozenset[str] = frozenset()) -> list[str]:
         """The parameters that a sum may begin from, the leftmost first."""
         if isinstance(node, ast.Name):
             own = [node.id] if node.id in self._parameters else []
-            given = self._function.assignments.get(node.id, ()) if node.id not in seen else ()
-            inner = [one for value in given for one in self._bases(value, seen | {node.id})]
+            values = self._function.assignments.get(node.id, ()) if node.id not in visited else ()
+            inner = [one for value in values for one in self._bases(value, visited | {node.id})]
             return list(dict.fromkeys([*own, *inner]))
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            return list(dict.fromkeys([*self._bases(node.left, seen), *self._bases(node.right, seen)]))
+            return list(dict.fromkeys([*self._bases(node.left, visited), *self._bases(node.right, visited)]))
         if isinstance(node, ast.IfExp):
-            return list(dict.fromkeys([*self._bases(node.body, seen), *self._bases(node.orelse, seen)]))
+            return list(dict.fromkeys([*self._bases(node.body, visited), *self._bases(node.orelse, visited)]))
         if isinstance(node, ast.Subscript):
-            return self._bases(node.value, seen)
+            return self._bases(node.value, visited)
         if isinstance(node, ast.Call):
-            return self._bases_of_call(node, seen)
+            return self._bases_of_call(node, visited)
         return []
 
-    def _bases_of_call(self, node: ast.Call, seen: frozenset[str]) -> list[str]:
+    def _bases_of_call(self, node: ast.Call, visited: frozenset[str]) -> list[str]:
         callee = self._function.callee(node)
         if callee is not None and self._depth < _DEEPEST:
-            reader = _Reader(callee, self._depth + 1)
-            inside = {name for value in _returned(callee) for name in reader._bases(value)}
-            return [one for name, value in bound(node, callee) if name in inside for one in self._bases(value, seen)]
+            reader = _UsageReader(callee, self._depth + 1)
+            inside = {name for value in _return_values(callee) for name in reader._bases(value)}
+            return [one for name, value in bound(node, callee) if name in inside for one in self._bases(value, visited)]
         name = last_name(node)
         if name in _BASES:
             base = argument(node, 0, "base")
-            return self._bases(base, seen) if base is not None else []
+            return self._bases(base, visited) if base is not None else []
         if name not in _PASSING:
             return []
-        given = list(node.args)
+        operands = list(node.args)
         if isinstance(node.func, ast.Attribute) and not is_language(node, self._function):
-            given.insert(0, node.func.value)
+            operands.insert(0, node.func.value)
         elif isinstance(node.func, ast.Attribute) and name == "to":
-            given = [node.func.value]
-        return [base for one in given for base in self._bases(one, seen)]
+            operands = [node.func.value]
+        return [base for one in operands for base in self._bases(one, visited)]
 
 
-def _returned(function: KernelFunction) -> list[ast.expr]:
+def _return_values(function: KernelFunction) -> list[ast.expr]:
     return [node.value for node in ast.walk(function.node) if isinstance(node, ast.Return) and node.value is not None]
 
 
