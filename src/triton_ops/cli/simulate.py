@@ -20,11 +20,13 @@ from triton_ops.lab import (
     Overlay,
     Simulation,
     Standing,
+    agreement,
+    answers_of,
     config_text,
     overlay_json,
     overlay_of,
     page_of,
-    percent,
+    place_cells,
     reasons,
     simulate,
     simulation_json,
@@ -32,6 +34,7 @@ from triton_ops.lab import (
     whole_space,
     workload_named,
 )
+from triton_ops.report import served
 from triton_ops.space import Config
 
 _HEADER = ("place", "expected", "score", "waves", "occupancy", "shared", "limited by", "config")
@@ -43,7 +46,7 @@ def simulation_lines(found: Simulation, columns: int | None, top: int, why: int,
     standings = found.standings
     lines = paragraph("", f"{found.workload.title}: {shape} {found.dtype} on {found.device}", columns)
     lines += paragraph("", f"{found.workload.sides}.", columns)
-    lines += ["", *table(_HEADER, [_row(one) for one in standings[:top]], columns, _HEADER[:6])]
+    lines += ["", *table(_HEADER, list(map(place_cells, standings[:top])), columns, _HEADER[:6])]
     lines += paragraph("", f"{len(standings) - top} more, shown with --top", columns) if len(standings) > top else []
     lines += ["", *paragraph("", found.advice, columns), ""]
     chosen = standings[min(why, len(standings)) - 1]
@@ -53,34 +56,6 @@ def simulation_lines(found: Simulation, columns: int | None, top: int, why: int,
         lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(dials, columns)]
         lines += _pipeline_lines(standings[0])
     return lines + (_over_lines(found, over, columns) if over else [])
-
-
-def _row(one: Standing) -> list[str]:
-    if one.forecast is None or one.why_not:
-        return [
-            "-",
-            "-",
-            "-",
-            "-",
-            "-",
-            percent(one.of_shared) if one.of_shared else "-",
-            one.why_not,
-            _config(one),
-        ]
-    return [
-        f"{one.place} *" if one.place == 1 else f"{one.place}  ",
-        f"{one.forecast.expected_ms:.4g} ms",
-        f"{one.score:.1f}",
-        f"{one.forecast.waves:.2f}",
-        percent(one.occupancy),
-        percent(one.of_shared),
-        one.limited_by,
-        _config(one),
-    ]
-
-
-def _config(one: Standing) -> str:
-    return config_text(one.config)
 
 
 def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
@@ -132,16 +107,11 @@ def overlay_lines(found: Overlay, columns: int | None, top: int) -> list[str]:
         took = found.measured[Config(one.config)]
         expected = "-" if one.forecast is None or one.why_not else f"{one.forecast.expected_ms:.4g} ms"
         place = str(one.place) if one.place else "-"
-        rows.append([place, str(by_time.index(took) + 1), expected, f"{took:.4g} ms", one.limited_by, _config(one)])
-    source = "read from the kernel" if found.read else "declared"
-    verdict = "is reached" if found.spearman >= found.floor else "is missed"
-    said = (
-        f"Spearman's correlation of expected and measured times is {found.spearman:.3f} over {len(found.configs)} "
-        f"configs; {found.floor} is asked of {found.kind}, and {verdict}. The config that is expected to win has "
-        f"{100 * found.first_share:.1f} % of the best measured speed. The work was {source}."
-    )
+        rows.append(
+            [place, str(by_time.index(took) + 1), expected, f"{took:.4g} ms", one.limited_by, config_text(one.config)]
+        )
     head = paragraph("", f"{found.title} on {found.device}, recorded in {found.file}", columns)
-    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", said, columns)]
+    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", agreement(found), columns)]
 
 
 _SHOWN = 20
@@ -178,8 +148,12 @@ def simulate_command(
     ] = 0.0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="The seed of --jitter.")] = 0,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the interactive page instead.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with rankings at named sizes instead.")
     ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve a page that ranks what it is asked, to this machine's browsers.")
+    ] = False,
+    port: Annotated[int | None, typer.Option("--port", metavar="N", help="With --serve; default a free port.")] = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
@@ -189,8 +163,15 @@ def simulate_command(
         raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
     if html is not None and as_json:
         raise SettingsError("--html and --json exclude each other", hint="give one of them")
+    if serve and (html is not None or as_json):
+        raise SettingsError(
+            f"--serve and {'--json' if as_json else '--html'} exclude each other", hint="give one of them"
+        )
+    if port is not None and not serve:
+        raise SettingsError("--port is for --serve", hint="give both, or leave it out")
     overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
-    names = _names(workload, overlays, html, given=bool(shapes or config or space or whole or over))
+    page = serve or html is not None
+    names = _names(workload, overlays, page=page, given=bool(shapes or config or space or whole or over))
     simulations = [
         simulate(
             name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
@@ -198,7 +179,9 @@ def simulate_command(
         )
         for name in names
     ]  # fmt: skip
-    if html is not None:
+    if serve:
+        served(answers_of(simulations[0], overlays), port or 0, tell)
+    elif html is not None:
         _write_page(html, simulations[0], overlays)
     elif as_json:
         say_json({
@@ -211,13 +194,13 @@ def simulate_command(
         say(*_apart(blocks))
 
 
-def _names(workload: str | None, overlays: Sequence[Overlay], html: Path | None, *, given: bool) -> list[str]:
+def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, given: bool) -> list[str]:
     """The workloads that are asked for: all without a name, none if recordings alone are."""
     if workload is not None:
         return [workload_named(workload).name]
     if given:
         raise SettingsError("options of a workload are given, but none is named", hint=f"name {', '.join(WORKLOADS)}")
-    if html is not None:
+    if page:
         return [next(iter(WORKLOADS))]
     return [] if overlays else list(WORKLOADS)
 

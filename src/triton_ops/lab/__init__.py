@@ -51,14 +51,17 @@ if TYPE_CHECKING:
     from triton_ops.lab.sensitivities import sensitivity as sensitivity
     from triton_ops.lab.simulator.advice import config_text as config_text
     from triton_ops.lab.simulator.advice import percent as percent
+    from triton_ops.lab.simulator.advice import place_cells as place_cells
     from triton_ops.lab.simulator.advice import reasons as reasons
     from triton_ops.lab.simulator.as_json import overlay_json as overlay_json
     from triton_ops.lab.simulator.as_json import simulation_json as simulation_json
     from triton_ops.lab.simulator.one_tunable import Dial as Dial
     from triton_ops.lab.simulator.one_tunable import timelines as timelines
+    from triton_ops.lab.simulator.page import answers_of as answers_of
     from triton_ops.lab.simulator.page import page_of as page_of
     from triton_ops.lab.simulator.places import Standing as Standing
     from triton_ops.lab.simulator.recorded import Overlay as Overlay
+    from triton_ops.lab.simulator.recorded import agreement as agreement
     from triton_ops.lab.simulator.recorded import overlay_of as overlay_of
     from triton_ops.lab.simulator.simulation import DEVICE as DEVICE
     from triton_ops.lab.simulator.simulation import Simulation as Simulation

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
+import re
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import json_text
-from triton_ops.exceptions import DeviceError, RunLogError, SettingsError
+from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.processes import command, new_mark
 from triton_ops.records import read_run
 from triton_ops.report.facts import Report
 from triton_ops.report.page import live_page, run_data
+from triton_ops.report.server import Answer, address_of, listening, new_token
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
 PAUSE_S = 1.0  # between two readings of the file, at least
 _REST = 9  # times the seconds of the last reading: a long run costs a tenth of a CPU, however long it is
 _LOOK_S = 0.2
+POLL_S = 15.0  # that a page's question for news is held
+_NEWS = re.compile(r"run\.json\?seen=(\d{1,9})", re.ASCII)
 
 
 class GrowingReport:
@@ -64,6 +68,19 @@ class GrowingReport:
     def end(self) -> None:
         """Say that nobody writes any more: the next reading is the last one, and whoever waits is answered."""
         self._over.set()
+
+    def answer(self, name: str) -> Answer | None:
+        """The page, or what is new since the version that a page shows; None for another path."""
+        if name == "":
+            page = self.page()
+            if page is None:
+                text = "The run log cannot be read yet; reload this page.\n"
+                return HTTPStatus.SERVICE_UNAVAILABLE, text, "text/plain"
+            return HTTPStatus.OK, page, "text/html"
+        if (question := _NEWS.fullmatch(name)) is None:
+            return None
+        news = self.newer(int(question[1]), POLL_S)
+        return HTTPStatus.NO_CONTENT if news is None else HTTPStatus.OK, news or "", "application/json"
 
     def page(self) -> str | None:
         """The page as it is now; None while the file cannot be read as a run log."""
@@ -123,10 +140,7 @@ class GrowingReport:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-HOST = "127.0.0.1"
-_TOKEN_BYTES = 24
 _END_S = 4.0  # that the process is given to answer pages that are open
-_LARGEST_PORT = 65_535
 
 
 @contextmanager
@@ -143,7 +157,7 @@ def watched(listener: Listener, port: int, tell: Callable[[str], None]) -> Itera
 
     Cost: half a second of a CPU to start, by a process of the lowest priority, and at most a tenth of a CPU then.
     """
-    with _listening(port) as bound:
+    with listening(port, "--watch-port") as bound:
         watch = _Watch(listener, bound, tell)
         try:
             yield watch
@@ -151,22 +165,6 @@ def watched(listener: Listener, port: int, tell: Callable[[str], None]) -> Itera
             watch.end()
         if not watch.begun:
             tell("--watch: the winner was known and nothing was tuned, so there is nothing to watch; --force tunes")
-
-
-def _listening(port: int) -> socket.socket:
-    if not 0 <= port <= _LARGEST_PORT:
-        raise SettingsError(f"--watch-port {port} is no port", hint=f"give 1 to {_LARGEST_PORT}, or 0 for a free one")
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((HOST, port))
-        found.listen()
-    except OSError as error:
-        found.close()
-        raise SettingsError(
-            f"port {port} of {HOST} cannot be used: {error.strerror or error}", hint="leave --watch-port out"
-        ) from error
-    return found
 
 
 class _Watch:
@@ -214,7 +212,7 @@ class _Watch:
             self._process.wait()
 
     def _serve(self, log: Path) -> None:
-        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        token = new_token()
         try:
             self._process = subprocess.Popen(
                 command("triton_ops.report.server_process", os.getpid(), self._bound.fileno(), log.absolute()),
@@ -227,4 +225,4 @@ class _Watch:
         except (OSError, DeviceError) as error:
             self._tell(f"--watch: no process can be started for it: {error}")
             return
-        self._tell(f"watch this run at http://{HOST}:{self._bound.getsockname()[1]}/{token}/ while it goes on")
+        self._tell(f"watch this run at {address_of(self._bound, token)} while it goes on")

@@ -1,4 +1,4 @@
-"""A ranking in words: the reasons of each place, and one sentence of advice. Translated for the page as well."""
+"""A ranking in words: the reasons of each place, and one sentence of advice."""
 
 from __future__ import annotations
 
@@ -44,6 +44,18 @@ def percent(share: float) -> str:
 def config_text(config: Mapping[str, Any]) -> str:
     """A config as it is typed."""
     return " ".join([f"{name}={value}" for name, value in config.items()])
+
+
+def place_cells(one: Standing) -> list[str]:
+    """A line of a ranking: place, expected time, score, waves, occupancy, shared memory, what limits it, config."""
+    if one.forecast is None or one.why_not:
+        shared = percent(one.of_shared) if one.of_shared else "-"
+        return ["-", "-", "-", "-", "-", shared, one.why_not, config_text(one.config)]
+    return [
+        f"{one.place} *" if one.place == 1 else f"{one.place}  ", f"{one.forecast.expected_ms:.4g} ms",
+        f"{one.score:.1f}", f"{one.forecast.waves:.2f}", percent(one.occupancy), percent(one.of_shared),
+        one.limited_by, config_text(one.config),
+    ]  # fmt: skip
 
 
 def advice(standings: Sequence[Standing], rule: str) -> str:

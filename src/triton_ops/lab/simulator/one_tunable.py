@@ -1,7 +1,4 @@
-"""What one knob does: the winner with another value of it, the pipeline by stages, configs at other shapes.
-
-All of this is translated for the page as well.
-"""
+"""What one knob does: the winner with another value of it, the pipeline by stages, configs at other shapes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The place of each config in a ranking by expected time, and what explains it.
-
-All of this is translated for the page as well.
-"""
+"""The place of each config in a ranking by expected time, and what explains it."""
 
 from __future__ import annotations
 

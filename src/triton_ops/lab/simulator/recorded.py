@@ -85,6 +85,21 @@ class Overlay:
         """The correlation that is asked of such a kernel."""
         return FLOORS[self.kind]
 
+    @property
+    def verdict(self) -> str:
+        """`reached` or `missed`: the correlation beside what is asked."""
+        return "reached" if self.spearman >= self.floor else "missed"
+
+
+def agreement(overlay: Overlay) -> str:
+    """How far the expected and the measured order of a recording agree, in sentences."""
+    source = "read from the kernel" if overlay.read else "declared"
+    return (
+        f"Spearman's correlation of expected and measured times is {overlay.spearman:.3f} over {len(overlay.configs)} "
+        f"configs; {overlay.floor} is asked of {overlay.kind}, and is {overlay.verdict}. The config that is expected "
+        f"to win has {100 * overlay.first_share:.1f} % of the best measured speed. The work was {source}."
+    )
+
 
 def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
     """A recording of `triton-ops record`, or the run log of a shipped kernel, with the model's expectations.

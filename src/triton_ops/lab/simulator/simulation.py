@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -94,8 +95,11 @@ class Simulation:
     @property
     def dials(self) -> list[Dial]:
         """The winner with each knob turned alone; empty if no config can run."""
-        first = self.standings[0]
-        return dials(self.work, self.machine, first.config, self.sides) if first.place else []
+        return self.dials_of(self.standings[0])
+
+    def dials_of(self, one: Standing) -> list[Dial]:
+        """A config of this ranking with each knob turned alone; empty if it cannot run."""
+        return dials(self.work, self.machine, one.config, self.sides) if one.place else []
 
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
@@ -197,6 +201,49 @@ def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     if count > MOST_CONFIGS:
         raise SpaceError(f"the space has {count:,} configs; the most is {MOST_CONFIGS:,}", hint="leave values out")
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+def parsed_configs(text: str, workload: Workload) -> list[dict[str, Any]]:
+    """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`.
+
+    Raises:
+        SettingsError: A line is no config of the workload, or there is none.
+    """
+    configs = [
+        _parsed_config(f"Line {number}", line, workload)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.replace(",", " ").strip()
+    ]
+    if not configs:
+        raise SettingsError("There is no config to rank")
+    return configs
+
+
+def _parsed_config(place: str, line: str, workload: Workload) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for part in line.replace(",", " ").split():
+        name, *values = part.split("=")
+        if name not in tunables_of(workload):
+            raise SettingsError(f"{place}: {workload.name} has no tunable {name}")
+        if len(values) != 1 or not values[0]:
+            raise SettingsError(f"{place}: {part} is not NAME=VALUE")
+        if name in config:
+            raise SettingsError(f"{place}: {name} is given twice")
+        config[name] = _parsed_value(values[0])
+    if missing := [name for name in least_sides(workload.family, DTYPE) if name not in config]:
+        raise SettingsError(f"{place}: there is no {', '.join(missing)}")
+    return config
+
+
+def _parsed_value(text: str) -> int | float | bool | str:
+    """A truth, a number or a word, as the command line reads them."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        return float(text)
+    return text
 
 
 def _extents(workload: Workload, shape: Sequence[int] | None) -> tuple[int, ...]:

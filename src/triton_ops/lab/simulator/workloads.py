@@ -1,7 +1,4 @@
-"""The workloads that a simulation may have: what each calculates, its extents, and the configs to begin with.
-
-The functions that make works are translated for the page as well.
-"""
+"""The workloads that a simulation may have: what each calculates, its extents, and the configs to begin with."""
 
 from __future__ import annotations
 
@@ -90,6 +87,7 @@ class Workload:
         family: `product`, `rows` or `attention`.
         extents: Names of the problem's extents.
         shape: Extents to begin with.
+        sizes: Extents by name: the problems that the page's file has.
         sides: What BM and BN, and where it is used BK, are in this kernel.
         space: Values of the tunables of a space worth looking at.
         rule: What wins such work as a rule, as the beginning of a sentence.
@@ -100,6 +98,7 @@ class Workload:
     family: str
     extents: tuple[str, ...]
     shape: tuple[int, ...]
+    sizes: Mapping[str, tuple[int, ...]] = field(hash=False)
     sides: str
     space: Mapping[str, Sequence[int]] = field(hash=False)
     rule: str
@@ -119,6 +118,10 @@ WORKLOADS = {
             family=PRODUCT,
             extents=("M", "N", "K"),
             shape=(4096, 4096, 4096),
+            sizes={
+                "small": (1024, 1024, 1024), "medium": (4096, 4096, 4096), "large": (16384, 16384, 16384),
+                "ragged": (3000, 5000, 4100),
+            },
             sides=_PRODUCT,
             space=_TILES,
             rule="a large matrix product wants large tiles, which read each operand seldom, and warps to hold them",
@@ -129,6 +132,10 @@ WORKLOADS = {
             family=PRODUCT,
             extents=("M", "N", "K"),
             shape=(16, 14336, 4096),
+            sizes={
+                "small": (1, 4096, 4096), "medium": (16, 14336, 4096), "large": (64, 28672, 8192),
+                "ragged": (17, 11008, 4100),
+            },
             sides=_PRODUCT,
             space=_TILES,
             rule="a product with few rows waits for memory: BM no taller than M, tiles enough for every "
@@ -140,6 +147,7 @@ WORKLOADS = {
             family=ROWS,
             extents=("rows", "columns"),
             shape=(8192, 4096),
+            sizes={"small": (512, 1024), "medium": (8192, 4096), "large": (65536, 8192), "ragged": (3000, 5000)},
             sides="BM rows per program, one after another, each read in chunks of BN columns; BK is not used",
             space={
                 "BM": (1, 2, 4, 8), "BN": (64, 256, 512, 1024, 2048, 4096), "num_warps": (1, 2, 4, 8, 16),
@@ -154,6 +162,10 @@ WORKLOADS = {
             family=ATTENTION,
             extents=("batch", "heads", "queries", "head_dim"),
             shape=(2, 16, 4096, 64),
+            sizes={
+                "small": (1, 8, 1024, 64), "medium": (2, 16, 4096, 64), "large": (4, 32, 16384, 128),
+                "ragged": (3, 12, 3000, 96),
+            },
             sides="BM queries per program, BN keys per step; BK is not used",
             space={
                 "BM": (16, 32, 64, 128, 256), "BN": (16, 32, 64, 128), "num_warps": (4, 8), "num_stages": (1, 2, 3, 4),

@@ -4,83 +4,106 @@
 (() => {
   const byId = (id) => document.getElementById(id);
   const RECORDED = "recording:";
-  let found = null;
+  const served = DATA.grid === null;
+  let ranking = null;
   let chosen = null;
   let rows = FIRST_ROWS;
+  let questions = 0;
 
   const options = (select, values) => replaced(select, values.map(([value, text]) => element("option", { value }, text)));
-  const recorded = () => {
+  const recording = () => {
     const value = byId("workload").value;
     return value.startsWith(RECORDED) ? DATA.recordings[Number(value.slice(RECORDED.length))] : null;
   };
-  const workload = () => workloadNamed(byId("workload").value);
+  const workload = () => DATA.workloads.find((one) => one.name === byId("workload").value);
   const extentInputs = () => [...byId("extents").querySelectorAll("input")];
-  const asLines = (configs) => configs.map(MODEL.config_text).join("\n");
-
-  function configsAsked() {
-    const kind = byId("source").value;
-    if (kind === "lesson") return { configs: DATA.lesson };
-    return kind === "space" ? { configs: wholeSpace(workload().space) } : parsedConfigs(byId("own").value, workload());
-  }
 
   function showExtents(shape) {
-    replaced("extents", workload().extents.map((name, at) => element("label", {}, name,
-      element("input", { type: "number", min: 1, step: 1, value: shape[at], id: `extent-${at}`, oninput: draw }))));
-    options("axis", workload().extents.map((name, at) => [String(at), name]));
+    const { sizes, extents } = workload();
+    options("size", Object.entries(sizes).map(([name, size]) => [name, `${name}: ${size.join("x")}`]));
+    replaced("extents", !served ? null : extents.map((name, at) => element("label", {}, name,
+      element("input", { type: "number", min: 1, step: 1, value: shape[at], id: `extent-${at}`, oninput: () => draw() }))));
+    options("axis", extents.map((name) => [name, name]));
   }
 
-  function draw() {
-    const recording = recorded();
-    for (const id of ["device", "dtype", "source"]) byId(id).disabled = Boolean(recording);
-    byId("own-label").hidden = Boolean(recording) || byId("source").value !== "own";
-    replaced("sides", recording ? `Recorded in ${recording.file}; ${recording.failed} further configs did not run.` : `${workload().sides}.`);
-    const asked = recording ? {} : configsAsked();
-    const extents = extentInputs().map((input) => (input.value.trim() === "" ? NaN : Number(input.value)));
-    const problem = recording ? "" : extentProblem(workload(), extents) || asked.problem || "";
-    replaced("problem", problem);
-    if (problem) return;
-    const before = chosen && MODEL.config_text(chosen.config);
-    found = recording
-      ? recordedAnswer(recording)
-      : answer({ workload: workload(), extents, dtype: byId("dtype").value, device: byId("device").value, configs: asked.configs });
-    chosen = found.standings.find((one) => MODEL.config_text(one.config) === before) || found.standings[0];
+  // The ranking that a file has, or the one that its server calculates.
+  async function asked(config) {
+    if (!served) return DATA.grid[workload().name][byId("device").value][byId("size").value];
+    const question = new URLSearchParams({
+      workload: workload().name, extents: extentInputs().map((input) => input.value).join(","), dtype: byId("dtype").value,
+      device: byId("device").value, source: byId("source").value, own: byId("source").value === "own" ? byId("own").value : "", config,
+    });
+    try {
+      const answer = await fetch(`ranking.json?${question}`);
+      if (answer.ok) return await answer.json();
+      return { problem: `The server answered ${answer.status}.` };
+    } catch {
+      return { problem: "The server does not answer any more; start it again." };
+    }
+  }
+
+  async function draw(config = chosen ? chosen.config : "") {
+    const overlay = recording();
+    for (const id of ["device", "size", "dtype", "source"]) byId(id).disabled = Boolean(overlay);
+    byId("own-label").hidden = !served || Boolean(overlay) || byId("source").value !== "own";
+    showLimits();
+    const number = ++questions;
+    byId("answer").setAttribute("aria-busy", "true");
+    const answer = overlay || await asked(config);
+    if (number !== questions) return; // another question came after this one
+    byId("answer").setAttribute("aria-busy", "false");
+    replaced("problem", answer.problem || "");
+    if (answer.problem) return;
+    ranking = answer;
+    chosen = ranking.rows.find((one) => one.config === config) || ranking.rows[0];
     show();
   }
 
   function show() {
-    replaced("advice", found.advice);
-    showPlaces(found, chosen, rows, choose);
-    showWhy(found, chosen);
-    showKnobs(found, chosen, turn);
-    showPipeline(chosen);
-    showShapes(found, Number(byId("axis").value));
-    showRecording(found);
+    replaced("sides", ranking.note);
+    replaced("advice", ranking.advice);
+    showPlaces(ranking, chosen, rows, choose);
+    showWhy(chosen);
+    showKnobs(ranking, served ? turn : null);
+    showPipeline(ranking);
+    showShapes(ranking, byId("axis").value);
+    showRecording(ranking);
   }
 
-  function choose(one) {
+  // What the file does not have, and the command that has it.
+  function showLimits() {
+    if (served) return;
+    const name = recording() ? DATA.first.workload : workload().name;
+    const command = `triton-ops simulate ${name} --gpu "${byId("device").value}" --serve`;
+    replaced("limits", `This file has the sizes above in ${DATA.first.dtype}, each with the same configs. For other sizes, dtypes and configs, type `,
+      element("code", {}, command), " and open the page that it serves.");
+  }
+
+  async function choose(one) {
     chosen = one;
-    show();
+    if (served && !recording()) await draw();
+    else show();
     byId("places").querySelector("tr.chosen button")?.focus();
   }
 
-  // The chosen config with another value becomes the first of an own list.
-  function turn(name, value) {
-    const config = { ...chosen.config, [name]: value };
-    const others = found.configs.slice(0, FIRST_ROWS).filter((other) => other !== chosen.config);
-    byId("own").value = asLines([config, ...others]);
+  // The config whose knobs are shown becomes, with another value, the first of an own list.
+  async function turn(name, value) {
+    const parts = ranking.chosen.split(" ");
+    const at = parts.findIndex((part) => part.startsWith(`${name}=`));
+    parts.splice(at < 0 ? parts.length : at, 1, `${name}=${value}`);
+    const config = parts.join(" ");
+    const others = ranking.rows.slice(0, FIRST_ROWS).map((one) => one.config).filter((other) => other !== ranking.chosen);
+    byId("own").value = [config, ...others].join("\n");
     byId("source").value = "own";
-    chosen = { config };
-    draw();
+    await draw(config);
     byId("knobs").querySelector(`button[data-knob="${name}"][aria-pressed="true"]`)?.focus();
   }
 
   function changeWorkload() {
     rows = FIRST_ROWS;
     chosen = null;
-    const recording = recorded();
-    if (recording) replaced("extents");
+    if (recording()) replaced("extents");
     else showExtents(workload().shape);
-    if (!recording && byId("source").value === "own" && parsedConfigs(byId("own").value, workload()).problem) byId("source").value = "lesson";
     draw();
   }
 
@@ -90,19 +113,20 @@
       const files = DATA.recordings.map((one, at) => element("option", { value: `${RECORDED}${at}` }, one.title));
       byId("workload").append(element("optgroup", { label: "Recorded" }, files));
     }
-    options("device", Object.keys(DATA.devices).map((name) => [name, name]));
-    const dtypes = new Set(Object.values(DATA.devices).flatMap((machine) => Object.keys(machine.mma_flops_per_cycle)));
-    options("dtype", [...dtypes].map((name) => [name, name]));
+    options("device", DATA.devices.map((name) => [name, name]));
+    options("dtype", DATA.dtypes.map((name) => [name, name]));
+    byId("lesson").textContent = `${DATA.lesson} of a lesson`;
+    for (const id of ["dtype-label", "source-label"]) byId(id).hidden = !served;
+    byId("size-label").hidden = served;
     const { first } = DATA;
-    byId("workload").value = first.workload;
-    byId("device").value = first.device;
-    byId("dtype").value = first.dtype;
-    byId("own").value = asLines(first.configs);
-    byId("source").value = JSON.stringify(first.configs) === JSON.stringify(DATA.lesson) ? "lesson" : "own";
+    for (const id of ["workload", "device", "dtype", "own"]) byId(id).value = first[id];
+    byId("source").value = first.own ? "own" : "lesson";
     showExtents(first.shape);
-    for (const id of ["device", "dtype", "source", "axis"]) byId(id).addEventListener("change", draw);
+    byId("size").value = first.size;
+    for (const id of ["device", "size", "dtype", "source"]) byId(id).addEventListener("change", () => draw());
+    byId("axis").addEventListener("change", show);
     byId("workload").addEventListener("change", changeWorkload);
-    byId("own").addEventListener("input", draw);
+    byId("own").addEventListener("input", () => draw());
     byId("more").addEventListener("click", () => {
       rows = Infinity;
       show();

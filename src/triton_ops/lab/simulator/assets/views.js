@@ -1,5 +1,5 @@
 "use strict";
-// Each part of the page from an answer.
+// Each part of the page from a ranking.
 
 const FIRST_ROWS = 30;
 
@@ -7,54 +7,45 @@ function cells(name, ...texts) {
   return texts.map(([text, kind]) => element(name, { class: kind, scope: name === "th" ? "col" : null }, text));
 }
 
-function showPlaces(found, chosen, rows, onChoose) {
-  const both = Boolean(found.measured);
-  const taken = both ? [...found.measured.values()].sort((a, b) => a - b) : [];
+function showPlaces(ranking, chosen, rows, onChoose) {
   const head = cells("th", ["place", ""], ["config", "left"], ["speed", "left spare"], ["expected", ""], ["score", ""],
-    ...(both ? [["measured", ""], ["place measured", "spare"]] : []),
+    ...(ranking.points ? [["measured", ""], ["place measured", "spare"]] : []),
     ["waves", "spare"], ["occupancy", "spare"], ["shared", "spare"], ["limited by", "left spare"]);
-  const body = found.standings.slice(0, rows).map((one) => placeRow(found, one, one === chosen, taken, onChoose));
+  const body = ranking.rows.slice(0, rows).map((one) => placeRow(one, one === chosen, onChoose));
   replaced("places", element("thead", {}, element("tr", {}, head)), element("tbody", {}, body));
-  const rest = found.standings.length - rows;
-  const more = replaced("more", `Show all ${found.standings.length}`);
-  more.hidden = rest <= 0;
+  replaced("more", `Show all ${ranking.rows.length}`).hidden = ranking.rows.length <= rows;
+  replaced("rest", ranking.count > ranking.rows.length ? `${ranking.count - ranking.rows.length} further configs are not on this page.` : "");
 }
 
-function placeRow(found, one, isChosen, taken, onChoose) {
+function placeRow(one, isChosen, onChoose) {
   const winner = one.place === 1;
-  const name = MODEL.config_text(one.config);
-  const choose = element("button", { type: "button", "aria-pressed": String(isChosen), onclick: () => onChoose(one) }, name);
+  const choose = element("button", { type: "button", "aria-pressed": String(isChosen), onclick: () => onChoose(one) }, one.config);
   const kind = [winner && "winner", isChosen && "chosen", !one.place && "refused"].filter(Boolean).join(" ");
   const place = element("td", {}, winner ? "1 ★ winner" : one.place ? String(one.place) : "–");
   const config = element("td", { class: "config" }, choose);
-  if (!one.place) return element("tr", { class: kind }, place, config, element("td", { class: "reason", colspan: 9 }, one.why_not));
-  const ms = found.measured ? found.measured.get(one.config) : null;
-  const expected = one.forecast ? one.forecast.expected_ms : found.expected.get(one.config);
-  const figures = cells("td", [inMs(expected), ""], [one.score.toFixed(1), ""],
-    ...(found.measured ? [[inMs(ms), ""], [String(taken.indexOf(ms) + 1), "spare"]] : []),
-    ...(one.forecast
-      ? [[one.forecast.waves.toFixed(2), "spare"], [inPercent(one.occupancy), "spare"], [inPercent(one.of_shared), "spare"]]
-      : [["–", "spare"], ["–", "spare"], ["–", "spare"]]),
-    [one.limited_by, "left spare"]);
+  const [, expected, score, waves, occupancy, shared, limit] = one.cells;
+  if (!one.place) return element("tr", { class: kind }, place, config, element("td", { class: "reason", colspan: 9 }, limit));
+  const measured = one.measured ? [[one.measured[0], ""], [one.measured[1], "spare"]] : [];
+  const figures = cells("td", [expected, ""], [score, ""], ...measured,
+    [waves, "spare"], [occupancy, "spare"], [shared, "spare"], [limit, "left spare"]);
   const drawn = element("td", { class: "left spare" }, bar(one.score / 100, winner, `${one.score.toFixed(0)} % of the winner's speed`));
   return element("tr", { class: kind }, place, config, drawn, figures);
 }
 
-function showWhy(found, one) {
-  const said = one.forecast || one.why_not ? MODEL.reasons(one, found.machine) : [["expected", "by work that was read of the kernel, when this page was made"]];
-  const list = said.filter(([name]) => name !== "alone").flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]);
-  const bars = one.forecast && one.place ? termBars(one.forecast.terms.slice(0, 8)) : null;
-  replaced("why", element("p", { class: "mono" }, MODEL.config_text(one.config)), element("dl", {}, list),
+function showWhy(one) {
+  const list = one.reasons.filter(([name]) => name !== "alone").flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]);
+  const bars = one.terms.length ? termBars(one.terms) : null;
+  replaced("why", element("p", { class: "mono" }, one.config), element("dl", {}, list),
     bars && element("p", { class: "note" }, "What each resource would take if all others cost nothing:"),
     bars && element("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": "Time of each resource" }, bars));
 }
 
-function showKnobs(found, one, onTurn) {
-  const able = found.work && one.place > 0 && Object.keys(found.sides).length > 0;
-  document.getElementById("knob-section").hidden = !able;
-  if (!able) return;
-  const dials = MODEL.dials(found.work, found.machine, one.config, found.sides).sort((a, b) => b.range - a.range);
-  replaced("knobs", dials.map((dial) => knob(dial, (value) => onTurn(dial.name, value))));
+// Each knob of a config; without `onTurn` its values cannot be chosen.
+function showKnobs(ranking, onTurn) {
+  document.getElementById("knob-section").hidden = ranking.knobs.length === 0;
+  replaced("knob-hint", onTurn ? "Choose a value to change the config." : "");
+  replaced("knob-config", ranking.chosen);
+  replaced("knobs", [...ranking.knobs].sort((a, b) => b.range - a.range).map((dial) => knob(dial, onTurn)));
 }
 
 function knob(dial, onTurn) {
@@ -62,37 +53,34 @@ function knob(dial, onTurn) {
   const turns = dial.turns.map((turn) => {
     const meter = element("span", {});
     meter.style.width = turn.why_not ? "0" : `${(100 * best) / turn.expected_ms}%`;
-    const said = turn.why_not ? "cannot run" : inMs(turn.expected_ms);
-    const attributes = { type: "button", "aria-pressed": String(turn.own), "data-knob": dial.name, "data-value": turn.value, title: turn.why_not || null };
-    return element("button", { ...attributes, onclick: () => onTurn(turn.value) },
-      String(turn.value), element("small", {}, said), element("span", { class: "meter", "aria-hidden": "true" }, meter));
+    const time = turn.why_not ? "cannot run" : inMs(turn.expected_ms);
+    const contents = [String(turn.value), element("small", {}, time), element("span", { class: "meter", "aria-hidden": "true" }, meter)];
+    const attributes = { class: turn.own ? "turn own" : "turn", "data-knob": dial.name, "data-value": turn.value, title: turn.why_not || null };
+    if (!onTurn) return element("span", attributes, contents);
+    return element("button", { ...attributes, type: "button", "aria-pressed": String(turn.own), onclick: () => onTurn(dial.name, turn.value) }, contents);
   });
   return element("div", { class: "knob", role: "group", "aria-label": dial.name },
     element("h3", {}, dial.name, element("small", {}, ` ${dial.range.toFixed(2)} × from best to worst`)), turns);
 }
 
-function showPipeline(one) {
-  const found = one.forecast && one.place ? MODEL.timelines(one) : [];
-  document.getElementById("pipeline-section").hidden = found.length === 0;
+function showPipeline(ranking) {
+  document.getElementById("pipeline-section").hidden = ranking.pipeline.length === 0;
+  replaced("pipeline-config", ranking.chosen);
   const legend = element("p", { class: "legend note" }, element("span", { class: "load" }), "loaded", element("span", { class: "wait" }),
     "waits", element("span", { class: "compute" }), "computed");
-  const figures = found.map((line) => element("figure", {}, element("figcaption", {},
-    `num_stages=${line.stages}: computing ${inPercent(line.busy)} of the time${line.stages === one.stages ? " ← this config" : ""}`),
+  const figures = ranking.pipeline.map((line) => element("figure", {}, element("figcaption", {},
+    `num_stages=${line.stages}: computing ${line.busy} of the time${line.stages === ranking.stages ? " ← this config" : ""}`),
     timelineDrawing(line)));
   replaced("pipeline", legend, element("div", { class: "pipes" }, figures));
 }
 
-function showShapes(found, axis) {
-  document.getElementById("shape-section").hidden = !found.workload;
-  if (!found.workload) return;
-  const compared = found.configs.length <= DATA.limits.compared
-    ? found.configs
-    : found.standings.slice(0, DATA.limits.compared).map((one) => one.config);
-  const shapes = MODEL.series(found.extents, axis, DATA.limits.shapes);
-  const points = MODEL.over_shapes(found.workload.family, shapes, found.dtype, found.machine, compared);
-  const head = [["config", "left"], ...points.map((point) => [String(point.extents[axis]), ""])];
-  const rows = compared.map((config, at) => element("tr", {}, element("th", { scope: "row", class: "left mono" }, MODEL.config_text(config)),
-    points.map((point) => heatCell(point.slower[at], at === point.winner))));
+function showShapes(ranking, axis) {
+  const points = ranking.shapes[axis];
+  document.getElementById("shape-section").hidden = !points;
+  if (!points) return;
+  const head = [["config", "left"], ...points.extents.map((extent) => [String(extent), ""])];
+  const rows = ranking.compared.map((config, at) => element("tr", {}, element("th", { scope: "row", class: "left mono" }, config),
+    points.slower.map((slower, point) => heatCell(slower[at], at === points.winners[point]))));
   replaced("shapes", element("thead", {}, element("tr", {}, cells("th", ...head))), element("tbody", {}, rows));
 }
 
@@ -102,31 +90,17 @@ function heatCell(slower, best) {
   return cell;
 }
 
-function showRecording(found) {
+function showRecording(ranking) {
   document.getElementById("recording-section").hidden = DATA.recordings.length === 0;
   if (DATA.recordings.length === 0) return;
   replaced("recordings", element("thead", {}, element("tr", {}, cells("th", ["recording", "left"], ["configs", ""], ["Spearman", ""],
     ["asked", ""], ["", "left"], ["first's share of the best", ""]))), element("tbody", {}, DATA.recordings.map(recordingRow)));
-  if (!found.recording) {
-    replaced("agreement", "Choose a recording as the workload to see its configs.");
-    replaced("scatter");
-    return;
-  }
-  const reached = `is ${verdict(found.spearman, found.recording.asked)}`;
-  replaced("agreement", `Spearman's correlation of expected and measured times is ${found.spearman.toFixed(3)} over ` +
-    `${found.expected.size} configs of ${found.recording.title} on ${found.recording.device}; ${found.recording.asked} is asked of ` +
-    `${found.recording.kind}, and ${reached}. ${found.recording.work ? "" : "The work was read of the kernel, and these times do not change. "}` +
-    `The config that is expected to win has ${(100 * found.share).toFixed(1)} % of the best measured speed.`);
-  const pairs = [...found.expected].filter(([, ms]) => Number.isFinite(ms)).map(([config, ms]) => [ms, found.measured.get(config)]);
-  const first = found.standings[0].config;
-  replaced("scatter", scatter(pairs, [found.expected.get(first), found.measured.get(first)]));
+  replaced("agreement", ranking.agreement || "Choose a recording as the workload to see its configs.");
+  replaced("scatter", ranking.points && scatter(ranking.points));
 }
 
-const verdict = (spearman, asked) => (spearman >= asked ? "reached" : "missed");
-
 function recordingRow(recording) {
-  const found = recordedAnswer(recording);
-  return element("tr", {}, cells("td", [`${recording.title} (${recording.file})`, "left"], [String(found.configs.length), ""],
-    [found.spearman.toFixed(3), ""], [String(recording.asked), ""],
-    [verdict(found.spearman, recording.asked), "left"], [inPercent(found.share), ""]));
+  const [configs, spearman, asked, verdict, share] = recording.figures;
+  return element("tr", {}, cells("td", [`${recording.title} (${recording.file})`, "left"], [configs, ""],
+    [spearman, ""], [asked, ""], [verdict, "left"], [share, ""]));
 }
