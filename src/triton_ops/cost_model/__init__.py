@@ -1,4 +1,4 @@
-"""How long a config is expected to take before it runs: a model of the device and of the work."""
+"""A model of the device and of the work: the expected time of a config before it runs."""
 
 from triton_ops._faces import lazy_face
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from triton_ops.cost_model.priors import inferred_model as inferred_model
     from triton_ops.cost_model.products import ProductTiles as ProductTiles
     from triton_ops.cost_model.rank_correlations import spearman as spearman
-    from triton_ops.cost_model.recordings import FAMILIES as FAMILIES
     from triton_ops.cost_model.recordings import attention_work as attention_work
     from triton_ops.cost_model.recordings import product_tiles as product_tiles
     from triton_ops.cost_model.recordings import product_work as product_work

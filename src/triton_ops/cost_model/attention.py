@@ -117,5 +117,5 @@ def _guess(scores: Block, loads: int, grouped: bool) -> Footprint:
     shared = (scores.stages * loads if scores.stages > 1 else loads // 2) + scores.rows * dim * scores.item_bytes
     if not grouped:  # probabilities go through shared memory into the layout of an operand
         shared += scores.rows * scores.columns * scores.item_bytes
-    kept, passing = scores.rows * dim / threads, scores.rows * scores.columns / threads
-    return chained_footprint(kept, passing, _SCORE_OPERATIONS, grouped, shared)
+    result, passing = scores.rows * dim / threads, scores.rows * scores.columns / threads
+    return chained_footprint(result, passing, _SCORE_OPERATIONS, grouped, shared)

@@ -89,7 +89,7 @@ def step_of(launch: LaunchWork) -> Step:
     loads = tuple(a for a in launch.accesses if a.kind == "load" and (a.loop in loops or not loops))
     feeding = {at for product in launch.products for at in product.loads if at >= 0}
     fed = [launch.accesses[at] for at in feeding if launch.accesses[at] in loads]
-    kept = [launch.accesses[at] for at in feeding if launch.accesses[at] not in loads]
+    prefilled = [launch.accesses[at] for at in feeding if launch.accesses[at] not in loads]
     return Step(
         programs=launch.programs,
         steps=steps,
@@ -102,7 +102,7 @@ def step_of(launch: LaunchWork) -> Step:
             sum(_tile_bytes(launch.accesses[at]) for at in product.loads if at >= 0 and launch.accesses[at] in fed)
             for product in launch.products
         ),
-        kept=sum(map(_tile_bytes, kept)) + _made_before(launch, loops),
+        kept=sum(map(_tile_bytes, prefilled)) + _made_before(launch, loops),
         turned=max((_left_bytes(product) for product in launch.products if product.computed), default=0.0),
         depth=next((launch.loops[at].stages for at in loops if launch.loops[at].stages is not None), None),
         held=_held(launch, range(len(launch.products))),
@@ -141,20 +141,20 @@ def _left_bytes(product: Product) -> float:
 
 def _made_before(launch: LaunchWork, loops: set[int]) -> float:
     """Bytes of operands that were computed before the loop, each once: the scaled queries of attention."""
-    left = {
+    operands = {
         (product.rows, product.inner): _left_bytes(product)
         for product in launch.products
         if product.loop in loops and product.loads[0] < 0 and not product.computed
     }
-    return sum(left.values())
+    return sum(operands.values())
 
 
 def _held(launch: LaunchWork, products: Iterable[int]) -> float:
     """Elements of the results of some products, of the loop with the most."""
-    held: dict[int, float] = {}
+    elements: dict[int, float] = {}
     for product in (launch.products[at] for at in products):
-        held[product.loop] = held.get(product.loop, 0.0) + product.batch * product.rows * product.columns
-    return max(held.values(), default=0.0)
+        elements[product.loop] = elements.get(product.loop, 0.0) + product.batch * product.rows * product.columns
+    return max(elements.values(), default=0.0)
 
 
 def product_plan(step: Step, warps: int, stages: int, machine: Machine, dram_bytes: DramBytes) -> TilePlan:
@@ -200,9 +200,9 @@ def _guess(step: Step, main: Block, grouped: bool) -> Footprint:
     if not grouped:  # what was computed goes through shared memory into the layout of an operand
         shared += step.turned
     if step.passing:
-        kept = step.held - step.passing
-        operations = max(0.0, step.operations - kept) / step.passing  # what is kept is scaled once
-        return chained_footprint(kept / threads, step.passing / threads, operations, grouped, int(shared))
+        accumulator = step.held - step.passing
+        operations = max(0.0, step.operations - accumulator) / step.passing  # what is kept is scaled once
+        return chained_footprint(accumulator / threads, step.passing / threads, operations, grouped, int(shared))
     return tile_footprint(step.held / threads, step.copied / 16 / threads, grouped, int(shared))
 
 

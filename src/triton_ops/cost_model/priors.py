@@ -48,8 +48,8 @@ class ModelPrior:
                 self._resources.setdefault(one.config, Resources(serialised=one.resources.serialised))
 
     def _expected_ms(self, config: Config) -> float:
-        if (made := self._resources.get(config)) is not None:
-            return self._model.expected_ms(config, made)
+        if (resources := self._resources.get(config)) is not None:
+            return self._model.expected_ms(config, resources)
         if config not in self._guessed:
             self._guessed[config] = self._model.expected_ms(config)
         return self._guessed[config]

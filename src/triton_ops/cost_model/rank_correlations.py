@@ -1,4 +1,4 @@
-"""Whether two lists of figures have the same order."""
+"""Spearman's rank correlation."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def spearman(left: Sequence[float], right: Sequence[float]) -> float:
 def ranks(values: Sequence[float]) -> list[float]:
     """The rank of each figure from 0 on, equal figures sharing their mean rank."""
     order = sorted(range(len(values)), key=lambda at: values[at])
-    found = [0.0 for _ in values]
+    places = [0.0 for _ in values]
     first = 0
     while first < len(order):
         end = first
         while end + 1 < len(order) and values[order[end + 1]] == values[order[first]]:
             end += 1
         for at in order[first : end + 1]:
-            found[at] = (first + end) / 2
+            places[at] = (first + end) / 2
         first = end + 1
-    return found
+    return places

@@ -20,7 +20,7 @@ from triton_ops.device import Calibration, machine_of, spec_named
 from triton_ops.exceptions import SpaceError
 from triton_ops.values import ITEM_BYTES, Tile, Work
 
-FAMILIES: dict[str, type[Any]] = {
+_FAMILIES: dict[str, type[Any]] = {
     "gemm": GemmTiles,
     "products": ProductTiles,
     "attention": AttentionTiles,
@@ -35,7 +35,7 @@ def work_json(work: Work) -> dict[str, Any]:
     The user's own tiles are left out, because a recording may be read where their class is unknown.
     """
     plain: dict[str, Any] = {"flops": work.flops, "bytes": work.bytes}
-    for family, kind in FAMILIES.items():
+    for family, kind in _FAMILIES.items():
         if isinstance(work.tiles, kind):
             plain["tiles"] = {"family": family, **asdict(work.tiles)}
     return plain
@@ -51,16 +51,15 @@ def work_of(plain: Mapping[str, Any]) -> Work:
     family = tiles.pop("family", None)
     if family is None:
         return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0))
-    if family not in FAMILIES:
+    if family not in _FAMILIES:
         raise SpaceError(
-            f"tiles of family {family!r} are not known; known are {', '.join(FAMILIES)}",
+            f"tiles of family {family!r} are not known; known are {', '.join(_FAMILIES)}",
             hint="leave the tiles out; the model then makes no forecast",
         )
     try:
-        made = msgspec.convert(tiles, FAMILIES[family])
+        return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), msgspec.convert(tiles, _FAMILIES[family]))
     except msgspec.ValidationError as error:
         raise SpaceError(f"tiles of family {family} cannot be read: {error}") from error
-    return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), made)
 
 
 _WIDE = "bfloat16"  # dtype of what products of 8-bit operands write
@@ -78,8 +77,8 @@ def product_tiles(rows: int, columns: int, inner: int, dtype: str, group: Tile) 
 def product_work(tiles: GemmTiles) -> Work:
     """The work of one product."""
     item, out = ITEM_BYTES[tiles.dtype], ITEM_BYTES[tiles.out_dtype]
-    moved = (tiles.rows + tiles.columns) * tiles.inner * item + tiles.rows * tiles.columns * out
-    return Work(2.0 * tiles.rows * tiles.columns * tiles.inner, float(moved), tiles)
+    traffic = (tiles.rows + tiles.columns) * tiles.inner * item + tiles.rows * tiles.columns * out
+    return Work(2.0 * tiles.rows * tiles.columns * tiles.inner, float(traffic), tiles)
 
 
 def row_work(rows: int, columns: int, dtype: str, tile_rows: Tile, tile_columns: Tile, weight: float = 1.0) -> Work:

@@ -152,9 +152,9 @@ def row_plan(chunks: Chunks, machine: Machine) -> TilePlan:
 
 
 def walk_of(chunks: Chunks) -> Walk:
-    """What one block does, row by row: a later pass over a row reads it again."""
+    """The walk of one block, row by row: a later pass over a row reads it again."""
     turns, row_bytes = chunks.passes * chunks.count * chunks.rows, chunks.rows * chunks.columns * chunks.read_bytes
-    written = chunks.rows * chunks.columns * chunks.written_bytes
+    written_bytes = chunks.rows * chunks.columns * chunks.written_bytes
     later = chunks.reads - 1
     return Walk(
         blocks=chunks.blocks,
@@ -167,8 +167,8 @@ def walk_of(chunks: Chunks) -> Walk:
         own_bytes=row_bytes,
         again=(Again(later * row_bytes, row_bytes / chunks.rows, 0.0),) if later else (),
         common=(),
-        written_bytes=written,
-        through_bytes=row_bytes + written,
+        written_bytes=written_bytes,
+        through_bytes=row_bytes + written_bytes,
         streamed_bytes=row_bytes * chunks.reads,
         reductions=chunks.rows if chunks.passes > 1 else 0.0,
     )

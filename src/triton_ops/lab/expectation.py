@@ -106,10 +106,10 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
         return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
     declared = Model(expected.work, machine)
     found: list[str] = []
-    if readings is not None and readings.told:
+    if readings is not None and readings.known_works:
         configs = [c for c in considered(expected.space) if not readings.work_of(c).silent]
         both = zip(declared.score(configs), inferred_model(readings, machine).score(configs), strict=True)
-        found = differences(expected.work, readings.told, list(both))
+        found = differences(expected.work, readings.known_works, list(both))
     silent = "a tunable or a dtype that is declared is not one it can count"
     return _with_forecast(replace(answer, differences=tuple(found)), declared.explain(config, made), silent)
 
