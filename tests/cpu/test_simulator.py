@@ -180,7 +180,7 @@ def test_the_run_log_of_a_shipped_kernel_is_laid_over(cli, tmp_path):
         config = Config(default, ALGORITHM="tiles", LOADS="pointers", HALVES=False, BM=tile, BN=tile)
         log.trial(Trial(config, Status.OK, Measurement((1 / tile,), "host")), Origin.SEARCHER)
     found = overlay_of(tmp_path / f"{log.id}.jsonl")
-    assert (found.title, found.device, found.read) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
+    assert (found.title, found.device, found.inferred) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
     assert found.spearman > 0.5
     log = begun(tmp_path, id="20261122T101112000000-0123abce", key=replace(key, kernel="mine"))
     log.trial(Trial(Config(n=1), Status.OK, Measurement((1.0,), "host")), Origin.SEARCHER)

@@ -24,8 +24,6 @@ from triton_ops.lab import (
     config_text,
     overlay_of,
     page_of,
-    place_cells,
-    reasons,
     simulate,
     whole_space,
 )
@@ -156,11 +154,11 @@ def test_every_change_of_a_served_page_is_asked_for(served):
 @pytest.mark.parametrize("kind", ["page", "served"])
 def test_the_first_page_is_what_the_terminal_shows(kind, request):
     page, found = request.getfixturevalue(kind), simulate("gemm")
-    assert places(page) == [config_text(one.config) for one in found.standings]
+    assert places(page) == [one.text for one in found.standings]
     assert page.inner_text("#advice") == found.advice
     shown = page.locator("#places tbody tr").all()
     for row, one in zip(shown, found.standings, strict=True):
-        for cell in place_cells(one)[1:-1]:
+        for cell in one.cells[1:-1]:
             assert cell in row.inner_text()
 
 
@@ -180,12 +178,12 @@ def agrees(shown, simulation):
     """A ranking of the page is that of the model, in the same words and figures."""
     standings = simulation.standings
     assert shown["advice"] == simulation.advice
-    assert [row["config"] for row in shown["rows"]] == [config_text(one.config) for one in standings]
+    assert [row["config"] for row in shown["rows"]] == [one.text for one in standings]
     assert [row["place"] for row in shown["rows"]] == [one.place for one in standings]
     for row, one in zip(shown["rows"], standings, strict=True):
-        assert row["cells"] == place_cells(one)
+        assert row["cells"] == one.cells
         assert row["score"] == pytest.approx(one.score, rel=1e-4)
-        assert list(map(tuple, row["reasons"])) == reasons(one, simulation.machine)
+        assert list(map(tuple, row["reasons"])) == simulation.reasons(one)
     for knob, dial in zip(shown["knobs"], simulation.dials, strict=True):
         assert (knob["name"], knob["range"]) == (dial.name, pytest.approx(dial.range, rel=1e-4))
         for turned, turn in zip(knob["turns"], dial.turns, strict=True):
@@ -298,7 +296,7 @@ def test_recordings_are_laid_over_the_prediction(kind, request, overlays):
     assert "0.8 is asked of products, and is reached" in page.inner_text("#agreement")
     assert page.locator("#scatter circle.dot").count() == 425
     assert page.is_disabled("#device")
-    assert places(page)[:30] == [config_text(one.config) for one in overlays[0].standings[:30]]
+    assert places(page)[:30] == [one.text for one in overlays[0].standings[:30]]
     page.select_option("#workload", "recording:1")
     assert HOSTILE in page.inner_text("#agreement")
     assert "The work was read from the kernel" in page.inner_text("#agreement")

@@ -16,20 +16,13 @@ from triton_ops.exceptions import SettingsError, ShapeMismatchError
 from triton_ops.lab import (
     DEVICE,
     WORKLOADS,
-    Dial,
     Overlay,
     Simulation,
-    Standing,
-    agreement,
     answers_of,
     config_text,
-    overlay_json,
     overlay_of,
     page_of,
-    place_cells,
-    reasons,
     simulate,
-    simulation_json,
     timelines,
     whole_space,
     workload_named,
@@ -46,21 +39,21 @@ def simulation_lines(found: Simulation, columns: int | None, top: int, why: int,
     standings = found.standings
     lines = paragraph("", f"{found.workload.title}: {shape} {found.dtype} on {found.device}", columns)
     lines += paragraph("", f"{found.workload.sides}.", columns)
-    lines += ["", *table(_HEADER, list(map(place_cells, standings[:top])), columns, _HEADER[:6])]
+    lines += ["", *table(_HEADER, [one.cells for one in standings[:top]], columns, _HEADER[:6])]
     lines += paragraph("", f"{len(standings) - top} more, shown with --top", columns) if len(standings) > top else []
     lines += ["", *paragraph("", found.advice, columns), ""]
     chosen = standings[min(why, len(standings)) - 1]
-    lines += paragraph("", f"Why {config_text(chosen.config)}:", columns)
-    lines += listing({f"  {name}": text for name, text in reasons(chosen, found.machine)}, columns)
-    if dials := found.dials:
-        lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(dials, columns)]
-        lines += _pipeline_lines(standings[0])
+    lines += paragraph("", f"Why {chosen.text}:", columns)
+    lines += listing({f"  {name}": text for name, text in found.reasons(chosen)}, columns)
+    if found.dials:
+        lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(found, columns)]
+        lines += _pipeline_lines(found)
     return lines + (_over_lines(found, over, columns) if over else [])
 
 
-def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
+def _dial_lines(simulation: Simulation, columns: int | None) -> list[str]:
     rows = []
-    for dial in sorted(dials, key=lambda dial: -dial.range):
+    for dial in sorted(simulation.dials, key=lambda dial: -dial.range):
         turns = [
             f"{turn.value}{'*' if turn.own else ''}: {'-' if turn.why_not else format(turn.expected_ms, '.4g')}"
             for turn in dial.turns
@@ -69,9 +62,9 @@ def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
     return table(["  knob", "range", "expected at each value"], rows, columns)
 
 
-def _pipeline_lines(winner: Standing) -> list[str]:
+def _pipeline_lines(simulation: Simulation) -> list[str]:
     """The pipeline of the winner's loop by stages; nothing for a kernel without one."""
-    lines = []
+    winner, lines = simulation.standings[0], []
     for found in timelines(winner):
         here = "  <- the winner" if found.stages == winner.stages else ""
         lines.append(f"  num_stages={found.stages}: the units compute in {found.busy:.0%} of the time{here}")
@@ -107,11 +100,9 @@ def overlay_lines(found: Overlay, columns: int | None, top: int) -> list[str]:
         took = found.measured[Config(one.config)]
         expected = "-" if one.forecast is None or one.why_not else f"{one.forecast.expected_ms:.4g} ms"
         place = str(one.place) if one.place else "-"
-        rows.append(
-            [place, str(by_time.index(took) + 1), expected, f"{took:.4g} ms", one.limited_by, config_text(one.config)]
-        )
+        rows.append([place, str(by_time.index(took) + 1), expected, f"{took:.4g} ms", one.limited_by, one.text])
     head = paragraph("", f"{found.title} on {found.device}, recorded in {found.file}", columns)
-    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", agreement(found), columns)]
+    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", found.agreement, columns)]
 
 
 _SHOWN = 20
@@ -185,8 +176,8 @@ def simulate_command(
         _write_page(html, simulations[0], overlays)
     elif as_json:
         say_json({
-            "simulations": [simulation_json(one, over) for one in simulations],
-            "recordings": [overlay_json(one) for one in overlays],
+            "simulations": [one.as_json(over) for one in simulations],
+            "recordings": [one.as_json() for one in overlays],
         })  # fmt: skip
     else:
         blocks = [simulation_lines(one, width(), top, why, over) for one in simulations]

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from triton_ops.lab.expectation import Portrait as Portrait
     from triton_ops.lab.expectation import explain as explain
     from triton_ops.lab.expectation import portrait as portrait
-    from triton_ops.lab.launches import launches_that_do_nothing as launches_that_do_nothing
     from triton_ops.lab.many_replays import LiveSummary as LiveSummary
     from triton_ops.lab.many_replays import ReplayPlan as ReplayPlan
     from triton_ops.lab.many_replays import SpaceSummary as SpaceSummary
@@ -49,19 +48,11 @@ if TYPE_CHECKING:
     from triton_ops.lab.sensitivities import cliffs as cliffs
     from triton_ops.lab.sensitivities import in_order as in_order
     from triton_ops.lab.sensitivities import sensitivity as sensitivity
-    from triton_ops.lab.simulator.advice import config_text as config_text
-    from triton_ops.lab.simulator.advice import percent as percent
-    from triton_ops.lab.simulator.advice import place_cells as place_cells
-    from triton_ops.lab.simulator.advice import reasons as reasons
-    from triton_ops.lab.simulator.as_json import overlay_json as overlay_json
-    from triton_ops.lab.simulator.as_json import simulation_json as simulation_json
-    from triton_ops.lab.simulator.one_tunable import Dial as Dial
     from triton_ops.lab.simulator.one_tunable import timelines as timelines
     from triton_ops.lab.simulator.page import answers_of as answers_of
     from triton_ops.lab.simulator.page import page_of as page_of
-    from triton_ops.lab.simulator.places import Standing as Standing
+    from triton_ops.lab.simulator.places import config_text as config_text
     from triton_ops.lab.simulator.recorded import Overlay as Overlay
-    from triton_ops.lab.simulator.recorded import agreement as agreement
     from triton_ops.lab.simulator.recorded import overlay_of as overlay_of
     from triton_ops.lab.simulator.simulation import DEVICE as DEVICE
     from triton_ops.lab.simulator.simulation import Simulation as Simulation

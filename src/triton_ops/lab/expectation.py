@@ -75,9 +75,10 @@ class Explained:
 
     @property
     def told(self) -> bool:
-        """Whether anything is known of the config: a forecast, its work, or what the compiler made of it."""
-        read = self.work is not None and not self.work.silent
-        return self.forecast is not None or read or (self.compiled is not None and self.compiled.resources is not None)
+        """True if anything is known of the config: a forecast, its work, or the compiler's result."""
+        has_work = self.work is not None and not self.work.silent
+        has_resources = self.compiled is not None and self.compiled.resources is not None
+        return self.forecast is not None or has_work or has_resources
 
 
 def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
@@ -89,29 +90,28 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
         spec: The device, which need not be here.
         machine: The device's figures; None for an architecture that the model does not know, which has no forecast.
     """
-    seen = _read(expected, config, spec)
-    readings, refused = seen.readings, _refused(seen.compiled)
+    reading = _read(expected, config, spec)
+    readings, refused = reading.readings, _refused(reading.compiled)
     answer = Explained(
         source=DECLARED if expected.declared else INFERRED, forecast=None,
         silent=refused or f"the model does not know the architecture {spec.arch} of {spec.name}",
-        work=None if readings is None else readings.work_of(config), compiled=seen.compiled, refused=refused,
-        fitting=seen.fitting,
+        work=None if readings is None else readings.work_of(config), compiled=reading.compiled, refused=refused,
+        fitting=reading.fitting,
     )  # fmt: skip
-    made = seen.compiled.resources if seen.compiled is not None and seen.compiled.launchable else None
+    resources = reading.compiled.resources if reading.compiled is not None and reading.compiled.launchable else None
     if machine is None:
         return answer
     if not expected.declared or expected.work is None:
-        forecast = None if readings is None else inferred_model(readings, machine).explain(config, made)
-        silent = seen.why_not or (readings.silent if readings is not None else "")
+        forecast = None if readings is None else inferred_model(readings, machine).explain(config, resources)
+        silent = reading.why_not or (readings.silent if readings is not None else "")
         return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
     declared = Model(expected.work, machine)
-    found: list[str] = []
     if readings is not None and readings.known_works:
         configs = [c for c in considered(expected.space) if not readings.work_of(c).silent]
         both = zip(declared.score(configs), inferred_model(readings, machine).score(configs), strict=True)
-        found = differences(expected.work, readings.known_works, list(both))
+        answer = replace(answer, differences=tuple(differences(expected.work, readings.known_works, list(both))))
     silent = "a tunable or a dtype that is declared is not one it can count"
-    return _with_forecast(replace(answer, differences=tuple(found)), declared.explain(config, made), silent)
+    return _with_forecast(answer, declared.explain(config, resources), silent)
 
 
 def _refused(compiled: Compiled | None) -> str:
@@ -129,7 +129,7 @@ def _with_forecast(answer: Explained, forecast: Forecast | None, silent: str) ->
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Reading:
     """What was read of a config and of some others of its space, and the compiled config; or why nothing can be."""
 
     readings: Readings | None = None
@@ -138,29 +138,29 @@ class _Seen:
     why_not: str = ""
 
 
-def _read(expected: Expected, config: Config, spec: DeviceSpec) -> _Seen:
+def _read(expected: Expected, config: Config, spec: DeviceSpec) -> _Reading:
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
-        return _Seen(why_not=ahead)
+        return _Reading(why_not=ahead)
     others = considered(expected.space)
     some = random.Random(0).sample(others, min(_COMPARED, len(others))) if expected.declared else []
     try:
         with CompilePool(ahead) as pool:
             compiling = pool.submit(config, anyway=True)
             readings = survey(list(dict.fromkeys([config, *some])), pool.read, limits=_LIMITS)
-            return _Seen(readings, compiling.result(), _fitting(compiling.result(), pool))
+            return _Reading(readings, compiling.result(), _fitting(compiling.result(), pool))
     except (KernelTypeError, TargetError) as error:
-        return _Seen(why_not=error.message)
+        return _Reading(why_not=error.message)
 
 
-def _fitting(found: Compiled, pool: CompilePool) -> Compiled | None:
+def _fitting(compiled: Compiled, pool: CompilePool) -> Compiled | None:
     """A config with fewer stages, where one needs too much shared memory; None if it fits, or if none does."""
-    needed = found.resources.shared_bytes if found.resources is not None else None
-    if found.status is not Status.RESOURCES or not needed:
+    shared_bytes = compiled.resources.shared_bytes if compiled.resources is not None else None
+    if compiled.status is not Status.RESOURCES or not shared_bytes:
         return None
-    _, deep = warps_and_stages(found.config)
+    _, deep = warps_and_stages(compiled.config)
     for stages in range(deep - 1, 0, -1):
-        fewer = pool.submit(Config({**found.config, "num_stages": stages}), anyway=True).result()
+        fewer = pool.submit(Config({**compiled.config, "num_stages": stages}), anyway=True).result()
         if fewer.launchable:
             return fewer
     return None
@@ -246,8 +246,8 @@ def portrait(
         waves = Waves(launch.programs, residents.blocks * spec.units)
     roof = _roofline(explained, work, spec, calibration)
     accumulator = explained.work.accumulator if explained.work is not None else None
-    load, known = load_steps(explained.forecast, stages)
-    drawn = () if launch is None or accumulator is None else STAGES
+    load, is_forecast = load_steps(explained.forecast, stages)
+    depths = () if launch is None or accumulator is None else STAGES
     return Portrait(
         resources=resources, compiled=compiled, warps=warps, stages=stages,
         shared_limit=target.shared_bytes_per_block if target else None, residents=residents, waves=waves, roofline=roof,
@@ -255,8 +255,8 @@ def portrait(
         measured=_placed(roof, measured_ms), accumulator=accumulator,
         habits=_habits(target, launch, accumulator, warps, stages),
         warp_choices=warp_choices(target, ACCUMULATED_BYTES * prod(accumulator)) if target and accumulator else (),
-        timelines=tuple(timeline(depth, load=load) for depth in drawn), load_steps=load, load_known=known,
-        remarks=(*_fits(explained, spec, warps), *_remarks(residents, waves, resources, stages if drawn else 1, spec)),
+        timelines=tuple(timeline(depth, load=load) for depth in depths), load_steps=load, load_known=is_forecast,
+        remarks=(*_fits(explained, spec, warps), *_remarks(residents, waves, resources, stages if depths else 1, spec)),
     )  # fmt: skip
 
 
@@ -274,12 +274,12 @@ def _main(launches: tuple[LaunchWork, ...]) -> LaunchWork | None:
 
 def _resources(explained: Explained) -> tuple[Resources | None, bool]:
     """What one block takes, and whether the compiler says so."""
-    found = explained.compiled.resources if explained.compiled is not None else None
-    if found is not None and found.registers is not None:
-        return found, True
+    resources = explained.compiled.resources if explained.compiled is not None else None
+    if resources is not None and resources.registers is not None:
+        return resources, True
     guess = explained.forecast
     if guess is None:
-        return found, False
+        return resources, False
     return Resources(guess.registers, round(guess.spill_bytes), guess.shared_bytes), guess.compiled
 
 
@@ -288,10 +288,10 @@ def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibra
     products = [product for launch in launches for product in launch.products]
     dtype = "" if work is None else work.dtype
     dtype = dtype or (products[0].dtype if products else "float32")
-    flops, moved = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
-    read = sum(launch.flops for launch in launches) or sum(map(_single, launches))
+    flops, traffic = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
+    operations = sum(launch.flops for launch in launches) or sum(map(_single, launches))
     return roofline(
-        spec, flops=flops or read, bytes_=moved or sum(map(least_bytes, launches)), dtype=dtype,
+        spec, flops=flops or operations, bytes_=traffic or sum(map(least_bytes, launches)), dtype=dtype,
         products=bool(products) or bool(flops), calibration=calibration,
     )  # fmt: skip
 
@@ -314,8 +314,8 @@ def _habits(
     kind = PRODUCTS if accumulator else ROWS
     elements = prod(accumulator) if accumulator else max((access.tile for access in launch.accesses), default=0)
     pipelined = stages_habit(target.arch, kind) if launch.loops else None
-    found = ((warps_habit(target, kind, elements), warps), (pipelined, stages))
-    return tuple((habit, value) for habit, value in found if habit is not None)
+    pairs = ((warps_habit(target, kind, elements), warps), (pipelined, stages))
+    return tuple((habit, value) for habit, value in pairs if habit is not None)
 
 
 def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
@@ -329,32 +329,33 @@ def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
 
 def _fits(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
     """A remark on the most stages that fit, where the config's own do not."""
-    found = explained.fitting
-    if found is None or found.resources is None:
+    compiled = explained.fitting
+    if compiled is None or compiled.resources is None:
         return []
-    made, limits, said = found.resources, limits_of(spec), ""
-    if limits is not None and made.registers is not None:
-        at_once = limits.residents(made.registers, made.shared_bytes or 0, warps)
-        said = f", occupancy {at_once.occupancy:.0%}, limited by {' and '.join(at_once.limited_by)}"
-    if made.wasteful:
-        said += f", but {made.spill_bytes:,} spilled bytes per thread"
-    return [f"with num_stages={found.config['num_stages']} it fits: {made.shared_bytes:,} bytes shared{said}"]
+    resources, limits, details = compiled.resources, limits_of(spec), ""
+    if limits is not None and resources.registers is not None:
+        at_once = limits.residents(resources.registers, resources.shared_bytes or 0, warps)
+        details = f", occupancy {at_once.occupancy:.0%}, limited by {' and '.join(at_once.limited_by)}"
+    if resources.wasteful:
+        details += f", but {resources.spill_bytes:,} spilled bytes per thread"
+    stages = compiled.config["num_stages"]
+    return [f"with num_stages={stages} it fits: {resources.shared_bytes:,} bytes shared{details}"]
 
 
 def _remarks(
     residents: Residents | None, waves: Waves | None, resources: Resources | None, stages: int, spec: DeviceSpec
 ) -> list[str]:
-    found = _on_blocks(residents, resources, stages, spec) if residents is not None else []
+    remarks = _on_blocks(residents, resources, stages, spec) if residents is not None else []
     if waves is not None and not waves.full:
         many = "1 block fills" if waves.grid == 1 else f"{waves.grid:,} blocks fill"
-        found.append(f"{many} {waves.used:.0%} of the device: smaller tiles, or a split reduction, are more blocks")
+        remarks.append(f"{many} {waves.used:.0%} of the device: smaller tiles, or a split reduction, are more blocks")
     elif waves is not None and waves.used < _FULL:
         empty = waves.at_once - (waves.tail_blocks or waves.at_once)
-        found.append(
+        remarks.append(
             f"the last wave has {waves.tail_blocks:,} blocks and leaves {empty:,} of {waves.at_once:,} places empty: "
             f"over all waves {waves.used:.0%} of the places are used"
         )
-    return found
+    return remarks
 
 
 def _on_blocks(residents: Residents, resources: Resources | None, stages: int, spec: DeviceSpec) -> list[str]:
@@ -362,15 +363,15 @@ def _on_blocks(residents: Residents, resources: Resources | None, stages: int, s
     if not residents.blocks:
         return [f"not even one block fits: the limit is {' and '.join(residents.limited_by)}"]
     spilled, wasteful = (resources.spill_bytes or 0, resources.wasteful) if resources else (0, False)
-    found: list[str] = []
+    remarks: list[str] = []
     if wasteful or (spilled and residents.occupancy < _FEW):
-        found.append(
+        remarks.append(
             f"occupancy of {residents.occupancy:.0%} together with {spilled:,} spilled bytes per thread: "
             "triton-ops spills tries cures"
         )
     if not wasteful and residents.limited_by == (SHARED,) and stages > 1:
-        found += _too_deep(residents, resources, stages, spec)
-    return found
+        remarks += _too_deep(residents, resources, stages, spec)
+    return remarks
 
 
 def _too_deep(residents: Residents, resources: Resources | None, stages: int, spec: DeviceSpec) -> list[str]:

@@ -307,10 +307,10 @@ def _grouped(plan: ReplayPlan, ended: Iterable[tuple[_Job, _Run]]) -> Iterator[t
     """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
     runs: dict[tuple[Path, str], dict[int, _Run]] = defaultdict(dict)
     for job, run in ended:
-        found = runs[job.recording, job.search]
-        found[job.seed] = run
-        if len(found) == plan.seeds:
-            yield (job.recording, job.search), [found[seed] for seed in range(plan.seeds)]
+        by_seed = runs[job.recording, job.search]
+        by_seed[job.seed] = run
+        if len(by_seed) == plan.seeds:
+            yield (job.recording, job.search), [by_seed[seed] for seed in range(plan.seeds)]
 
 
 def _spread(todo: Sequence[_Job], run: Callable[[_Job], _Run], jobs: int) -> Iterator[tuple[_Job, _Run]]:
@@ -345,8 +345,8 @@ def _done(job: _OneReplay) -> ReplayRun:
 
 def _tuned(job: _OneTune) -> LiveRun:
     target, searcher = _searcher(job)
-    read = recorded_readings(target) if job.model and uses_readings(target, job.undeclared) else None
-    texts = 0 if read is None else len(read.works)
+    readings = recorded_readings(target) if job.model and uses_readings(target, job.undeclared) else None
+    texts = 0 if readings is None else len(readings.works)
     return live_replay(target, searcher, job.effort, seed=job.seed, conditions=job.conditions, texts_read=texts)
 
 

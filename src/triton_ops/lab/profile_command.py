@@ -85,15 +85,15 @@ def parts_of(call: Callable[[], Any], device_name: str) -> tuple[Part, ...]:
             call()
         if gpu:
             torch.cuda.synchronize()
-    wanted = torch.autograd.DeviceType.CUDA if gpu else torch.autograd.DeviceType.CPU
+    device_type = torch.autograd.DeviceType.CUDA if gpu else torch.autograd.DeviceType.CPU
     took_us = {
         event.key: (float(event.self_device_time_total if gpu else event.self_cpu_time_total), int(event.count))
         for event in recorded.key_averages()
-        if event.device_type == wanted
+        if event.device_type == device_type
     }
     whole_us = sum(us for us, _ in took_us.values()) or 1.0
-    found = [Part(name, us / whole_us, n / CALLS, us / n / 1e3) for name, (us, n) in took_us.items() if us > 0]
-    return tuple(sorted(found, key=lambda part: -part.share))
+    parts = [Part(name, us / whole_us, n / CALLS, us / n / 1e3) for name, (us, n) in took_us.items() if us > 0]
+    return tuple(sorted(parts, key=lambda part: -part.share))
 
 
 def idle_share(parts: tuple[Part, ...], call_ms: float) -> float:
@@ -174,13 +174,13 @@ def find_ncu() -> str:
     Raises:
         MissingDependencyError: There is none.
     """
-    found = shutil.which("ncu") or next((place for place in _PLACES if Path(place).is_file()), None)
-    if found is None:
+    program = shutil.which("ncu") or next((place for place in _PLACES if Path(place).is_file()), None)
+    if program is None:
         raise MissingDependencyError(
             "Nsight Compute is not here: there is no `ncu` on the PATH, nor in a CUDA toolkit",
             hint="it comes with CUDA's toolkit; `triton-ops profile command` prints the line for a machine that has it",
         )
-    return found
+    return program
 
 
 def run_ncu(request: NcuRequest) -> Path:
@@ -192,17 +192,17 @@ def run_ncu(request: NcuRequest) -> Path:
         MissingDependencyError: There is no profiler here.
         ProfileError: The profiler failed; the error says why, as far as it told.
     """
-    done = subprocess.run(ncu_command(request, find_ncu()), check=False, stdout=_STDERR)
+    process = subprocess.run(ncu_command(request, find_ncu()), check=False, stdout=_STDERR)
     out = Path(request.out)
     try:
         text = read_file(out, _LARGEST_BYTES).decode("utf-8", errors="replace")
     except OSError:
         text = ""
-    for mark, said, hint in _SAID:
+    for mark, reason, hint in _SAID:
         if mark in text:
-            raise ProfileError(f"ncu wrote no profile: {said}", hint=hint)
-    if done.returncode and '"Kernel Name"' not in text:
+            raise ProfileError(f"ncu wrote no profile: {reason}", hint=hint)
+    if process.returncode and '"Kernel Name"' not in text:
         last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
-        said = f"ncu ended with code {done.returncode}: {last[:200]}"
-        raise ProfileError(said, hint="run the program without ncu first")
+        reason = f"ncu ended with code {process.returncode}: {last[:200]}"
+        raise ProfileError(reason, hint="run the program without ncu first")
     return out

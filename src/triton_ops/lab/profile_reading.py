@@ -57,10 +57,10 @@ def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
         decimal_comma: Whether the file's numbers have a decimal comma.
     """
     scale, base = _based(unit.strip())
-    found = _NUMBER.match(text.strip())
-    if found is None or text.strip()[found.end() : found.end() + 1].isalpha():
+    match = _NUMBER.match(text.strip())
+    if match is None or text.strip()[match.end() : match.end() + 1].isalpha():
         return Quantity(None, base, text.strip())
-    digits = re.sub(r"['\u00a0\u202f]", "", found[0])
+    digits = re.sub(r"['\u00a0\u202f]", "", match[0])
     digits = digits.replace(".", "").replace(",", ".") if decimal_comma else digits.replace(",", "")
     try:
         value = float(digits) * scale
@@ -196,14 +196,14 @@ def _is_cut(lines: Sequence[str], text: str) -> bool:
 
 
 def _what_it_is(text: str) -> str:
-    for mark, said in (
+    for mark, description in (
         ("ERR_NVGPUCTRPERM", "the profiler had no permission to read the GPU's counters"),
         ("No kernels were profiled", "no kernel was profiled"),
         ("Total Time (ns)", "it is a table of Nsight Systems"),
         ("==PROF==", "it has the profiler's messages and no table"),
     ):
         if mark in text:
-            return said
+            return description
     return f"no line names the column {_KERNEL!r}" if text.strip() else "it is empty"
 
 
@@ -227,8 +227,8 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]
 
 def _whole(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
     """The rows that are whole, as long as the header: a row of a metric may end before the columns of rules."""
-    needed = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
-    return [[*row, *[""] * (len(header) - len(row))] for row in rows if needed <= len(row) <= len(header)]
+    length = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
+    return [[*row, *[""] * (len(header) - len(row))] for row in rows if length <= len(row) <= len(header)]
 
 
 def _launches(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
@@ -240,17 +240,17 @@ def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Pro
     """The launches of the page `raw`: below the header a row with units and no kernel, then a row for each launch."""
     at = header.index(_KERNEL)
     units = list(rows[0]) if rows and not rows[0][at] else [""] * len(header)
-    named = [row for row in rows if row[at]]
-    comma = has_decimal_comma(text for row in named for text in row)
-    found = []
-    for row in named:
+    launched = [row for row in rows if row[at]]
+    comma = has_decimal_comma(text for row in launched for text in row)
+    launches = []
+    for row in launched:
         metrics = {
             name: quantity(text, unit, comma)
             for name, unit, text in zip(header, units, row, strict=True)
             if name not in _FACTS or unit
         }
-        found.append(ProfiledLaunch(row[at], _facts(header, row), metrics))
-    return found
+        launches.append(ProfiledLaunch(row[at], _facts(header, row), metrics))
+    return launches
 
 
 def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
@@ -261,15 +261,15 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Pro
     kernel, metric, unit = header.index(_KERNEL), header.index(_METRIC), _place(header, _UNIT)
     identity = [header.index(name) for name in ("ID", "Process ID", _KERNEL) if name in header]
     comma = has_decimal_comma(row[value] for row in rows)
-    found: dict[tuple[str, ...], ProfiledLaunch] = {}
+    launches: dict[tuple[str, ...], ProfiledLaunch] = {}
     for row in rows:
         key = tuple(row[at] for at in identity)
-        launch = found.setdefault(key, ProfiledLaunch(row[kernel], _facts(header, row), {}))
+        launch = launches.setdefault(key, ProfiledLaunch(row[kernel], _facts(header, row), {}))
         if row[metric]:  # rows of rules have none
-            seen = quantity(row[value], row[unit] if unit is not None else "", comma)
-            launch.metrics.setdefault(row[metric], seen)
-            launch.metrics.setdefault(f"{row[metric]} [{seen.unit}]", seen)
-    return [launch for launch in found.values() if launch.metrics]
+            number = quantity(row[value], row[unit] if unit is not None else "", comma)
+            launch.metrics.setdefault(row[metric], number)
+            launch.metrics.setdefault(f"{row[metric]} [{number.unit}]", number)
+    return [launch for launch in launches.values() if launch.metrics]
 
 
 def _place(header: Sequence[str], name: str) -> int | None:
@@ -436,32 +436,32 @@ class KernelProfile:
 def figures_of(launch: ProfiledLaunch) -> KernelProfile:
     """The figures of a launch."""
     metrics = launch.metrics
-    known = {name: _first(metrics, names) for name, names in _NAMES.items()}
-    if known["dram_bytes"] is None:
+    figures = {name: _first(metrics, names) for name, names in _NAMES.items()}
+    if figures["dram_bytes"] is None:
         parts = [_first(metrics, (f"dram__bytes_{way}.sum",)) for way in ("read", "write")]
-        known["dram_bytes"] = sum(part for part in parts if part is not None) if any(parts) else None
-    known["blocks"] = known["blocks"] or _product(launch.facts.get("Grid Size", ""))
-    known["threads"] = known["threads"] or _product(launch.facts.get("Block Size", ""))
+        figures["dram_bytes"] = sum(part for part in parts if part is not None) if any(parts) else None
+    figures["blocks"] = figures["blocks"] or _product(launch.facts.get("Grid Size", ""))
+    figures["threads"] = figures["threads"] or _product(launch.facts.get("Block Size", ""))
     products, peak, busiest = _products(metrics)
     waited, accesses = (_first(metrics, (name,)) for name in _SHARED_ACCESSES)
-    known["conflicts"] = 100 * waited / accesses if waited is not None and accesses else None
-    known["tensor"] = busiest if busiest is not None else known["tensor"]
-    local = [seen.value for name, seen in metrics.items() if _LOCAL.fullmatch(name) and seen.value is not None]
+    figures["conflicts"] = 100 * waited / accesses if waited is not None and accesses else None
+    figures["tensor"] = busiest if busiest is not None else figures["tensor"]
+    local = [number.value for name, number in metrics.items() if _LOCAL.fullmatch(name) and number.value is not None]
     device = metrics.get(_DEVICE_NAME)
-    assert set(known) <= {each.name for each in fields(KernelProfile)}
+    assert set(figures) <= {each.name for each in fields(KernelProfile)}
     return KernelProfile(
         kernel=launch.kernel, local=max(local, default=None), stall=_stall(metrics), products=products,
         products_peak=peak,
-        device=device.text if device is not None else "", capability=launch.facts.get("CC", ""), **known,
+        device=device.text if device is not None else "", capability=launch.facts.get("CC", ""), **figures,
     )  # fmt: skip
 
 
 def _first(metrics: Mapping[str, Quantity], names: Sequence[str]) -> float | None:
     """The value of the first name that has one; a name may end with the unit that is meant."""
     for name in names:
-        seen = metrics.get(name)
-        if seen is not None and seen.value is not None:
-            return seen.value
+        number = metrics.get(name)
+        if number is not None and number.value is not None:
+            return number.value
     return None
 
 
@@ -473,37 +473,32 @@ def _products(
     A profile counts the same operations for all instructions together and for each kind of them, and with and without
     sparse operands; only the peak of what is named dense, and did the most, is the peak that holds.
     """
-    found = [
-        (match, seen.value)
-        for name, seen in metrics.items()
-        if (match := _OPERATIONS.fullmatch(name)) is not None and seen.value
+    counters = [
+        (match, number.value)
+        for name, number in metrics.items()
+        if (match := _OPERATIONS.fullmatch(name)) is not None and number.value
     ]
     counts: dict[str, float] = {}
-    for match, count in found:
+    for match, count in counters:
         dtype = _OPERANDS.get(match["element"], match["element"])
         counts[dtype] = max(counts.get(dtype, 0.0), count)
-    if not found:
+    if not counters:
         return (), None, None
-    most, _ = max(found, key=lambda pair: (bool(pair[0]["dense"]), pair[1]))
+    most, _ = max(counters, key=lambda pair: (bool(pair[0]["dense"]), pair[1]))
     peak, share = (metrics.get(f"{most[0]}.{what}") for what in _OF_PEAK)
     return tuple(counts.items()), peak.value if peak else None, share.value if share else None
 
 
 def _stall(metrics: Mapping[str, Quantity]) -> tuple[str, float] | None:
-    found = [
-        (match[1].replace("_", " "), seen.value)
-        for name, seen in metrics.items()
-        if (match := _STALL.fullmatch(name)) is not None and seen.value is not None
+    stalls = [
+        (match[1].replace("_", " "), number.value)
+        for name, number in metrics.items()
+        if (match := _STALL.fullmatch(name)) is not None and number.value is not None
     ]
-    return max(found, key=lambda pair: pair[1], default=None)
+    return max(stalls, key=lambda pair: pair[1], default=None)
 
 
 def _product(text: str) -> float | None:
     """The number of blocks or threads in a text such as `(128, 1, 1)` or `512`."""
     sizes = [int(part) for part in re.findall(r"\d+", text)]
-    if not sizes:
-        return None
-    found = 1
-    for size in sizes:
-        found *= size
-    return float(found)
+    return float(math.prod(sizes)) if sizes else None

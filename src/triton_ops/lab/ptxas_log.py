@@ -95,48 +95,48 @@ def read_ptxas(path: str | Path) -> tuple[Assembled, ...]:
         text = read_file(path, _LARGEST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
-    found = parse_ptxas(text)
-    if not found:
+    kernels = parse_ptxas(text)
+    if not kernels:
         raise ProfileError(f"{path} says nothing of a kernel that ptxas has assembled", hint=_HINT)
-    return found
+    return kernels
 
 
 def parse_ptxas(text: str) -> tuple[Assembled, ...]:
     """As `read_ptxas`, of a text."""
-    found: list[Assembled] = []
+    kernels: list[Assembled] = []
     early: set[str] = set()  # kernels that are spoken of before their own lines
     of = ""
     for line in text.splitlines():
-        if (said := _SERIALISED.search(line)) is not None:
-            early.add(said[1])
-        elif (said := _ENTRY.search(line)) is not None:
-            of = said[1]
-            found.append(Assembled(kernel=of, arch=said[2] or "", serialised=of in early))
+        if (match := _SERIALISED.search(line)) is not None:
+            early.add(match[1])
+        elif (match := _ENTRY.search(line)) is not None:
+            of = match[1]
+            kernels.append(Assembled(kernel=of, arch=match[2] or "", serialised=of in early))
             early.discard(of)
-        elif (said := _REFUSED.search(line)) is not None:
-            _refuse(found, said[1].strip())
-        elif (said := _OF.search(line)) is not None:
-            of = said[1]
-        elif found and found[-1].refused:
+        elif (match := _REFUSED.search(line)) is not None:
+            _refuse(kernels, match[1].strip())
+        elif (match := _OF.search(line)) is not None:
+            of = match[1]
+        elif kernels and kernels[-1].refused:
             target = _FOR.search(line)  # in Triton's line with the command
-            found[-1] = replace(found[-1], arch=target[1]) if target else found[-1]
-        elif found and of == found[-1].kernel:
-            found[-1] = _with(found[-1], line)
-    return tuple(dict.fromkeys(found))
+            kernels[-1] = replace(kernels[-1], arch=target[1]) if target else kernels[-1]
+        elif kernels and of == kernels[-1].kernel:
+            kernels[-1] = _with(kernels[-1], line)
+    return tuple(dict.fromkeys(kernels))
 
 
-def _refuse(found: list[Assembled], reason: str) -> None:
+def _refuse(kernels: list[Assembled], reason: str) -> None:
     """Add an error to the kernel under way, or as a kernel of its own, whose lines it came before."""
-    last = found[-1] if found else Assembled(kernel="")
+    last = kernels[-1] if kernels else Assembled(kernel="")
     if _ABORTED in reason and last.refused:
         return  # what was wrong has been said
-    named = _NAMED.search(reason)
-    name = (named[1] or named[2]) if named else last.kernel
+    match = _NAMED.search(reason)
+    name = (match[1] or match[2]) if match else last.kernel
     under_way = name == last.kernel and last.registers is None and not last.refused
-    if under_way and found:
-        found[-1] = replace(last, refused=reason)
+    if under_way and kernels:
+        kernels[-1] = replace(last, refused=reason)
     elif name:
-        found.append(Assembled(kernel=name, arch=last.arch, refused=reason))
+        kernels.append(Assembled(kernel=name, arch=last.arch, refused=reason))
 
 
 def _with(one: Assembled, line: str) -> Assembled:

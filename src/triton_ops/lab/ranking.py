@@ -189,9 +189,9 @@ def expected_of(
             )
         problem = target.problem(None if shape is None else tuple(shape), dtype)
         arguments = Arguments(keyword=dict(problem.arguments))
-        found = target.space_for(problem) if space is None else as_space(space)
+        configs = target.space_for(problem) if space is None else as_space(space)
         work = None if target.work is None else target.work(problem)
-        return _checked(Expected(name=target.name, kernel=target.kernel, arguments=arguments, space=found, work=work))
+        return _checked(Expected(name=target.name, kernel=target.kernel, arguments=arguments, space=configs, work=work))
     if shape is not None or dtype is not None:
         raise KernelTypeError("shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args")
     if space is None:
@@ -241,20 +241,20 @@ def _refused(expected: Expected, spec: DeviceSpec, configs: Iterable[Config]) ->
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
         return {}
-    found = ((config, foresee(ahead, config)) for config in configs)
-    return {config: it.reason for config, it in found if it is not None and not it.deferred}
+    verdicts = ((config, foresee(ahead, config)) for config in configs)
+    return {config: it.reason for config, it in verdicts if it is not None and not it.deferred}
 
 
 def ranked(model: Model, configs: Iterable[Config], source: str, refused: Mapping[Config, str]) -> list[RankedConfig]:
     """The configs that have a forecast, the shortest first; those that cannot run are last."""
-    found: list[RankedConfig] = []
+    forecasts: list[RankedConfig] = []
     for config in configs:
         forecast = model.explain(config)
         if forecast is None and config not in refused:
             continue
         fits = forecast is not None and math.isfinite(forecast.expected_ms)
         limit = forecast.terms[0].name if forecast is not None and fits else "shared memory of a block"
-        found.append(
+        forecasts.append(
             RankedConfig(
                 config=config,
                 expected_ms=forecast.expected_ms if forecast is not None and config not in refused else math.inf,
@@ -263,9 +263,9 @@ def ranked(model: Model, configs: Iterable[Config], source: str, refused: Mappin
                 limited_by=refused.get(config, limit),
             )
         )
-    if not found:
+    if not forecasts:
         raise TargetError("the model makes no forecast for any config", hint=_HINT)
-    return sorted(found, key=lambda one: one.expected_ms)
+    return sorted(forecasts, key=lambda one: one.expected_ms)
 
 
 _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"

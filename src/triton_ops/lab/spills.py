@@ -64,7 +64,7 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
         target: What is compiled for.
         size: Tells the size of a config's accumulator or tile.
     """
-    found = [
+    kinds = [
         Change("smaller tile", "half of the accumulator, or of the row, is half of its registers",
                lambda: _smaller(config, space, size)),
         Change("more warps", "the same registers are spread over more threads", lambda: _wider(config, target)),
@@ -72,8 +72,8 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
     ]  # fmt: skip
     if config.get("maxnreg") is not None:
         freed = Change("no limit of registers", "maxnreg takes registers away", lambda: _unlimited(config))
-        found.insert(0, freed)
-    return tuple(found)
+        kinds.insert(0, freed)
+    return tuple(kinds)
 
 
 def _smaller(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
@@ -201,21 +201,22 @@ class Examiner:
         """
         compiling = self._pool.submit(config, anyway=True)
         tile = self._pool.read(config).result().accumulator
-        found = compiling.result()
-        made, target = found.resources, self._ahead.target
+        compiled = compiling.result()
+        resources, target = compiled.resources, self._ahead.target
         warps, _ = warps_and_stages(config)
-        seen = SpillEvidence(
-            config=config, status=found.status, reason=found.reason, most_registers=_MOST[target.kind],
+        evidence = SpillEvidence(
+            config=config, status=compiled.status, reason=compiled.reason, most_registers=_MOST[target.kind],
             accumulator=tile, accumulator_registers=None if tile is None else prod(tile) / (warps * target.warp_size),
-            shared_bytes=made.shared_bytes if made else None,
+            shared_bytes=resources.shared_bytes if resources else None,
         )  # fmt: skip
-        if made is None or made.registers is None:
-            return seen
+        if resources is None or resources.registers is None:
+            return evidence
         limits = LIMITS.get(target.arch)
         return replace(
-            seen, registers=made.registers, stack_bytes=made.stack_bytes, spill_bytes=made.spill_bytes,
-            residents=limits.residents(made.registers, made.shared_bytes or 0, warps) if limits else None,
-            local=self._local(found),
+            evidence, registers=resources.registers, stack_bytes=resources.stack_bytes,
+            spill_bytes=resources.spill_bytes,
+            residents=limits.residents(resources.registers, resources.shared_bytes or 0, warps) if limits else None,
+            local=self._local(compiled),
         )  # fmt: skip
 
     def tile(self, config: Config) -> int | None:
@@ -225,17 +226,17 @@ class Examiner:
             return prod(work.accumulator)
         return max((access.tile for launch in work.launches for access in launch.accesses), default=None)
 
-    def _local(self, found: Compiled) -> LocalTraffic | None:
+    def _local(self, compiled: Compiled) -> LocalTraffic | None:
         """The local traffic, which a config that spills nothing does not have."""
-        made = found.resources
-        if made is None or not found.launchable:
+        resources = compiled.resources
+        if resources is None or not compiled.launchable:
             return None
-        if not made.stack_bytes and not made.spill_bytes:
+        if not resources.stack_bytes and not resources.spill_bytes:
             return LocalTraffic(0, 0, 0, 0, 0)
-        built = self._ahead.built(found.config)  # from the disk cache
+        binaries = self._ahead.built(compiled.config)  # from the disk cache
         if self._ahead.target.kind == "hip":
-            return _sum([amdgcn_traffic(one.assembly) for one in built])
-        texts = [disassembled(one.binary) for one in built]
+            return _sum([amdgcn_traffic(one.assembly) for one in binaries])
+        texts = [disassembled(one.binary) for one in binaries]
         return None if None in texts else _sum([sass_traffic(text) for text in texts if text is not None])
 
 
@@ -301,14 +302,14 @@ class Tried:
         return Tried(self.name, self.why, with_time(self.before, median_ms), tuple(steps))
 
 
-def with_time(seen: SpillEvidence, median_ms: dict[str, float]) -> SpillEvidence:
+def with_time(evidence: SpillEvidence, median_ms: dict[str, float]) -> SpillEvidence:
     """Evidence with the time that was measured, by the text of the config."""
-    return replace(seen, median_ms=median_ms.get(seen.config.text))
+    return replace(evidence, median_ms=median_ms.get(evidence.config.text))
 
 
-def healthy(seen: SpillEvidence) -> bool:
+def healthy(evidence: SpillEvidence) -> bool:
     """Whether a config spills nothing worth a word."""
-    return seen.compiled and (seen.spill_bytes or 0) <= WASTEFUL_SPILL_BYTES
+    return evidence.compiled and (evidence.spill_bytes or 0) <= WASTEFUL_SPILL_BYTES
 
 
 @dataclass(frozen=True)
@@ -411,20 +412,20 @@ def cure_spills(
             f"{expected.name} is no kernel that Triton compiles, so it spills nothing that can be seen",
             hint="name an Operation with a TritonKernel, or give the kernel itself",
         )
-    chosen = _chosen(expected.space, expected.name, config or {})
+    subject = _chosen(expected.space, expected.name, config or {})
     ahead = AheadOfTime(kernel, expected.arguments, goal, expected.space.members)
     with CompilePool(ahead) as pool:
-        report = _examined(Examiner(ahead, pool), chosen, expected.space, goal)
+        report = _examined(Examiner(ahead, pool), subject, expected.space, goal)
     if not (arch is None if measure is None else measure) or not report.spills:
         return report
     return _measured(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
 
 
 def _checked_config(config: Any) -> Mapping[str, Any] | None:
-    given = None if config is None else values_of(config)
-    if given is not None and not isinstance(given, Mapping):
+    values = None if config is None else values_of(config)
+    if values is not None and not isinstance(values, Mapping):
         raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
-    return given
+    return values
 
 
 def _target(arch: str | None) -> Target:
@@ -441,8 +442,8 @@ def _chosen(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
     wrong = [one for one in values if one not in space.tunables and one not in options]
     if wrong:
         raise ConfigValueError(f"{name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}")
-    known = {one: value for one, value in values.items() if one in space.tunables}
-    return Config({**space.default_config, **values, **space.with_names(known)})
+    listed = {one: value for one, value in values.items() if one in space.tunables}
+    return Config({**space.default_config, **values, **space.with_names(listed)})
 
 
 def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Target) -> SpillReport:
@@ -454,20 +455,20 @@ def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Ta
         notes += _without_limit(examiner, config)
     if not before.compiled or healthy(before):
         return SpillReport(target.arch, before, notes=tuple(notes))
-    tried: list[Tried] = []
+    attempts: list[Tried] = []
     for change in changes(config, space, target, lru_cache(maxsize=None)(examiner.tile)):
         one = Tried(change.name, change.why, before, ())
         for step in change.steps():
             one = Tried(change.name, change.why, before, (*one.steps, examiner.evidence(step)))
             if one.verdict == CURES:
                 break
-        tried.append(one)
-    helps = [one for one in tried if one.verdict == HELPS]
-    if len(helps) > 1 and not any(one.verdict == CURES for one in tried):
+        attempts.append(one)
+    helps = [one for one in attempts if one.verdict == HELPS]
+    if len(helps) > 1 and not any(one.verdict == CURES for one in attempts):
         whole = Config({**config, **{name: value for one in helps for name, value in _changed(one).items()}})
-        named = " and ".join(one.name for one in helps)
-        tried.append(Tried(TOGETHER, named, before, (examiner.evidence(whole),)))
-    return SpillReport(target.arch, before, tuple(tried), tuple(notes))
+        names = " and ".join(one.name for one in helps)
+        attempts.append(Tried(TOGETHER, names, before, (examiner.evidence(whole),)))
+    return SpillReport(target.arch, before, tuple(attempts), tuple(notes))
 
 
 def _without_limit(examiner: Examiner, config: Config) -> list[str]:
@@ -481,19 +482,19 @@ def _without_limit(examiner: Examiner, config: Config) -> list[str]:
     ]
 
 
-def _changed(tried: Tried) -> dict[str, Any]:
-    if tried.best is None:
+def _changed(attempt: Tried) -> dict[str, Any]:
+    if attempt.best is None:
         return {}
-    return {name: value for name, value in tried.best.config.items() if tried.before.config.get(name) != value}
+    return {name: value for name, value in attempt.best.config.items() if attempt.before.config.get(name) != value}
 
 
 def _measured(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:
     """The report with the times of the config and of every change that helps."""
-    kept = [one.best.config for one in report.tried if one.kept and one.best is not None]
-    median_ms = times(list(dict.fromkeys([report.before.config, *kept])))
-    tried = tuple(one.timed(median_ms) for one in report.tried)
+    configs = [one.best.config for one in report.tried if one.kept and one.best is not None]
+    median_ms = times(list(dict.fromkeys([report.before.config, *configs])))
+    attempts = tuple(one.timed(median_ms) for one in report.tried)
     notes = (note for note in report.notes if not note.startswith(_UNCHECKED))
-    return SpillReport(report.target, with_time(report.before, median_ms), tried, tuple(notes))
+    return SpillReport(report.target, with_time(report.before, median_ms), attempts, tuple(notes))
 
 
 def _times(

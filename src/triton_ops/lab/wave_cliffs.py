@@ -112,12 +112,12 @@ def sweep(
     machine = machine_of(spec, calibration)
     first = expected_of(operation, shape=shapes[0], dtype=dtype)
     explained = explain(first, config, spec, machine)
-    seen = portrait(explained, first.work, config, spec, calibration=calibration)
+    figures = portrait(explained, first.work, config, spec, calibration=calibration)
     if explained.refused:
         raise TargetError(
             f"config ({config}) cannot run on {spec.name}: {explained.refused}", hint="take another config"
         )
-    if seen.residents is None or not seen.residents.blocks or seen.resources is None:
+    if figures.residents is None or not figures.residents.blocks or figures.resources is None:
         why = explained.compiled.reason if explained.compiled is not None else explained.silent
         raise TargetError(f"how many blocks fit cannot be told: {why}", hint="triton-ops explain says more")
     declared = first.declared and machine is not None
@@ -125,18 +125,18 @@ def sweep(
         raise SettingsError(
             f"{len(shapes)} shapes are too many for a kernel whose grid must be read", hint=f"at most {MOST_READ}"
         )
-    at_once = seen.residents.blocks * spec.units
+    at_once = figures.residents.blocks * spec.units
     points = []
     for extent, one in zip(extents, shapes, strict=True):
         expected = expected_of(operation, shape=one, dtype=dtype)
         if declared and machine is not None:
-            points.append(_by_model(extent, expected, config, machine, seen.resources, at_once))
+            points.append(_by_model(extent, expected, config, machine, figures.resources, at_once))
         else:
             points.append(ShapePoint(extent, Waves(_programs(expected, config, spec), at_once)))
     return Sweep(
         config=config,
         axis=axis,
-        blocks_per_unit=seen.residents.blocks,
+        blocks_per_unit=figures.residents.blocks,
         points=tuple(points),
         silent="" if declared else explained.silent or _UNDECLARED,
     )
@@ -160,11 +160,12 @@ def _by_model(
     extent: int, expected: Expected, config: Config, machine: Machine, resources: Resources, at_once: int
 ) -> ShapePoint:
     assert expected.work is not None
-    found = Model(expected.work, machine).explain(config, resources)
-    if found is None:
+    forecast = Model(expected.work, machine).explain(config, resources)
+    if forecast is None:
         raise TargetError(f"the model makes no forecast at {extent}", hint="triton-ops explain says more")
-    blocks = max(1, round(found.waves * found.blocks_per_unit * machine.units))
-    return ShapePoint(extent, Waves(blocks, at_once), found.expected_ms, found.lower_bound_ms / found.expected_ms)
+    blocks = max(1, round(forecast.waves * forecast.blocks_per_unit * machine.units))
+    expected_ms = forecast.expected_ms
+    return ShapePoint(extent, Waves(blocks, at_once), expected_ms, forecast.lower_bound_ms / expected_ms)
 
 
 def _programs(expected: Expected, config: Config, spec: DeviceSpec) -> int:

@@ -88,11 +88,11 @@ class GrowingReport:
             self._refresh()
             return live_page(self._run, self._version) if self._version else None
 
-    def newer(self, seen: int, most_s: float) -> str | None:
+    def newer(self, shown_version: int, most_s: float) -> str | None:
         """The run as JSON for the page, as soon as there is another version than the one that a page shows.
 
         Args:
-            seen: The version that the page shows.
+            shown_version: The version that the page shows.
             most_s: Seconds to wait.
 
         Returns:
@@ -105,7 +105,7 @@ class GrowingReport:
             with self._lock:
                 self._refresh(now=over)
                 version, text = self._version, self._text
-            if version and (over or version != seen):
+            if version and (over or version != shown_version):
                 if over:
                     self.told_the_end.set()
                 return f'{{"version":{version},"over":{str(over).lower()},"run":{text}}}'
@@ -134,10 +134,10 @@ class GrowingReport:
     def _state(self) -> tuple[int, ...] | None:
         """What changes when the file does; None if it is not there."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 _END_S = 4.0  # that the process is given to answer pages that are open

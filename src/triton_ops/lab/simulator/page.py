@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from triton_ops.base import PageParts, assembled, data_script, json_text, part
 from triton_ops.exceptions import SettingsError, TritonKernelError
-from triton_ops.lab.simulator.advice import config_text
+from triton_ops.lab.simulator.places import config_text
 from triton_ops.lab.simulator.recorded import Overlay
 from triton_ops.lab.simulator.shown import ranking, recorded_ranking
 from triton_ops.lab.simulator.simulation import (
@@ -63,7 +63,7 @@ def grid_of(first: Simulation) -> Grid:
 
 
 def _simulations(workload: Workload, first: Simulation) -> dict[str, Simulation]:
-    """What is ranked of a workload, by the name of its size."""
+    """The simulations of a workload, by the name of its size."""
     lesson = replace(first, workload=workload, configs=LESSON, factors=())
     simulations = {size: replace(lesson, shape=shape) for size, shape in workload.sizes.items()}
     if workload == first.workload and first not in simulations.values():
@@ -82,8 +82,8 @@ def answers_of(
     """
     page = _page(first, overlays, None)
 
-    def answer(asked: str) -> tuple[HTTPStatus, str, str] | None:
-        path, _, query = asked.partition("?")
+    def answer(question: str) -> tuple[HTTPStatus, str, str] | None:
+        path, _, query = question.partition("?")
         if path == "":
             return HTTPStatus.OK, page, "text/html"
         return (HTTPStatus.OK, json_text(_answer(query)), "application/json") if path == "ranking.json" else None

@@ -9,10 +9,10 @@ from typing import Any
 
 from triton_ops.compilation import drawn
 from triton_ops.device import Machine
-from triton_ops.lab.simulator.advice import advice, config_text, place_cells, reasons
+from triton_ops.lab.simulator.advice import advice, reasons
 from triton_ops.lab.simulator.one_tunable import ShapePoint, timelines
-from triton_ops.lab.simulator.places import Standing
-from triton_ops.lab.simulator.recorded import Overlay, agreement
+from triton_ops.lab.simulator.places import Standing, config_text
+from triton_ops.lab.simulator.recorded import Overlay
 from triton_ops.lab.simulator.simulation import Simulation
 from triton_ops.space import Config
 
@@ -29,16 +29,16 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
         most: Number of places.
     """
     standings = simulation.standings
-    chosen = next((one for one in standings if config_text(one.config) == config), standings[0])
+    subject = next((one for one in standings if one.text == config), standings[0])
     return {
         "note": f"{simulation.workload.sides}.",
         "advice": simulation.advice,
         "count": len(standings),
         "rows": [_row(one, simulation.machine) for one in standings[:most]],
-        "chosen": config_text(chosen.config),
-        "stages": chosen.stages,
-        "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(chosen)],
-        "pipeline": _pipeline(chosen),
+        "chosen": subject.text,
+        "stages": subject.stages,
+        "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
+        "pipeline": _pipeline(subject),
         "compared": [config_text(config) for config in simulation.compared],
         "shapes": {
             extent: _shapes(simulation.over(extent), axis) for axis, extent in enumerate(simulation.workload.extents)
@@ -64,14 +64,14 @@ def recorded_ranking(overlay: Overlay, most: int = SHOWN) -> dict[str, Any]:
         "title": overlay.title,
         "note": f"Recorded in {overlay.file}; {overlay.failed} further configs did not run.",
         "advice": advice(overlay.standings, ""),
-        "agreement": f"{overlay.title} on {overlay.device}. {agreement(overlay)}",
+        "agreement": f"{overlay.title} on {overlay.device}. {overlay.agreement}",
         "figures": [
             str(len(overlay.configs)), f"{overlay.spearman:.3f}", str(overlay.floor), overlay.verdict,
             f"{overlay.first_share:.0%}",
         ],
         "count": len(overlay.standings),
         "rows": rows,
-        "chosen": config_text(winner.config),
+        "chosen": winner.text,
         "stages": winner.stages,
         "knobs": [],
         "pipeline": _pipeline(winner),
@@ -84,8 +84,8 @@ def _row(one: Standing, machine: Machine) -> dict[str, Any]:
     terms = [] if one.forecast is None or one.why_not else one.forecast.terms[:_TERMS]
     return {
         "place": one.place,
-        "config": config_text(one.config),
-        "cells": place_cells(one),
+        "config": one.text,
+        "cells": one.cells,
         "score": _brief(one.score),
         "reasons": reasons(one, machine),
         "terms": [[term.name, _brief(term.alone_ms)] for term in terms],

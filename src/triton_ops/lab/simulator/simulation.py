@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -24,7 +24,7 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.lab.simulator.advice import advice
+from triton_ops.lab.simulator.advice import advice, reasons, standing_json
 from triton_ops.lab.simulator.one_tunable import Dial, ShapePoint, dials, over_shapes, series
 from triton_ops.lab.simulator.places import Standing, ranked
 from triton_ops.lab.simulator.workloads import (
@@ -55,12 +55,8 @@ class Simulation:
     """A ranking of configs, with what it is the ranking of.
 
     Attributes:
-        workload: The workload.
-        shape: Its extents.
-        dtype: Long name of its dtype.
+        dtype: Long name of the dtype.
         device: Name of the device in the table.
-        machine: The device's figures.
-        configs: The configs as they were given.
         factors: For each config a factor on its expected time, if the ranking is disturbed on purpose.
     """
 
@@ -74,7 +70,7 @@ class Simulation:
 
     @cached_property
     def work(self) -> Work:
-        """What the workload calculates and moves."""
+        """The operations and bytes of the workload."""
         return work_of(self.workload.family, self.shape, self.dtype)
 
     @cached_property
@@ -101,13 +97,17 @@ class Simulation:
         """A config of this ranking with each knob turned alone; empty if it cannot run."""
         return dials(self.work, self.machine, one.config, self.sides) if one.place else []
 
+    def reasons(self, one: Standing) -> list[tuple[str, str]]:
+        """The explanation of a config's place: names and sentences, the most important first."""
+        return reasons(one, self.machine)
+
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
         """The configs that are compared over shapes: all, or the first places of many."""
         return self.configs if len(self.configs) <= COMPARED else [one.config for one in self.standings[:COMPARED]]
 
     def over(self, extent: str) -> list[ShapePoint]:
-        """How the `compared` configs do at shapes that differ in one extent.
+        """The `compared` configs at shapes that differ in one extent.
 
         Raises:
             ShapeMismatchError: The workload has no such extent.
@@ -121,6 +121,22 @@ class Simulation:
             )
         shapes = series(self.shape, self.workload.extents.index(extent), SHAPES)
         return over_shapes(self.workload.family, shapes, self.dtype, self.machine, self.compared)
+
+    def as_json(self, over: str | None = None) -> dict[str, Any]:
+        """Every config's place and reasons as plain values; with `over` also the configs along that extent."""
+        plain: dict[str, Any] = {
+            "workload": self.workload.name,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "device": self.device,
+            "source": "model",
+            "advice": self.advice,
+            "configs": [standing_json(one, self.machine) for one in self.standings],
+            "knobs": [asdict(dial) for dial in self.dials],
+        }
+        if over is not None:
+            plain["over"] = {"extent": over, "shapes": [asdict(point) for point in self.over(over)]}
+        return plain
 
 
 def simulate(
@@ -157,17 +173,17 @@ def simulate(
 
     Cost: 0.1 ms per config.
     """
-    found = workload_named(workload)
+    kind = workload_named(workload)
     device, machine = device_named(gpu)
-    long_dtype = _dtype(found, machine, device, dtype)
-    chosen = LESSON if configs is None else configs
-    _check_configs(found, chosen)
+    long_dtype = _dtype(kind, machine, device, dtype)
+    configs = LESSON if configs is None else configs
+    _check_configs(kind, configs)
     if not 0 <= jitter <= 1:
         raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
     rng = random.Random(seed)
     return Simulation(
-        workload=found, shape=_extents(found, shape), dtype=long_dtype, device=device, machine=machine, configs=chosen,
-        factors=[math.exp(rng.gauss(0, jitter)) for _ in chosen] if jitter else (),
+        workload=kind, shape=_extents(kind, shape), dtype=long_dtype, device=device, machine=machine, configs=configs,
+        factors=[math.exp(rng.gauss(0, jitter)) for _ in configs] if jitter else (),
     )  # fmt: skip
 
 
@@ -247,33 +263,32 @@ def _parsed_value(text: str) -> int | float | bool | str:
 
 
 def _extents(workload: Workload, shape: Sequence[int] | None) -> tuple[int, ...]:
-    found = tuple(workload.shape if shape is None else shape)
+    extents = tuple(workload.shape if shape is None else shape)
     names = "x".join(workload.extents)
-    if len(found) != len(workload.extents):
+    if len(extents) != len(workload.extents):
         raise ShapeMismatchError(
-            f"{workload.name} takes {len(workload.extents)} extents, {names}, not {len(found)}",
+            f"{workload.name} takes {len(workload.extents)} extents, {names}, not {len(extents)}",
             workload.extents,
-            found,
+            extents,
             hint=f"for example --shape {'x'.join(map(str, workload.shape))}",
         )
-    if wrong := [extent for extent in found if not 1 <= extent <= LARGEST]:
-        raise ShapeMismatchError(
-            f"an extent of {wrong[0]} is out of range", f"1 to {LARGEST}", found, hint=f"give {names} as whole numbers"
-        )
-    return found
+    if faults := [extent for extent in extents if not 1 <= extent <= LARGEST]:
+        hint = f"give {names} as whole numbers"
+        raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", extents, hint=hint)
+    return extents
 
 
 def _dtype(workload: Workload, machine: Machine, device: str, dtype: str | None) -> str:
-    found = dtype_name(dtype or DTYPE)
-    if workload.family != ROWS and found not in machine.mma_flops_per_cycle:
-        known = list(machine.mma_flops_per_cycle)
+    name = dtype_name(dtype or DTYPE)
+    if workload.family != ROWS and name not in machine.mma_flops_per_cycle:
+        names = list(machine.mma_flops_per_cycle)
         raise UnsupportedDtypeError(
-            f"the matrix units of {device} have no known rate for {found}; known are {', '.join(known)}",
-            found,
-            known,
+            f"the matrix units of {device} have no known rate for {name}; known are {', '.join(names)}",
+            name,
+            names,
             hint="use one of these, or another --gpu",
         )
-    return found
+    return name
 
 
 def tunables_of(workload: Workload) -> tuple[str, ...]:
@@ -288,12 +303,12 @@ def _check_configs(workload: Workload, configs: Sequence[Mapping[str, Any]]) -> 
         raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
     for config in configs:
         Config(config)
-    known = tunables_of(workload)
-    unknown = dict.fromkeys(name for config in configs for name in config if name not in known)
+    names = tunables_of(workload)
+    unknown = dict.fromkeys(name for config in configs for name in config if name not in names)
     if unknown:
         raise UnknownTunableError(
-            f"{workload.name} has no tunable {', '.join(unknown)}; it has {', '.join(known)}", hint="correct the name"
+            f"{workload.name} has no tunable {', '.join(unknown)}; it has {', '.join(names)}", hint="correct the name"
         )
-    needed = least_sides(workload.family, DTYPE)
-    if missing := dict.fromkeys(name for config in configs for name in needed if name not in config):
+    sides = least_sides(workload.family, DTYPE)
+    if missing := dict.fromkeys(name for config in configs for name in sides if name not in config):
         raise SpaceError(f"a config has no {', '.join(missing)}: {workload.sides}", hint="give every config a value")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.cost_model import ProductTiles, attention_work, product_tiles, product_work, row_work
@@ -14,8 +14,8 @@ from triton_ops.values import Work
 
 def known_devices() -> dict[str, Machine]:
     """The machines of all devices for which the model makes forecasts, by the names of the table."""
-    found = {name: _machine(name) for name in named_devices()}
-    return {name: machine for name, machine in found.items() if machine is not None}
+    machines = {name: _machine(name) for name in named_devices()}
+    return {name: machine for name, machine in machines.items() if machine is not None}
 
 
 def device_named(name: str) -> tuple[str, Machine]:
@@ -27,14 +27,13 @@ def device_named(name: str) -> tuple[str, Machine]:
     Raises:
         DeviceError: The table has no such device, or the model does not know its architecture.
     """
-    known = known_devices()
+    machines = known_devices()
     machine = _machine(name)
     if machine is None:
-        what = "is in the table, but the model does not know its architecture" if spec_called(name) else "is not known"
-        raise DeviceError(
-            f"device {name!r} {what}; the model knows {', '.join(known)}", name, hint="for example --gpu 'NVIDIA H200'"
-        )
-    return next((own for own, other in known.items() if other == machine), name), machine
+        fault = "is in the table, but the model does not know its architecture" if spec_called(name) else "is not known"
+        message = f"device {name!r} {fault}; the model knows {', '.join(machines)}"
+        raise DeviceError(message, name, hint="for example --gpu 'NVIDIA H200'")
+    return next((own for own, other in machines.items() if other == machine), name), machine
 
 
 def _machine(name: str) -> Machine | None:
@@ -57,9 +56,8 @@ def work_of(family: str, extents: Sequence[int], dtype: str) -> Work:
     """
     if family == "product":
         rows, columns, inner = extents
-        plain = product_tiles(rows, columns, inner, dtype, "GROUP_M")
-        found = product_work(plain)
-        return Work(found.flops, found.bytes, ProductTiles(plain))
+        tiles = product_tiles(rows, columns, inner, dtype, "GROUP_M")
+        return replace(product_work(tiles), tiles=ProductTiles(tiles))
     if family == "rows":
         rows, columns = extents
         return row_work(rows, columns, dtype, "BM", "BN")
@@ -83,7 +81,7 @@ class Workload:
 
     Attributes:
         name: As it is typed.
-        title: What it is, in words.
+        title: The workload, in words.
         family: `product`, `rows` or `attention`.
         extents: Names of the problem's extents.
         shape: Extents to begin with.
