@@ -95,11 +95,7 @@ class Block:
     """The tile of one program, and how the program runs.
 
     Attributes:
-        rows: Rows of C in the tile.
-        columns: Columns of C in the tile.
         step: Length of a step along the inner axis.
-        warps: Warps of the block.
-        stages: Stages of the pipeline.
         group: Number of tile rows that programs walk down before they move on to the next tile column.
         item_bytes: Size of an element of A and B.
     """

@@ -183,7 +183,7 @@ def _turning(launch: LaunchWork, loads: Sequence[Access], across: Sequence[Acros
                 turns=loop.turns,
                 elements=largest,
                 serial=serial,
-                written=loop.written and innermost,
+                constant=loop.written and innermost,
             )
         )
     return tuple(loops)

@@ -52,7 +52,6 @@ class Forecast:
         terms: Time that each resource would take alone, longest first.
         blocks_per_unit: Blocks at a time on one multiprocessor.
         waves: How often the device is filled with blocks.
-        registers: Registers per thread.
         spill_bytes: Bytes of spilled registers per thread.
         shared_bytes: Bytes of shared memory per block.
         compiled: Whether the compiler gave the last three figures; otherwise they are guessed.

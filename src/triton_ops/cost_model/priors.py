@@ -82,24 +82,24 @@ class InferredPrior:
     def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
         self._model = ModelPrior(inferred_model(readings, machine))
         self.readings = readings
-        read = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
-        known = [(c, ms) for c, ms in zip(read, self._model.score(read), strict=True) if math.isfinite(ms) and ms > 0]
-        self._known = known
+        some = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
+        pairs = zip(some, self._model.score(some), strict=True)
+        self._samples = [(config, ms) for config, ms in pairs if math.isfinite(ms) and ms > 0]
         self._fit: Any = None
-        self.silent = readings.silent or _why_useless([ms for _, ms in known])
+        self.silent = readings.silent or _why_useless([ms for _, ms in self._samples])
 
     def score(self, configs: Sequence[Config]) -> list[float]:
         """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
 
         Cost: about 0.1 ms per config, once.
         """
-        found = self._model.score(configs)
-        gaps = [at for at, ms in enumerate(found) if math.isnan(ms) and self._was_left_out(configs[at])]
-        if gaps and len(self._known) >= _FEWEST:
+        times = self._model.score(configs)
+        gaps = [at for at, ms in enumerate(times) if math.isnan(ms) and self._was_left_out(configs[at])]
+        if gaps and len(self._samples) >= _FEWEST:
             self._fit = self._fit or self._fitted()
             for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
-                found[at] = ms
-        return found
+                times[at] = ms
+        return times
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Keep the resources that the compiler gave the tried configs."""
@@ -111,7 +111,7 @@ class InferredPrior:
 
     def _fitted(self) -> Any:
         fit = importlib.import_module("triton_ops.cost_model.fit").Fit  # with NumPy, which a known winner does not need
-        return fit(*map(list, zip(*self._known, strict=True)))
+        return fit(*map(list, zip(*self._samples, strict=True)))
 
     def _was_left_out(self, config: Mapping[str, Any]) -> bool:
         return self.readings.key(config) not in self.readings.works

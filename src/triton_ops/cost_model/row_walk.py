@@ -32,7 +32,6 @@ class Again(NamedTuple):
     """Bytes that a block reads which it, or a block before it on its multiprocessor, has read before.
 
     Attributes:
-        read_bytes: The bytes.
         own_bytes: Different bytes that were read meanwhile and that no other block reads.
         common_bytes: Those that other blocks read too, of which the multiprocessor needs one copy.
     """
@@ -51,20 +50,20 @@ class Turning:
         turns: Turns of the loop, over all entries.
         elements: Elements of the largest tile that a turn loads.
         serial: Loads of all threads in one turn that each wait for earlier ones; 0 if they are on the way together.
-        written: Whether the compiler knows the turns.
+        constant: Whether the compiler knows the turns.
     """
 
     entries: float
     turns: float
     elements: float
     serial: float
-    written: bool
+    constant: bool
 
     def waits(self, threads: int) -> float:
         """The number of times that a block of so many threads waits for memory."""
         waits = self.turns * max(1.0, self.serial / threads / _ON_THE_WAY)
         unrolled = self.turns / max(self.entries, 1.0) * max(1.0, self.elements / threads)
-        return waits / _UNROLLED if self.written and unrolled <= _WHOLE else waits
+        return waits / _UNROLLED if self.constant and unrolled <= _WHOLE else waits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +71,6 @@ class Walk:
     """The accesses, the arithmetic and the waits of one block.
 
     Attributes:
-        blocks: Number of blocks in all.
-        warps: Warps per block.
         stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
         work: Its arithmetic and its accesses.
         batches: How often it waits for loads from memory, one after another, outside of `loops`.
@@ -82,7 +79,6 @@ class Walk:
         own_bytes: Bytes that it reads and that no other block reads.
         again: What it reads once more.
         common: What other blocks read too, the next one on its multiprocessor soon after it.
-        written_bytes: Bytes that it writes.
         through_bytes: Bytes that L2 moves for its first reads and its writes, in whole sectors.
         streamed_bytes: Bytes that it reads in all.
         lines: 128-byte lines that it touches; 0 where its accesses run along memory.

@@ -20,15 +20,11 @@ if TYPE_CHECKING:
     from triton_ops.lab.profile_command import Part as Part
     from triton_ops.lab.profile_command import Step as Step
     from triton_ops.lab.profile_command import idle_share as idle_share
-    from triton_ops.lab.profile_command import ncu_command as ncu_command
     from triton_ops.lab.profile_command import parts_of as parts_of
-    from triton_ops.lab.profile_command import run_ncu as run_ncu
     from triton_ops.lab.profile_command import steps as steps
     from triton_ops.lab.profile_reading import KernelProfile as KernelProfile
     from triton_ops.lab.profile_report import ProfiledKernel as ProfiledKernel
     from triton_ops.lab.profile_report import ProfileReport as ProfileReport
-    from triton_ops.lab.profile_report import device_of as device_of
-    from triton_ops.lab.profile_report import placed_below_roof as placed_below_roof
     from triton_ops.lab.profile_report import read_profile as read_profile
     from triton_ops.lab.ptxas_log import Assembled as Assembled
     from triton_ops.lab.ptxas_log import read_ptxas as read_ptxas

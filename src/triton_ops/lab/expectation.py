@@ -1,4 +1,4 @@
-"""What a config makes of a device, in figures: occupancy, waves, shared memory, roofline, advice, and its pipeline.
+"""A config on a device in figures: occupancy, waves, shared memory, roofline, advice, pipeline.
 
 Nothing is run. Registers and shared memory are the compiler's where the kernel could be compiled for the device.
 """
@@ -82,7 +82,7 @@ class Explained:
 
 
 def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
-    """What model and compiler say of a config; a kernel that Triton compiles is read, whether or not work is declared.
+    """The answers of model and compiler for a config; a kernel that Triton compiles is read, even if work is declared.
 
     Args:
         expected: The kernel with its arguments, its space and its declared work.
@@ -115,7 +115,7 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
 
 
 def _refused(compiled: Compiled | None) -> str:
-    """Why a config cannot run, whatever time the model would give it; empty if it can, or if nobody knows."""
+    """The reason why a config cannot run, whatever its forecast; empty if it can, or if nobody knows."""
     if compiled is None or compiled.status not in (Status.CONSTRAINT, Status.RESOURCES):
         return ""
     return compiled.reason
@@ -130,7 +130,7 @@ def _with_forecast(answer: Explained, forecast: Forecast | None, silent: str) ->
 
 @dataclass(frozen=True)
 class _Reading:
-    """What was read of a config and of some others of its space, and the compiled config; or why nothing can be."""
+    """Readings of a config and of some others of its space, and the compiled config; or why there are none."""
 
     readings: Readings | None = None
     compiled: Compiled | None = None
@@ -174,17 +174,14 @@ _FEW = 0.25  # occupancy below which a config that is not made for it hides too 
 
 @dataclass(frozen=True, kw_only=True)
 class Portrait:
-    """What a config makes of a device.
+    """A config on a device.
 
     Attributes:
         resources: What one block takes; None if it is not known.
         compiled: Whether the compiler gave them; otherwise the model has guessed them.
-        warps: Warps per block.
-        stages: Stages of the pipeline.
         shared_limit: Most shared memory of one block.
         residents: The blocks that one multiprocessor holds at a time; None if resources or limits are not known.
         waves: How often the launch fills the device; None if the grid or the residents are not known.
-        roofline: The limits of the device for this work.
         expected: The expected time below the roof; None without a forecast.
         measured: The measured time below the roof; None if none was given.
         accumulator: Rows and columns of the largest accumulator; None without products.
@@ -224,7 +221,7 @@ def portrait(
     explained: Explained, work: Work | None, config: Config, spec: DeviceSpec, *,
     calibration: Calibration | None = None, measured_ms: float | None = None,
 ) -> Portrait:  # fmt: skip
-    """What a config makes of a device.
+    """A config on a device.
 
     Args:
         explained: What the model says of the config, and what the compiler made of it.
@@ -273,7 +270,7 @@ def _main(launches: tuple[LaunchWork, ...]) -> LaunchWork | None:
 
 
 def _resources(explained: Explained) -> tuple[Resources | None, bool]:
-    """What one block takes, and whether the compiler says so."""
+    """The resources of one block, and True if they are the compiler's."""
     resources = explained.compiled.resources if explained.compiled is not None else None
     if resources is not None and resources.registers is not None:
         return resources, True
@@ -319,7 +316,7 @@ def _habits(
 
 
 def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
-    """How long a load takes in computed steps, and whether the model has told that."""
+    """The length of a load in computed steps, and True if it is the model's."""
     alone = {term.name: term.alone_ms for term in forecast.terms} if forecast is not None else {}
     computed = max((alone.get(name, 0.0) for name in ("matrix units", "shared memory", "arithmetic")), default=0.0)
     if "load latency" not in alone or computed <= 0:

@@ -59,7 +59,6 @@ class Part:
     """A kernel, or on a CPU an operator.
 
     Attributes:
-        name: Its name.
         share: Its share of the time of all, from 0 to 1.
         calls: How often it runs in one call.
         mean_ms: How long one takes.
@@ -72,7 +71,7 @@ class Part:
 
 
 def parts_of(call: Callable[[], Any], device_name: str) -> tuple[Part, ...]:
-    """What a call spends its time on by torch's profiler, the most expensive first.
+    """The kernels or operators of a call by torch's profiler, the most expensive first.
 
     Args:
         call: What is profiled; it has run before.
@@ -116,15 +115,13 @@ _SAID = (
 
 @dataclass(frozen=True, kw_only=True)
 class NcuRequest:
-    """What to profile.
+    """A program to profile, and the way to do it.
 
     Attributes:
-        program: The program and its arguments.
         metrics: The set of metrics: `basic`, `roofline`, `detailed` or `full`. What decides is added to each.
         kernel: A regular expression for the names of kernels; empty profiles all.
         skip: Launches that are left out at first.
         launches: Launches that are profiled; None profiles all.
-        out: The file that gets the CSV.
         from_start: Whether the whole program is profiled; else from where it calls `cudaProfilerStart`.
     """
 
@@ -146,26 +143,48 @@ class NcuRequest:
                 f"{self.launches} launches after {self.skip} are none to profile", hint="such as --launches 3 --skip 10"
             )
 
+    def command(self, ncu: str = "ncu") -> list[str]:
+        """The command line that profiles the program with its child processes.
 
-def ncu_command(request: NcuRequest, ncu: str = "ncu") -> list[str]:
-    """The command line that profiles a program of Triton kernels, child processes included.
+        Args:
+            ncu: The profiler.
+        """
+        words = [ncu, "--set", self.metrics, "--target-processes", "all", "--clock-control", "none"]
+        for section in _SECTIONS:
+            words += ["--section", section]
+        if not self.from_start:
+            words += ["--profile-from-start", "off"]
+        if self.kernel:
+            words += ["--kernel-name", f"regex:{self.kernel}"]
+        if self.skip:
+            words += ["--launch-skip", str(self.skip)]
+        if self.launches is not None:
+            words += ["--launch-count", str(self.launches)]
+        return [*words, "--csv", "--page", "raw", "--log-file", self.out, *self.program]
 
-    Args:
-        request: What to profile.
-        ncu: The profiler.
-    """
-    words = [ncu, "--set", request.metrics, "--target-processes", "all", "--clock-control", "none"]
-    for section in _SECTIONS:
-        words += ["--section", section]
-    if not request.from_start:
-        words += ["--profile-from-start", "off"]
-    if request.kernel:
-        words += ["--kernel-name", f"regex:{request.kernel}"]
-    if request.skip:
-        words += ["--launch-skip", str(request.skip)]
-    if request.launches is not None:
-        words += ["--launch-count", str(request.launches)]
-    return [*words, "--csv", "--page", "raw", "--log-file", request.out, *request.program]
+    def run(self) -> Path:
+        """Profile a program; returns the file with the CSV.
+
+        Cost: the program is run once, and each profiled launch dozens of times.
+
+        Raises:
+            MissingDependencyError: There is no profiler here.
+            ProfileError: The profiler failed; the error says why, as far as it told.
+        """
+        process = subprocess.run(self.command(find_ncu()), check=False, stdout=_STDERR)
+        out = Path(self.out)
+        try:
+            text = read_file(out, _LARGEST_BYTES).decode("utf-8", errors="replace")
+        except OSError:
+            text = ""
+        for mark, reason, hint in _SAID:
+            if mark in text:
+                raise ProfileError(f"ncu wrote no profile: {reason}", hint=hint)
+        if process.returncode and '"Kernel Name"' not in text:
+            last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+            reason = f"ncu ended with code {process.returncode}: {last[:200]}"
+            raise ProfileError(reason, hint="run the program without ncu first")
+        return out
 
 
 def find_ncu() -> str:
@@ -181,28 +200,3 @@ def find_ncu() -> str:
             hint="it comes with CUDA's toolkit; `triton-ops profile command` prints the line for a machine that has it",
         )
     return program
-
-
-def run_ncu(request: NcuRequest) -> Path:
-    """Profile a program; returns the file with the CSV.
-
-    Cost: the program is run once, and each profiled launch dozens of times.
-
-    Raises:
-        MissingDependencyError: There is no profiler here.
-        ProfileError: The profiler failed; the error says why, as far as it told.
-    """
-    process = subprocess.run(ncu_command(request, find_ncu()), check=False, stdout=_STDERR)
-    out = Path(request.out)
-    try:
-        text = read_file(out, _LARGEST_BYTES).decode("utf-8", errors="replace")
-    except OSError:
-        text = ""
-    for mark, reason, hint in _SAID:
-        if mark in text:
-            raise ProfileError(f"ncu wrote no profile: {reason}", hint=hint)
-    if process.returncode and '"Kernel Name"' not in text:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
-        reason = f"ncu ended with code {process.returncode}: {last[:200]}"
-        raise ProfileError(reason, hint="run the program without ncu first")
-    return out

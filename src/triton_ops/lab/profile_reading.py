@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from triton_ops.base import read_file
+from triton_ops.device import DeviceSpec, Placed, Roofline, roofline, spec_called
 from triton_ops.exceptions import ProfileError
 
 _NUMBER = re.compile(r"[-+]?\d[\d.,'\u00a0\u202f]*(?:[eE][-+]?\d+)?")
@@ -70,7 +71,7 @@ def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
 
 
 def has_decimal_comma(texts: Iterable[str]) -> bool:
-    """Whether the numbers of a file have a decimal comma: one that cannot be a separator of thousands shows it."""
+    """Return True for numbers with a decimal comma: one that cannot be a separator of thousands shows it."""
     return any(_DECIMAL_COMMA.fullmatch(text.strip()) for text in texts)
 
 
@@ -110,7 +111,6 @@ class ProfiledLaunch:
     """One launch of a kernel, or the average over the launches of a summary.
 
     Attributes:
-        kernel: The kernel's name.
         facts: What identifies it: `ID`, `Block Size`, `Grid Size`, `Device`, `CC` and the like, as printed.
         metrics: Every metric by its name; on the page `details`, where `Memory Throughput` has two units, each by name
             and unit too.
@@ -126,7 +126,6 @@ class ProfileTable:
     """The launches of one file.
 
     Attributes:
-        launches: The launches, in the order of the file.
         notes: What a reader should know, such as that the file is cut.
     """
 
@@ -186,7 +185,7 @@ def _decoded(data: bytes, name: str) -> str:
 
 
 def _is_cut(lines: Sequence[str], text: str) -> bool:
-    """Whether the last line ends early: within a quoted field, before one, or with fewer than the line before it."""
+    """Return True if the last line ends early: within a field, before one, or with fewer than the line before it."""
     last = lines[-1]
     if text.endswith("\n") or not last.startswith('"') or len(lines) == 1:
         return False
@@ -344,8 +343,6 @@ class KernelProfile:
     """One profiled launch; shares are percent, and a figure that the profile does not have is None.
 
     Attributes:
-        kernel: The kernel's name.
-        duration_s: Seconds of the launch.
         compute: Throughput of the multiprocessors, of their peak: `Compute (SM) Throughput`.
         memory: The same of the busiest part of the memory system: `Memory Throughput`.
         dram: The same of device memory.
@@ -355,17 +352,10 @@ class KernelProfile:
         occupancy: Warps at a time of the most that fit, as achieved.
         most_occupancy: The same as the launch allows.
         no_eligible: Cycles in which a scheduler had no warp to issue.
-        registers: Registers per thread.
-        waves: Waves of blocks.
-        blocks: Blocks of the launch.
-        threads: Threads of a block.
         by_registers: Blocks per multiprocessor that registers allow.
         by_shared: The same by shared memory.
         by_warps: The same by warps.
         by_blocks: The same by the number of blocks.
-        dram_bytes_per_s: Bytes per second of device memory.
-        dram_bytes: Bytes of device memory.
-        clock_hz: The clock of the multiprocessors.
         units: Multiprocessors.
         products: Operations of products of tiles, by the dtype of their operands, as counted.
         products_peak: The most of these operations per second at the clock that ran; None if none were counted.
@@ -431,6 +421,40 @@ class KernelProfile:
         if self.dram_bytes_per_s is None or self.duration_s is None:
             return None
         return self.dram_bytes_per_s * self.duration_s
+
+    def device_spec(self, gpu: str | None = None) -> DeviceSpec | None:
+        """The device from the table, or the one that is named; None if it is not known.
+
+        Raises:
+            ProfileError: There is no device of the given name.
+        """
+        if gpu is None:
+            return spec_called(self.device) if self.device else None
+        spec = spec_called(gpu)
+        if spec is None:
+            raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
+        return spec
+
+    def below_roof(
+        self, spec: DeviceSpec | None, flops: float = 0.0, dtype: str = ""
+    ) -> tuple[Roofline, Placed] | None:
+        """The roofline and the place of the launch below it, by the time and the bytes that the profiler counted.
+
+        Args:
+            spec: The device; None if it is not known.
+            flops: Operations of one launch; 0 takes those of products that the profiler counted.
+            dtype: Of the operands of these operations; empty takes that of the counted ones.
+
+        Returns:
+            None if the profile has no time, neither bytes nor operations are known, or no peak of the device is.
+        """
+        if spec is None or self.duration_s is None:
+            return None
+        roof = roofline(
+            spec, flops=flops or self.flops, bytes_=self.moved_bytes or 0.0, dtype=dtype or self.dtype, products=True
+        )
+        place = roof.placed(1e3 * self.duration_s)
+        return None if place is None else (roof, place)
 
 
 def figures_of(launch: ProfiledLaunch) -> KernelProfile:

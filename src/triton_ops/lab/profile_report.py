@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triton_ops.compile_modes import Advice, CallProfile, OpShare, decided
-from triton_ops.device import DeviceSpec, Placed, Roofline, roofline, spec_called
 from triton_ops.exceptions import ProfileError
 from triton_ops.lab.profile_reading import KernelProfile, figures_of, read_ncu
 
@@ -37,7 +36,6 @@ class Step:
     """One thing to try next.
 
     Attributes:
-        what: What to do.
         why: The figure that speaks for it.
     """
 
@@ -47,10 +45,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What limits a kernel.
+    """The limit of a kernel.
 
     Attributes:
-        profile: The figures.
         verdict: One of `VERDICTS`.
         reasons: The numbers behind it, in words.
         steps: What to try next, the most promising first.
@@ -63,7 +60,7 @@ class Judgement:
 
 
 def judged(profile: KernelProfile) -> Judgement:
-    """What limits a profiled kernel, and what to try next."""
+    """The limit of a profiled kernel, and the next steps."""
     verdict, reasons = _verdict(profile)
     signs = _signs(profile)
     steps = signs if profile.local and verdict == MEMORY else [*signs, *_NEXT[verdict](profile)]
@@ -88,14 +85,14 @@ def _verdict(profile: KernelProfile) -> tuple[str, list[str]]:
 
 
 def _short(profile: KernelProfile) -> str:
-    """Why a kernel that waits is limited by its launch; empty if it is not."""
+    """The reason why a kernel that waits is limited by its launch; empty if it is not."""
     if profile.duration_s is not None and profile.duration_s <= _SHORT_S:
         return f"it is over in {profile.duration_s * 1e6:.1f} us, about what launching takes"
     return ""
 
 
 def _level(profile: KernelProfile) -> list[str]:
-    """Which part of the memory system is the busiest."""
+    """The busiest part of the memory system."""
     parts = {"device memory": profile.dram, "L2": profile.l2, "L1 and shared memory": profile.l1}
     shares = {name: share for name, share in parts.items() if share is not None}
     if not shares:
@@ -107,7 +104,7 @@ def _level(profile: KernelProfile) -> list[str]:
 
 
 def _waits(profile: KernelProfile) -> list[str]:
-    """What is known of why it waits."""
+    """The reasons why it waits, as far as they are known."""
     reasons = []
     if profile.no_eligible is not None:
         reasons.append(f"schedulers have no warp to issue in {profile.no_eligible:.0f}% of the cycles")
@@ -122,7 +119,7 @@ def _waits(profile: KernelProfile) -> list[str]:
 
 
 def _signs(profile: KernelProfile) -> list[Step]:
-    """What stands out whatever the verdict; spilled registers are what loads the memory, if it is loaded."""
+    """Steps that hold whatever the verdict; spilled registers load the memory, if it is loaded."""
     steps = []
     if profile.local:
         full = profile.registers is not None and profile.registers >= _MOST_REGISTERS
@@ -223,7 +220,6 @@ class ProfiledKernel:
 
     Attributes:
         judgement: The verdict on its launch of median length.
-        launches: Number of launches.
         share: Share of the time of all kernels; None if the profile has no times.
     """
 
@@ -234,7 +230,7 @@ class ProfiledKernel:
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """What a profile says.
+    """The kernels of a profile, and advice.
 
     Attributes:
         kernels: The kernels, the longest first.
@@ -248,7 +244,7 @@ class ProfileReport:
 
 
 def read_profile(path: str | Path, *, kernel: str = "", tried: Collection[str] = ()) -> ProfileReport:
-    """What a CSV file of Nsight Compute says of the kernels in it; no GPU and no profiler are needed.
+    """Judge the kernels in a CSV file of Nsight Compute; no GPU and no profiler are needed.
 
     Args:
         path: The file, as `ncu --csv` printed it.
@@ -289,7 +285,7 @@ def _together(group: Sequence[KernelProfile], whole_s: float) -> ProfiledKernel:
 def _advice(
     profiles: Sequence[KernelProfile], kernels: Sequence[ProfiledKernel], whole_s: float, ways: Collection[str]
 ) -> Advice | None:
-    """What is worth doing, by the rules for models; operators are kernels here."""
+    """Advice by the rules for models; operators are kernels here."""
     if not whole_s:
         return None
     ops = tuple(
@@ -309,7 +305,7 @@ def _advice(
 
 
 def _verdicts(kernels: Sequence[ProfiledKernel]) -> list[str]:
-    """How the time divides among the verdicts, in words."""
+    """The shares of the verdicts in the time, in words."""
     shares: dict[str, float] = {}
     for one in kernels:
         shares[one.judgement.verdict] = shares.get(one.judgement.verdict, 0.0) + (one.share or 0.0)
@@ -320,51 +316,13 @@ def _verdicts(kernels: Sequence[ProfiledKernel]) -> list[str]:
 
 
 def _kind(profile: KernelProfile) -> str:
-    """What kind of work a kernel does: by what the profiler counted, else by its name."""
+    """The kind of a kernel's work: by the profiler's counters, else by its name."""
     multiplies = profile.products or (profile.tensor or 0.0) >= _MATRIX_UNITS
     return "product" if multiplies else kernel_kind(profile.kernel)
 
 
 def kernel_kind(name: str) -> str:
-    """What kind of work a kernel's name means, in the words of `compile_modes.advice`."""
+    """The kind of work that a kernel's name means, in the words of `compile_modes.advice`."""
     if _PRODUCT.search(name):
         return "product"
     return "scattered" if _SCATTERED.search(name) else "fusable"
-
-
-def device_of(profile: KernelProfile, gpu: str | None = None) -> DeviceSpec | None:
-    """The device of a profile, from the table, or the one that is named; None if it is not known.
-
-    Raises:
-        ProfileError: There is no device of the given name.
-    """
-    if gpu is None:
-        return spec_called(profile.device) if profile.device else None
-    spec = spec_called(gpu)
-    if spec is None:
-        raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
-    return spec
-
-
-def placed_below_roof(
-    profile: KernelProfile, spec: DeviceSpec | None, flops: float = 0.0, dtype: str = ""
-) -> tuple[Roofline, Placed] | None:
-    """The roofline of a launch and its place below it, by the time and the bytes that the profiler counted.
-
-    Args:
-        profile: The figures of the launch.
-        spec: The device; None if it is not known.
-        flops: Operations of one launch; 0 takes those of products that the profiler counted.
-        dtype: Of the operands of these operations; empty takes that of the counted ones.
-
-    Returns:
-        None if the profile has no time, neither bytes nor operations are known, or no peak of the device is.
-    """
-    if spec is None or profile.duration_s is None:
-        return None
-    roof = roofline(
-        spec, flops=flops or profile.flops, bytes_=profile.moved_bytes or 0.0, dtype=dtype or profile.dtype,
-        products=True,
-    )  # fmt: skip
-    place = roof.placed(1e3 * profile.duration_s)
-    return None if place is None else (roof, place)

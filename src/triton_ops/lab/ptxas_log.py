@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler has said of kernels: registers, stack frame, spills, and why it refused one.
+"""Logs of NVIDIA's assembler: registers, stack frame and spills of kernels, and why it refused one.
 
 Text of `ptxas -v`, by itself or among other lines: `TRITON_DUMP_PTXAS_LOG=1` has Triton print it, `-Xptxas -v`
 nvcc. Its form is that of CUDA 11 to 13.
@@ -33,10 +33,9 @@ _HINT = "give what ptxas -v printed: run with TRITON_DUMP_PTXAS_LOG=1 and TRITON
 
 @dataclass(frozen=True, kw_only=True)
 class Assembled:
-    """What the assembler said of one kernel.
+    """The assembler's figures of one kernel.
 
     Attributes:
-        kernel: Its name.
         arch: What it was compiled for; empty if that was not said.
         registers: Of a thread; None if that was not said, as of a kernel that was refused.
         stack_bytes: Of a thread's frame in local memory.
@@ -68,7 +67,7 @@ class Assembled:
 
     @property
     def next(self) -> str:
-        """What to try."""
+        """The next step; empty if there is none."""
         if self.verdict == REFUSED and "register" in self.refused:
             return "a smaller tile, or fewer warps: each thread of many warps has few registers"
         if self.verdict == REFUSED:

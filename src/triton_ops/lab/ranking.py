@@ -54,13 +54,10 @@ class RankedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What the model is to say of one problem of one kernel.
+    """One problem of one kernel, for which the model is asked.
 
     Attributes:
-        name: The kernel's name.
-        kernel: The kernel.
         arguments: The arguments of its launches: specs, tensors, or what stands for them.
-        space: The configs.
         work: The work that is declared; None if none is.
     """
 
@@ -72,7 +69,7 @@ class Expected:
 
     @property
     def declared(self) -> bool:
-        """Whether tiles are declared, which come before what is read."""
+        """True if tiles are declared, which come before what is read."""
         return self.work is not None and self.work.tiles is not None
 
 
@@ -213,7 +210,7 @@ def read(
     jobs: int | None = None,
     limits: SurveyLimits | None = None,
 ) -> Readings:
-    """What is read of configs, in processes without a GPU.
+    """Read configs in processes without a GPU.
 
     Raises:
         TargetError: Nothing can be told, with the reason.
@@ -229,7 +226,7 @@ def read(
 
 
 def ahead_of(expected: Expected, spec: DeviceSpec) -> AheadOfTime | str:
-    """What reads the kernel's configs; or why they cannot be read."""
+    """The compiler of the kernel's configs; or the reason why there is none."""
     kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
     if kernel is None:
         return f"{expected.name} is no kernel that Triton compiles, and declares no tiles"

@@ -81,7 +81,7 @@ def record(
 def _inferred(
     operation: Operation, space: ConfigSpace, shape: Sequence[int] | None, dtype: str | None, device: str | None
 ) -> dict[str, Any] | None:
-    """What is read of the kernel, so that replays can use it; None where nothing can be told."""
+    """The readings of the kernel, for replays; None where nothing can be told."""
     spec = spec_named(device or "")
     machine = machine_of(spec) if spec is not None else None
     if spec is None or machine is None:

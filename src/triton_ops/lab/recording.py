@@ -87,13 +87,11 @@ class Recording:
     """One kernel on one problem and device, with every config of its space measured.
 
     Attributes:
-        file: Name of the file.
         kernel: Name of the kernel, without shape and dtype; empty if the file does not tell.
         problem: Shape of the problem; empty if the file does not tell.
         dtype: Dtype of the problem; empty if the file does not tell.
         device: Name of the device; empty if the file does not tell.
         space: A space of exactly the recorded configs.
-        trials: The trial of each config.
         head: The file's content without its configs.
         arguments: The problem's arguments as a key describes them; empty if the file does not tell.
     """
@@ -128,7 +126,7 @@ class Recording:
         return {config: with_residents(_compiled(trial), machine) for config, trial in self.trials.items()}
 
     def same_place(self, other: Recording) -> bool:
-        """Whether the other recording is of the same kernel, problem and device, and so gives the answer away."""
+        """Return True for a recording of the same kernel, problem and device, which gives the answer away."""
         return (self.kernel, self.problem, self.dtype, self.device, set(self.space.tunables)) == (
             other.kernel, other.problem, other.dtype, other.device, set(other.space.tunables),
         )  # fmt: skip

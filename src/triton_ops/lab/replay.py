@@ -60,8 +60,6 @@ class LiveRun:
 
     Attributes:
         regret: The time of the config that was chosen over the best recorded time, less 1.
-        seconds: Seconds of the whole tune.
-        trials: Number of trials.
         stopped: Why the search ended.
     """
 
@@ -244,12 +242,12 @@ def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
 
 
 def uses_readings(target: Recording, undeclared: bool) -> bool:
-    """Whether a search on a recording goes by what was read of the kernel: only if no work is declared that counts."""
+    """Return True if a search goes by what was read of the kernel: only if no work is declared that counts."""
     return undeclared or recorded_model(target.head) is None
 
 
 def recorded_readings(target: Recording) -> Readings | None:
-    """What was read of the recorded kernel; None, with a warning, if it has another version's form."""
+    """The readings of the recorded kernel; None, with a warning, if they have another version's form."""
     plain = target.head.get("inferred")
     if not isinstance(plain, Mapping):
         return None

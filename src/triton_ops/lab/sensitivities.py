@@ -1,4 +1,4 @@
-"""Which tunables matter in a measured space, by a run log or a recording.
+"""The effects of tunables in a measured space, by a run log or a recording.
 
 The logarithm of the time is fitted by a sum of one effect for each value of each tunable, so that configs need not be
 on a grid. What such a sum does not explain is due to tunables that act together.
@@ -44,12 +44,12 @@ class Measured:
 
     @property
     def ran(self) -> Any:
-        """Which ran: bool [configs]."""
+        """The configs that ran: bool [configs]."""
         return np.isfinite(self.ms)
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Whether values are numbers, so that they have an order of their own."""
+    """Return True for numbers, which have an order of their own."""
     return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
@@ -91,9 +91,6 @@ class Cliff:
     """One step of one tunable that costs much.
 
     Attributes:
-        name: The tunable.
-        before: The value before the step.
-        after: The value after it.
         pairs: Pairs of configs that differ in this step alone, of which the first ran.
         steep: Those of which the second is at least 1.5 times slower.
         spills: Those of which only the second spills.
@@ -189,12 +186,9 @@ _FEWEST = 3  # configs below which nothing is said
 
 @dataclass(frozen=True, kw_only=True)
 class ValueEffect:
-    """What one value of a tunable does.
+    """The effect of one value of a tunable.
 
     Attributes:
-        value: The value.
-        configs: Configs with this value that ran.
-        failed: Configs with this value that failed.
         slower: How much slower it makes a config than the tunable's best value, by the fit: 0.1 is a tenth.
         best_ms: The fastest config with this value; None if none ran.
         loss: How much slower that is than the fastest of all: what is lost if the tunable is fixed to this value.
@@ -210,10 +204,9 @@ class ValueEffect:
 
 @dataclass(frozen=True)
 class Knob:
-    """What a tunable does to the time.
+    """The effect of a tunable on the time.
 
     Attributes:
-        name: The tunable.
         share: Share of the variance of the logarithm of the time that its effects have.
         effects: Its values: numbers in rising order, others in the order of the space.
     """
@@ -229,26 +222,21 @@ class Knob:
 
     @property
     def span(self) -> float:
-        """How much slower the worst value makes a config than the best one, by the fit."""
+        """The slowdown by the worst value over the best one, by the fit."""
         return max(one.slower for one in self.effects if one.slower is not None)
 
     @property
     def most_lost(self) -> float:
-        """What is lost if the tunable is fixed to its worst value, and all others are chosen anew."""
+        """The loss if the tunable is fixed to its worst value, and all others are chosen anew."""
         return max(one.loss for one in self.effects if one.loss is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:
-    """Which tunables matter in a measured space.
+    """The tunables that matter in a measured space.
 
     Attributes:
-        kernel: The kernel and its problem.
         device: The device; empty if the file does not say.
-        configs: Configs that ran.
-        failed: Configs that failed.
-        best: The fastest config.
-        best_ms: Its milliseconds.
         explained: Share of the variance of the logarithm of the time that single tunables explain.
         knobs: The tunables with several values, the one that matters most first.
     """
@@ -264,7 +252,7 @@ class Sensitivity:
 
 
 def sensitivity(recording: Recording) -> Sensitivity:
-    """Which tunables matter in a recording or run log.
+    """Find the tunables that matter in a recording or run log.
 
     Raises:
         RecordingError: Fewer than three configs ran, all ran equally long, or one took no time.

@@ -45,7 +45,6 @@ class Change:
     """One kind of change.
 
     Attributes:
-        name: Its name, in words.
         why: What it is expected to do.
         steps: The configs to try, each going further than the one before.
     """
@@ -136,17 +135,14 @@ _MOST = {"cuda": 255, "hip": 512}
 
 @dataclass(frozen=True, kw_only=True)
 class SpillEvidence:
-    """What one config takes, and what it spills.
+    """The resources of one config, and its spills.
 
     Attributes:
-        config: The config.
         status: `ok` if it compiled and fits; `deferred` if it also spills much or a rule expects it to; else why not.
         reason: Why the status is not ok, in words.
         registers: Registers of one thread; None if it did not compile.
-        most_registers: Most registers that one thread can have.
         stack_bytes: The thread's frame in local memory.
         spill_bytes: The part of the frame that holds spilled registers.
-        shared_bytes: Shared memory of a block.
         accumulator: Rows and columns of the block's largest accumulator; None without products.
         accumulator_registers: Registers of each thread that it takes; None without products.
         local: Instructions that reach local memory; None where no disassembler could be run.
@@ -170,7 +166,7 @@ class SpillEvidence:
 
     @property
     def compiled(self) -> bool:
-        """Whether it was compiled and could be launched."""
+        """True if it was compiled and could be launched."""
         return self.status in (Status.OK, Status.DEFERRED) and self.spill_bytes is not None
 
     @property
@@ -192,7 +188,7 @@ class Examiner:
         self._pool = pool
 
     def evidence(self, config: Config) -> SpillEvidence:
-        """What a config takes and spills.
+        """Compile a config, and gather what it takes and spills.
 
         Cost: one compilation, and a third of a second where it spills.
 
@@ -258,7 +254,6 @@ class Tried:
     """One change, with every config that was compiled to try it.
 
     Attributes:
-        name: The change, in words.
         why: What it is expected to do.
         before: The evidence of the config that spills.
         steps: The evidence of each config, in the order tried.
@@ -278,7 +273,7 @@ class Tried:
 
     @property
     def verdict(self) -> str:
-        """Whether the change cures the spill, helps, does not, makes the config slower, or is not possible."""
+        """The verdict: the change cures the spill, helps, does not, makes the config slower, or is not possible."""
         return IMPOSSIBLE if self.best is None else self.verdict_on(self.best)
 
     def verdict_on(self, step: SpillEvidence) -> str:
@@ -293,7 +288,7 @@ class Tried:
 
     @property
     def kept(self) -> bool:
-        """Whether the change helps."""
+        """True if the change helps."""
         return self.verdict in (CURES, HELPS)
 
     def timed(self, median_ms: dict[str, float]) -> Tried:
@@ -308,13 +303,13 @@ def with_time(evidence: SpillEvidence, median_ms: dict[str, float]) -> SpillEvid
 
 
 def healthy(evidence: SpillEvidence) -> bool:
-    """Whether a config spills nothing worth a word."""
+    """Return True for a config that spills nothing worth a word."""
     return evidence.compiled and (evidence.spill_bytes or 0) <= WASTEFUL_SPILL_BYTES
 
 
 @dataclass(frozen=True)
 class SpillReport:
-    """What a config spills, and what cures it.
+    """The spills of a config, and the cures that were tried.
 
     Attributes:
         target: The architecture that was compiled for.
@@ -330,7 +325,7 @@ class SpillReport:
 
     @property
     def spills(self) -> bool:
-        """Whether the config spills enough to matter."""
+        """True if the config spills enough to matter."""
         return self.before.compiled and not healthy(self.before)
 
     @property
@@ -344,7 +339,7 @@ class SpillReport:
 
     @property
     def advice(self) -> str:
-        """What to do, in one sentence."""
+        """The next step, in one sentence."""
         if not self.before.compiled:
             return f"it cannot be launched: {self.before.reason}"
         if not self.spills:
@@ -472,7 +467,7 @@ def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Ta
 
 
 def _without_limit(examiner: Examiner, config: Config) -> list[str]:
-    """What a config that does not compile takes without its own limit of registers; nothing if it does not then."""
+    """Resources without the config's own limit of registers, with which it does not compile; empty if it never does."""
     freed = examiner.evidence(Config({name: value for name, value in config.items() if name != "maxnreg"}))
     if not freed.compiled:
         return []

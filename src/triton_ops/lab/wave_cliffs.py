@@ -1,4 +1,4 @@
-"""What one config does over a series of shapes: waves, the empty places of the last one, and where a wave is added.
+"""One config over a series of shapes: waves, the empty places of the last one, and the shapes that add a wave.
 
 The config is compiled once, at the first shape. Blocks come from the declared work, or from the kernel's own grid,
 which is read in processes without a GPU.
@@ -32,7 +32,6 @@ class ShapePoint:
     """The config at one shape.
 
     Attributes:
-        extent: The extent that is varied.
         waves: How often the launch fills the device.
         expected_ms: The expected time; None without a forecast.
         of_limit: Share of the device's limit at that time; None without a forecast.
@@ -46,12 +45,7 @@ class ShapePoint:
 
 @dataclass(frozen=True)
 class ShapeCliff:
-    """Two neighbouring shapes between which a wave is added that is mostly empty.
-
-    Attributes:
-        before: The shape below the cliff.
-        after: The shape above it.
-    """
+    """Two neighbouring shapes between which a wave is added that is mostly empty."""
 
     before: ShapePoint
     after: ShapePoint
@@ -59,13 +53,10 @@ class ShapeCliff:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What one config does over a series of shapes.
+    """One config over a series of shapes.
 
     Attributes:
-        config: The config.
-        axis: The name of the extent that is varied.
         blocks_per_unit: Blocks that one multiprocessor holds at a time.
-        points: The shapes, by their extents.
         silent: Why there are no expected times; empty if there are.
     """
 
@@ -89,7 +80,7 @@ def sweep(
     operation: Operation, config: Config, shape: Sequence[int], dtype: str | None, axis: str, extents: Sequence[int],
     spec: DeviceSpec, calibration: Calibration | None = None,
 ) -> Sweep:  # fmt: skip
-    """What a config does while one extent of the shape is varied.
+    """Follow a config while one extent of the shape is varied.
 
     Args:
         operation: The operation, whose kernel Triton compiles.

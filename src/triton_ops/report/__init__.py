@@ -1,4 +1,4 @@
-"""What a run log says, as a report: for terminals, pull requests, scripts and browsers."""
+"""Reports of run logs for terminals, pull requests, scripts and browsers, and the server of pages."""
 
 from triton_ops._faces import lazy_face
 

@@ -23,10 +23,8 @@ class Common:
     """The configs that ran in both runs.
 
     Attributes:
-        configs: How many there are.
         quartiles: The second run's time over the first's: a quarter of the configs are below the first number, half
             below the second, three quarters below the third.
-        correlation: Spearman's correlation of the two orders.
         places: The place of the first run's best config in the second run, and of the second's in the first, from 1
             on; None if it did not run there.
     """
@@ -42,8 +40,6 @@ class Comparison:
     """Two runs beside each other.
 
     Attributes:
-        first: One run.
-        second: The other one.
         differences: What differs, by name, each with the text of the first and of the second; empty where it has none.
         common: The configs of both; a text says why their times cannot be compared.
         agreement: Whether both tunes of one problem came to the same: `same` winner, winners that `tie` in one of the
@@ -91,7 +87,7 @@ def _agreement(first: Report, second: Report) -> Agreement:
 
 
 def agreement_text(comparison: Comparison) -> str:
-    """Whether two tunes of one problem agree, in a sentence; empty where that is not known."""
+    """The agreement of two tunes of one problem, in a sentence; empty where it is not known."""
     one, other = comparison.first.record, comparison.second.record
     if comparison.agreement == "unknown" or one is None or other is None:
         return ""
@@ -141,7 +137,7 @@ def _place(of: Report, among: Report) -> int | None:
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """Whether the tunes agree, and how the configs of both runs compare."""
+    """The agreement of the tunes, and the comparison of the configs of both runs."""
     return "; ".join(filter(None, [agreement_text(comparison), common_text(comparison.common)]))
 
 

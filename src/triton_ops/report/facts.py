@@ -1,4 +1,4 @@
-"""What a report says of one run, found in its run log alone."""
+"""The facts of one run, from its run log alone."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ class Row:
         number: Its place in the order in which configs were tried, from 1 on.
         at_s: Seconds of the run after which its trial ended; None for a finalist that has no line of its own.
         origin: Why it was tried; empty as above.
-        trial: Its trial.
         fate: What became of it: the winner, a tie, or what dropped it.
     """
 
@@ -105,8 +104,6 @@ class FailureGroup:
     Attributes:
         status: How the trials ended.
         reason: The reason of the first of them.
-        configs: How many there are.
-        first: The first config.
     """
 
     status: Status
@@ -117,17 +114,13 @@ class FailureGroup:
 
 @dataclass(frozen=True)
 class Report:
-    """One run and what can be said of it.
-
-    Attributes:
-        run: The content of the run log.
-    """
+    """One run and what can be said of it."""
 
     run: Run
 
     @cached_property
     def record(self) -> Record | None:
-        """What the run left; None if it has not ended, or no config ran."""
+        """The run's record; None if it has not ended, or no config ran."""
         return None if self.run.end is None else self.run.end.record
 
     @property
@@ -169,7 +162,7 @@ class Report:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """How many configs ended in each status that occurred."""
+        """The number of configs that ended in each status that occurred."""
         return totals(list(self.run.trials.values()))
 
     @cached_property
@@ -242,7 +235,7 @@ class Report:
 
     @cached_property
     def dropped(self) -> dict[str, int]:
-        """How many candidates each step of the run dropped, in the order of the steps."""
+        """The number of candidates that each step of the run dropped, in the order of the steps."""
         fates = Counter(row.fate for row in self.rows)
         looked_at = {event.compiled.config: event.compiled for event in self.run.events if isinstance(event, Preview)}
         only = [one for config, one in looked_at.items() if config not in self.run.trials]
@@ -254,7 +247,7 @@ class Report:
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """Where and how the run took place."""
+        """Facts on the machine, the versions and the settings of the run."""
         head = self.run.head
         place = head.environment
         resumed = [event.at for event in self.run.events if isinstance(event, Resumed)]
@@ -274,7 +267,7 @@ class Report:
 
     @cached_property
     def sensitivity(self) -> Sensitivity | str:
-        """Which tunables matter, or why that cannot be said."""
+        """The tunables that matter, or the reason why that cannot be said."""
         try:
             return sensitivity(recording_of(self.run))
         except RecordingError as error:
@@ -282,7 +275,7 @@ class Report:
 
     @property
     def state(self) -> str:
-        """Whether the run has ended, and why."""
+        """The state of the run: ended, with the reason, or not."""
         if self.run.end is not None:
             return f"ended: {self.run.end.stopped}"
         at = self.run.under_way

@@ -57,7 +57,7 @@ class GrowingReport:
         self._spent = spent
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._seen: tuple[int, ...] | None = None
+        self._status: tuple[int, ...] | None = None
         self._run: dict[str, Any] = {}
         self._text = ""
         self._version = 0
@@ -119,9 +119,9 @@ class GrowingReport:
         A file that cannot be read, as while it is replaced, leaves what was read before.
         """
         state = self._state()
-        if state is None or state == self._seen or (self._clock() < self._next_s and not now):
+        if state is None or state == self._status or (self._clock() < self._next_s and not now):
             return
-        self._seen, before_s = state, self._spent()
+        self._status, before_s = state, self._spent()
         try:
             self._run = run_data(Report(read_run(self._path)))
         except RunLogError:
@@ -132,7 +132,7 @@ class GrowingReport:
         self._version += 1
 
     def _state(self) -> tuple[int, ...] | None:
-        """What changes when the file does; None if it is not there."""
+        """A status that changes when the file does; None if it is not there."""
         try:
             status = self._path.stat()
         except OSError:
@@ -163,27 +163,23 @@ def watched(listener: Listener, port: int, tell: Callable[[str], None]) -> Itera
             yield watch
         finally:
             watch.end()
-        if not watch.begun:
+        if not watch.has_run:
             tell("--watch: the winner was known and nothing was tuned, so there is nothing to watch; --force tunes")
 
 
 class _Watch:
-    """A listener that has the report served from the moment when the run has a log.
-
-    Attributes:
-        begun: Whether a run has started.
-    """
+    """A listener that has the report served from the moment when the run has a log."""
 
     def __init__(self, listener: Listener, bound: socket.socket, tell: Callable[[str], None]) -> None:
         self._listener = listener
         self._bound = bound
         self._tell = tell
         self._process: subprocess.Popen[bytes] | None = None
-        self.begun = False
+        self.has_run = False
 
     def started(self, plan: RunPlan) -> None:
         """Serve the run's log, and tell where."""
-        self.begun = True
+        self.has_run = True
         if plan.log is None:
             self._tell("--watch: this run keeps no log, so that there is nothing to watch")
         else:

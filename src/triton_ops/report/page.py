@@ -53,7 +53,7 @@ def _page(data: dict[str, Any], *further: str) -> str:
 
 
 def run_data(report: Report) -> dict[str, Any]:
-    """What the page shows of a run, as plain JSON values."""
+    """The data of a run for the page, as plain JSON values."""
     data: dict[str, Any] = storable(_run(report))
     return data
 
@@ -73,8 +73,8 @@ def _run(report: Report) -> dict[str, Any]:
         "elapsed_s": report.run.at_s,
         "contenders": [[*contender_cells(one), _gap(one.gap)] for one in report.contenders],
         "confirmations": [
-            [process, [[*contender_cells(one), _gap(one.gap)] for one in found]]
-            for process, found in report.confirmations.items()
+            [process, [[*contender_cells(one), _gap(one.gap)] for one in rivals]]
+            for process, rivals in report.confirmations.items()
         ],
         "roof": _roof(report), "roof_facts": roof_facts(report),
         "dropped": list(report.dropped.items()),

@@ -94,7 +94,7 @@ class PageServer(ThreadingHTTPServer):
             self._cut(sum(until_s <= self._clock() for until_s in self._strangers.values()))
 
     def welcome(self, request: socket.socket) -> bool:
-        """Whether a connection that has shown the token is answered; it is no stranger's any more."""
+        """Take a connection that has shown the token from the strangers; False if too many are answered already."""
         with self._changed:
             if len(self._readers) >= MOST_CONNECTIONS:
                 return False
@@ -150,7 +150,7 @@ class _Answers(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refused  # noqa: N815
 
     def _asked(self) -> str | None:
-        """What is asked for below the token; None if the request was refused."""
+        """Path and query below the token; None if the request was refused."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or _HOST.fullmatch(hosts[0].strip()) is None:
             self._say(HTTPStatus.FORBIDDEN, "Open the page by 127.0.0.1 or localhost.\n")

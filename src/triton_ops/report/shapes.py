@@ -17,7 +17,6 @@ class ProblemRow:
     """One problem of the kernel.
 
     Attributes:
-        report: Its run.
         slower: For each config of the map its time over that of the problem's best config; None where it did not run,
             `failed` where it failed.
     """

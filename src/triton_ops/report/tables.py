@@ -22,7 +22,6 @@ class Part:
     """A part of a report.
 
     Attributes:
-        title: Its title; empty for the head of a run.
         header: Names of the columns; empty strings for a list of names and facts.
         rows: The rows, each with one text per column.
         right: Names of the columns that hold numbers.
@@ -38,12 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Block:
-    """A text to paste.
-
-    Attributes:
-        title: Where it goes.
-        text: The text.
-    """
+    """A text to paste."""
 
     title: str
     text: str
@@ -83,7 +77,7 @@ def comparison_parts(first: Report, second: Report) -> Iterator[Part]:
 
 
 def further_parts(reports: Sequence[Report]) -> Iterator[Part]:
-    """What several runs say together: the kernel over its problems, and the comparisons with the first run."""
+    """The parts of several runs together: the kernel over its problems, and the comparisons with the first run."""
     problems = problem_map(reports)
     if problems is not None:
         yield from _map_parts(problems)

@@ -23,7 +23,7 @@ def relative_text(trial: Trial) -> str:
 
 
 def gap_text(gap: Interval | None) -> str:
-    """How much slower than the winner, with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
+    """The slowdown against the winner with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
     if gap is None:
         return "-"
     centre, low, high = (math.expm1(value) for value in (gap.centre, gap.low, gap.high))

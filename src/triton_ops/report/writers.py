@@ -40,7 +40,7 @@ def escaped(text: str) -> str:
             return text
         if _CODE.fullmatch(text):
             return f"`{text}`"
-    return f"<code>{_OTHER.sub(lambda found: f'&#{ord(found[0])};', text)}</code>"
+    return f"<code>{_OTHER.sub(lambda match: f'&#{ord(match[0])};', text)}</code>"
 
 
 def _part(part: Part) -> Iterator[str]:
@@ -90,7 +90,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "unproven": None if report.record is None else report.record.unproven,
         "paste": report.paste,
         "finalists": [_contender(one) for one in report.contenders],
-        "confirmations": [list(map(_contender, found)) for found in report.confirmations.values()],
+        "confirmations": [list(map(_contender, rivals)) for rivals in report.confirmations.values()],
         "roofline": _roof(report),
         "trials": [_row(row) for row in report.rows],
         "best_so_far": [
