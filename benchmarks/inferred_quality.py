@@ -22,8 +22,7 @@ from benchmarks.model_quality import figures, read, show, time_ms
 from benchmarks.plain_kernels import SPACES
 from triton_ops.backend import Arguments, TritonKernel, described
 from triton_ops.backend.front_end import kernel_work
-from triton_ops.cost_model import Model, Readings, groups, inferred_model, readings_json, recorded_model
-from triton_ops.cost_model import readings_of as kept_readings
+from triton_ops.cost_model import Model, Readings, recorded_model
 from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.kernels import load
 from triton_ops.lab import write_recording
@@ -67,7 +66,7 @@ def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
 def readings_of(recording: Mapping[str, Any]) -> Readings | None:
     """What is read of every config; what the recording keeps where its kernel is gone or has changed; None without."""
     found, kept = _read(recording), recording.get("inferred")
-    return kept_readings(kept) if kept and (found is None or found.silent) else found
+    return Readings.from_json(kept) if kept and (found is None or found.silent) else found
 
 
 def _read(recording: Mapping[str, Any]) -> Readings | None:
@@ -78,8 +77,8 @@ def _read(recording: Mapping[str, Any]) -> Readings | None:
     configs = [Config(row["config"]) for row in recording["rows"]]
     read = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
     given, target = described(arguments), named_target("sm_90")
-    for key, config in groups(configs, read).items():
-        read.works[key] = kernel_work(kernel, config, given, target)
+    for config in read.representatives(configs):
+        read.works[read.key(config)] = kernel_work(kernel, config, given, target)
     return read
 
 
@@ -87,7 +86,7 @@ def inferred(recording: Mapping[str, Any], read: Readings | None) -> Model | Non
     """The model of the work that was read; None without a reading or a device."""
     spec = spec_named(str(recording.get("gpu", "")))
     machine = machine_of(spec) if spec is not None else None
-    return None if read is None or machine is None else inferred_model(read, machine)
+    return None if read is None or machine is None else read.model(machine)
 
 
 def quality(recording: dict[str, Any], of: Readings | None) -> dict[str, dict[str, float]]:
@@ -141,7 +140,7 @@ def main() -> None:
         work = readings_of(recording)
         found[path.name] = quality(recording, work)
         if asked.write is not None and work is not None:
-            write_recording(asked.write / path.name, {**recording, "inferred": readings_json(work)})
+            write_recording(asked.write / path.name, {**recording, "inferred": work.as_json()})
     show(found)
     if asked.markdown:
         print(*table(found), sep="\n")

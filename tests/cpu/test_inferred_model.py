@@ -23,7 +23,6 @@ from triton_ops.cost_model import (  # noqa: E402
     InferredPrior,
     Model,
     Readings,
-    inferred_model,
 )
 from triton_ops.cost_model.fit import Fit  # noqa: E402
 from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E402
@@ -335,7 +334,7 @@ def test_the_least_work_is_that_of_the_config_with_the_least():
     readings = Readings(("BLOCK",), {})
     for block in (256, 1024):
         readings.works[readings.key({"BLOCK": block})] = norm(block)
-    model = inferred_model(readings, H200)
+    model = readings.model(H200)
     assert model.work.bytes == pytest.approx(2 * 2.0 * 4096 * 1024)
     assert 0 < model.lower_bound_ms < model.expected_ms({"BLOCK": 1024, **OPTIONS})
 

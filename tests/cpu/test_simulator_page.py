@@ -21,13 +21,13 @@ from tests.records import ENVIRONMENT
 from triton_ops.lab import (
     WORKLOADS,
     answers_of,
-    config_text,
     overlay_of,
     page_of,
     simulate,
     whole_space,
 )
 from triton_ops.lab.simulator.page import grid_of
+from triton_ops.lab.simulator.places import config_text
 from triton_ops.lab.simulator.workloads import known_devices
 from triton_ops.report.server import PageServer
 

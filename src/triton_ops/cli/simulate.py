@@ -19,15 +19,13 @@ from triton_ops.lab import (
     Overlay,
     Simulation,
     answers_of,
-    config_text,
     overlay_of,
     page_of,
     simulate,
-    timelines,
     whole_space,
     workload_named,
 )
-from triton_ops.report import served
+from triton_ops.report import serve_page
 from triton_ops.space import Config
 
 _HEADER = ("place", "expected", "score", "waves", "occupancy", "shared", "limited by", "config")
@@ -65,7 +63,7 @@ def _dial_lines(simulation: Simulation, columns: int | None) -> list[str]:
 def _pipeline_lines(simulation: Simulation) -> list[str]:
     """The pipeline of the winner's loop by stages; nothing for a kernel without one."""
     winner, lines = simulation.standings[0], []
-    for found in timelines(winner):
+    for found in winner.timelines:
         here = "  <- the winner" if found.stages == winner.stages else ""
         lines.append(f"  num_stages={found.stages}: the units compute in {found.busy:.0%} of the time{here}")
         lines += [f"    {line}" for line in drawn(found)]
@@ -74,7 +72,7 @@ def _pipeline_lines(simulation: Simulation) -> list[str]:
 
 def _over_lines(found: Simulation, extent: str, columns: int | None) -> list[str]:
     """The winner at each size of an extent, and how much slower each other config is there."""
-    points, configs = found.over(extent), [config_text(config) for config in found.compared]
+    points, configs = found.over(extent), found.compared_texts
     header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
     at = found.workload.extents.index(extent)
     rows = [
@@ -171,7 +169,7 @@ def simulate_command(
         for name in names
     ]  # fmt: skip
     if serve:
-        served(answers_of(simulations[0], overlays), port or 0, tell)
+        serve_page(answers_of(simulations[0], overlays), port or 0, tell)
     elif html is not None:
         _write_page(html, simulations[0], overlays)
     elif as_json:

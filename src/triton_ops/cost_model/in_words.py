@@ -110,10 +110,10 @@ def _access(access: Access, launch: LaunchWork) -> str:
     text += f", the same places {_count(access.repeats)} times" if access.repeats > 1.01 else ""
     if access.again < 0:
         return text
-    return text + f", the same places as {_listed(launch, access.again)}"
+    return text + f", the same places as {_listed_name(launch, access.again)}"
 
 
-def _listed(launch: LaunchWork, at: int) -> str:
+def _listed_name(launch: LaunchWork, at: int) -> str:
     """An access by the name under which it stands in the list."""
     kind = launch.accesses[at].kind
     number = sum(access.kind == kind and access.elements > 0 for access in launch.accesses[: at + 1])

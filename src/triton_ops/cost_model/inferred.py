@@ -17,13 +17,14 @@ import msgspec
 
 from triton_ops.cost_model.inferred_products import Step, product_plan, step_of
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, walk_of
+from triton_ops.cost_model.prediction import Model
 from triton_ops.cost_model.resource_guess import row_footprint
 from triton_ops.cost_model.row_walk import Walk, walk_schedule
 from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import KernelWork, LaunchWork
 from triton_ops.space import Config
-from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, warps_and_stages
+from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, Work, warps_and_stages
 
 _MOST_UNKNOWN = 1 / 3  # share of the bytes at unknown addresses from which on nothing is told
 
@@ -118,10 +119,6 @@ def _walk_plan(launch: LaunchWork, walk: Walk, machine: Machine) -> TilePlan:
     return TilePlan(walk.warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
 
 
-def _scaled(footprint: Footprint, share: float) -> Footprint:
-    return replace(footprint, registers=round(footprint.registers * share))
-
-
 def why_silent(launch: LaunchWork) -> str:
     """The reason why a launch has no forecast; empty if it has one."""
     total = sum(access.bytes for access in launch.accesses)
@@ -142,7 +139,10 @@ def _one_after_another(plans: Sequence[TilePlan]) -> TilePlan:
 
     def schedule(footprint: Footprint) -> Schedule:
         share = 1.0 if footprint.known else footprint.registers / worst.footprint.registers  # a guess is off for all
-        schedules = [plan.schedule(footprint if plan is worst else _scaled(plan.footprint, share)) for plan in plans]
+        schedules = []
+        for plan in plans:
+            own = replace(plan.footprint, registers=round(plan.footprint.registers * share))
+            schedules.append(plan.schedule(footprint if plan is worst else own))
         alone: dict[str, float] = {}
         for one in schedules:
             for name, each in one.alone_ms.items():
@@ -206,38 +206,40 @@ class Readings:
         dtypes = {product.dtype for work in self.known_works for launch in work.launches for product in launch.products}
         return dtypes.pop() if len(dtypes) == 1 else ""
 
+    def model(self, machine: Machine) -> Model:
+        """The model of the space on one device."""
+        return Model(Work(self.flops, self.bytes, InferredTiles(self.work_of, self.dtype)), machine)
 
-def readings_json(readings: Readings) -> dict[str, Any]:
-    """Readings as plain values for a recording; `readings_of` reads them back."""
-    works = [
-        {"values": [value for _, value in key], "work": msgspec.to_builtins(work)}
-        for key, work in readings.works.items()
-    ]
-    return {"names": list(readings.names), "works": works}
+    def representatives(self, configs: Iterable[Config]) -> list[Config]:
+        """One config of each different TTIR, in the order of the configs."""
+        by_key: dict[tuple[Any, ...], Config] = {}
+        for config in configs:
+            by_key.setdefault(self.key(config), config)
+        return list(by_key.values())
 
+    def as_json(self) -> dict[str, Any]:
+        """The readings as plain values for a recording; `from_json` reads them back."""
+        works = [
+            {"values": [value for _, value in key], "work": msgspec.to_builtins(work)}
+            for key, work in self.works.items()
+        ]
+        return {"names": list(self.names), "works": works}
 
-def readings_of(plain: Mapping[str, Any]) -> Readings:
-    """The readings that `readings_json` wrote.
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Readings:
+        """The readings that `as_json` wrote.
 
-    Raises:
-        SpaceError: It cannot be read.
-    """
-    try:
-        readings = Readings(tuple(str(name) for name in plain["names"]))
-        for row in plain["works"]:
-            config = Config.from_json(dict(zip(readings.names, row["values"], strict=True)))
-            readings.works[readings.key(config)] = msgspec.convert(row["work"], KernelWork)
-    except (LookupError, TypeError, ValueError, msgspec.ValidationError) as error:
-        raise SpaceError(f"what was read of the kernel cannot be read again: {error}") from error
-    return readings
-
-
-def groups(configs: Iterable[Config], readings: Readings) -> dict[tuple[Any, ...], Config]:
-    """One config of each different TTIR, in the order of the configs."""
-    representatives: dict[tuple[Any, ...], Config] = {}
-    for config in configs:
-        representatives.setdefault(readings.key(config), config)
-    return representatives
+        Raises:
+            SpaceError: They cannot be read.
+        """
+        try:
+            readings = cls(tuple(str(name) for name in plain["names"]))
+            for row in plain["works"]:
+                config = Config.from_json(dict(zip(readings.names, row["values"], strict=True)))
+                readings.works[readings.key(config)] = msgspec.convert(row["work"], KernelWork)
+        except (LookupError, TypeError, ValueError, msgspec.ValidationError) as error:
+            raise SpaceError(f"what was read of the kernel cannot be read again: {error}") from error
+        return readings
 
 
 def _reason(work: KernelWork) -> str:

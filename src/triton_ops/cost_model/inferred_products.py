@@ -102,11 +102,11 @@ def step_of(launch: LaunchWork) -> Step:
             sum(_tile_bytes(launch.accesses[at]) for at in product.loads if at >= 0 and launch.accesses[at] in fed)
             for product in launch.products
         ),
-        operand_bytes=sum(map(_tile_bytes, prefilled)) + _made_before(launch, loops),
+        operand_bytes=sum(map(_tile_bytes, prefilled)) + _prior_operand_bytes(launch, loops),
         turned=max((_left_bytes(product) for product in launch.products if product.computed), default=0.0),
         depth=next((launch.loops[at].stages for at in loops if launch.loops[at].stages is not None), None),
-        results=_held(launch, range(len(launch.products))),
-        passing=_held(launch, {at for product in launch.products for at in product.after}),
+        results=_result_elements(launch, range(len(launch.products))),
+        passing=_result_elements(launch, {at for product in launch.products for at in product.after}),
         operations=sum(launch.loops[at].plain for at in loops) / steps,
         copied=sum(_tile_bytes(a) * a.executions for a in loads if not a.descriptor) / steps,
         load_bytes=sum(access.bytes for access in loads) / steps,
@@ -139,7 +139,7 @@ def _left_bytes(product: Product) -> float:
     return float(product.rows * product.inner * _item_bytes(product))
 
 
-def _made_before(launch: LaunchWork, loops: set[int]) -> float:
+def _prior_operand_bytes(launch: LaunchWork, loops: set[int]) -> float:
     """Bytes of operands that were computed before the loop, each once: the scaled queries of attention."""
     operands = {
         (product.rows, product.inner): _left_bytes(product)
@@ -149,7 +149,7 @@ def _made_before(launch: LaunchWork, loops: set[int]) -> float:
     return sum(operands.values())
 
 
-def _held(launch: LaunchWork, products: Iterable[int]) -> float:
+def _result_elements(launch: LaunchWork, products: Iterable[int]) -> float:
     """Elements of the results of some products, of the loop with the most."""
     elements: dict[int, float] = {}
     for product in (launch.products[at] for at in products):

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_ops.cost_model.resource_guess import MOST_REGISTERS, settled
+from triton_ops.cost_model.resource_guess import MOST_REGISTERS, footprint_of
 from triton_ops.device import Machine
 from triton_ops.values import (
     Footprint,
@@ -114,7 +114,7 @@ class Model:
             plan = self.work.tiles.plan(config, self.machine)
         except UnknownTileError:
             return None
-        footprint = settled(plan.footprint, resources)
+        footprint = footprint_of(plan.footprint, resources)
         schedule = plan.schedule(footprint)
         fits = footprint.shared_bytes <= self.machine.shared_bytes_per_block
         time_ms = _mean_ms(plan, footprint, schedule, self.machine) + self.machine.launch_us / 1e3

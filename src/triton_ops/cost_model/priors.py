@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triton_ops.cost_model.inferred import InferredTiles, Readings
+from triton_ops.cost_model.inferred import Readings
 from triton_ops.cost_model.prediction import Model
 from triton_ops.device import Machine
 from triton_ops.space import Config
-from triton_ops.values import Compiled, Resources, Trial, Work
+from triton_ops.values import Compiled, Resources, Trial
 
 
 class ModelPrior:
@@ -60,12 +60,6 @@ _ALIKE = 1.02  # the slowest over the fastest below which a model orders nothing
 _MOST_FITTED = 4_000
 
 
-def inferred_model(readings: Readings, machine: Machine) -> Model:
-    """The model of a space whose configs were read, on one device."""
-    tiles = InferredTiles(readings.work_of, readings.dtype)
-    return Model(Work(readings.flops, readings.bytes, tiles), machine)
-
-
 class InferredPrior:
     """Expected times by the work that was read, and by a fit of them for configs that were not read.
 
@@ -80,7 +74,7 @@ class InferredPrior:
     """
 
     def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
-        self._model = ModelPrior(inferred_model(readings, machine))
+        self._model = ModelPrior(readings.model(machine))
         self.readings = readings
         some = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
         pairs = zip(some, self._model.score(some), strict=True)
@@ -96,7 +90,7 @@ class InferredPrior:
         times = self._model.score(configs)
         gaps = [at for at, ms in enumerate(times) if math.isnan(ms) and self._was_left_out(configs[at])]
         if gaps and len(self._samples) >= _FEWEST:
-            self._fit = self._fit or self._fitted()
+            self._fit = self._fit or self._make_fit()
             for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
                 times[at] = ms
         return times
@@ -109,7 +103,7 @@ class InferredPrior:
         """Keep what no guess can tell of configs that are not tried yet."""
         self._model.take_previews(found)
 
-    def _fitted(self) -> Any:
+    def _make_fit(self) -> Any:
         fit = importlib.import_module("triton_ops.cost_model.fit").Fit  # with NumPy, which a known winner does not need
         return fit(*map(list, zip(*self._samples, strict=True)))
 

@@ -56,7 +56,7 @@ class ProductTiles:
             config = {**config, "num_warps": _WARPS_BY_TURNS, "num_stages": config.get("BUFFERS") or 1}
         elif self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
             config = {**config, "num_stages": int(config.get("num_stages", 1)) * form.ahead}
-        product = _turned(self.product) if form.swapped else self.product
+        product = _transposed(self.product) if form.swapped else self.product
         block = _block(product, {"GROUP_M": 8, "GROUP_SIZE_M": 8, **config})
 
         def schedule(footprint: Footprint) -> Schedule:
@@ -118,7 +118,7 @@ def _form(config: Mapping[str, Any]) -> _Form:
     )
 
 
-def _turned(product: GemmTiles) -> GemmTiles:
+def _transposed(product: GemmTiles) -> GemmTiles:
     """The transposed product: Cᵀ = Bᵀ @ Aᵀ."""
     return replace(
         product, rows=product.columns, columns=product.rows,

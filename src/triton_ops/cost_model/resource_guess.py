@@ -14,7 +14,7 @@ MOST_REGISTERS = 255  # most registers that a thread can address
 _WORD_BYTES = 4
 
 
-def settled(guess: Footprint, resources: Resources | None) -> Footprint:
+def footprint_of(guess: Footprint, resources: Resources | None) -> Footprint:
     """The compiler's figures in `resources`, and those of `guess` for each figure that the compiler does not tell."""
     if resources is None:
         return guess
@@ -40,7 +40,7 @@ def tile_footprint(accumulator: float, copies: float, warp_group: bool, shared_b
     """
     registers = 14 + 1.15 * accumulator + 3.1 * copies + (0 if warp_group else 22)
     spilled = max(0.0, 2.25 * (accumulator - 183)) if accumulator >= MOST_REGISTERS else 0.0
-    return Footprint(_bounded(registers), spilled * _WORD_BYTES, shared_bytes)
+    return Footprint(_clamp(registers), spilled * _WORD_BYTES, shared_bytes)
 
 
 def chained_footprint(
@@ -60,7 +60,7 @@ def chained_footprint(
     """
     alive = 1.05 * min(max((operations - 2) / 2, 1.0), 2.2)
     registers = 40 + 1.08 * accumulator + alive * passing + (0 if warp_group else 20)
-    return Footprint(_bounded(registers), max(0.0, 5.5 * (registers - 300)), shared_bytes)
+    return Footprint(_clamp(registers), max(0.0, 5.5 * (registers - 300)), shared_bytes)
 
 
 def row_footprint(elements: float, warps: int, rows: int, alive: float = 0.0) -> Footprint:
@@ -74,9 +74,9 @@ def row_footprint(elements: float, warps: int, rows: int, alive: float = 0.0) ->
     """
     registers = 22 + 0.13 * elements + max(elements, alive)
     return Footprint(
-        _bounded(registers), max(0.0, registers - MOST_REGISTERS) * 2 * _WORD_BYTES, rows * warps * _WORD_BYTES
+        _clamp(registers), max(0.0, registers - MOST_REGISTERS) * 2 * _WORD_BYTES, rows * warps * _WORD_BYTES
     )
 
 
-def _bounded(registers: float) -> int:
+def _clamp(registers: float) -> int:
     return int(min(max(registers, 30), MOST_REGISTERS))

@@ -166,16 +166,16 @@ def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks
 def _traffic(walk: Walk, machine: Machine, depth: int, blocks: int) -> dict[str, float]:
     """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
     l1_bytes = machine.costs.l1_bytes
-    past_l1 = [bytes_ * _pushed_out((own * depth + others) / l1_bytes) for bytes_, own, others in walk.again]
-    missed = [_missed(blocks * own, machine.l2_bytes / 2) for _, own, _ in walk.again]
+    past_l1 = [bytes_ * _l1_miss_share((own * depth + others) / l1_bytes) for bytes_, own, others in walk.again]
+    missed = [_miss_share(blocks * own, machine.l2_bytes / 2) for _, own, _ in walk.again]
     anew = sum(one * share for one, share in zip(past_l1, missed, strict=True))
-    common = sum(bytes_ * _pushed_out((own + others) / l1_bytes) for bytes_, own, others in walk.common)
+    common = sum(bytes_ * _l1_miss_share((own + others) / l1_bytes) for bytes_, own, others in walk.common)
     dram = blocks * (walk.own_bytes + anew + walk.written_bytes)
     through_l2 = depth * machine.units * (walk.through_bytes + sum(past_l1) + common)
     return {"DRAM": dram / machine.dram_gbps, "L2": through_l2 / machine.l2_gbps}
 
 
-def _pushed_out(passed: float) -> float:
+def _l1_miss_share(passed: float) -> float:
     """The share of what was read that L1 no longer holds, when so many times its size has passed through it.
 
     A cache in which the oldest line makes room would hold all or nothing. The blocks of a multiprocessor are not in
@@ -184,6 +184,6 @@ def _pushed_out(passed: float) -> float:
     return 1 - exp(-passed * passed)
 
 
-def _missed(meanwhile_bytes: float, size_bytes: float) -> float:
+def _miss_share(meanwhile_bytes: float, size_bytes: float) -> float:
     """The share of what was read that a cache of a size no longer holds."""
     return max(0.0, 1 - size_bytes / meanwhile_bytes) if meanwhile_bytes > 0 else 0.0

@@ -44,10 +44,8 @@ if TYPE_CHECKING:
     from triton_ops.lab.sensitivities import cliffs as cliffs
     from triton_ops.lab.sensitivities import in_order as in_order
     from triton_ops.lab.sensitivities import sensitivity as sensitivity
-    from triton_ops.lab.simulator.one_tunable import timelines as timelines
     from triton_ops.lab.simulator.page import answers_of as answers_of
     from triton_ops.lab.simulator.page import page_of as page_of
-    from triton_ops.lab.simulator.places import config_text as config_text
     from triton_ops.lab.simulator.recorded import Overlay as Overlay
     from triton_ops.lab.simulator.recorded import overlay_of as overlay_of
     from triton_ops.lab.simulator.simulation import DEVICE as DEVICE

@@ -23,7 +23,7 @@ from triton_ops.compilation import (
     warp_choices,
     warps_habit,
 )
-from triton_ops.cost_model import Forecast, Model, Readings, differences, inferred_model, least_bytes
+from triton_ops.cost_model import Forecast, Model, Readings, differences, least_bytes
 from triton_ops.device import (
     SHARED,
     Calibration,
@@ -91,7 +91,7 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
         machine: The device's figures; None for an architecture that the model does not know, which has no forecast.
     """
     reading = _read(expected, config, spec)
-    readings, refused = reading.readings, _refused(reading.compiled)
+    readings, refused = reading.readings, _refusal(reading.compiled)
     answer = Explained(
         source=DECLARED if expected.declared else INFERRED, forecast=None,
         silent=refused or f"the model does not know the architecture {spec.arch} of {spec.name}",
@@ -102,19 +102,19 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
     if machine is None:
         return answer
     if not expected.declared or expected.work is None:
-        forecast = None if readings is None else inferred_model(readings, machine).explain(config, resources)
+        forecast = None if readings is None else readings.model(machine).explain(config, resources)
         silent = reading.why_not or (readings.silent if readings is not None else "")
         return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
     declared = Model(expected.work, machine)
     if readings is not None and readings.known_works:
         configs = [c for c in considered(expected.space) if not readings.work_of(c).silent]
-        both = zip(declared.score(configs), inferred_model(readings, machine).score(configs), strict=True)
+        both = zip(declared.score(configs), readings.model(machine).score(configs), strict=True)
         answer = replace(answer, differences=tuple(differences(expected.work, readings.known_works, list(both))))
     silent = "a tunable or a dtype that is declared is not one it can count"
     return _with_forecast(answer, declared.explain(config, resources), silent)
 
 
-def _refused(compiled: Compiled | None) -> str:
+def _refusal(compiled: Compiled | None) -> str:
     """The reason why a config cannot run, whatever its forecast; empty if it can, or if nobody knows."""
     if compiled is None or compiled.status not in (Status.CONSTRAINT, Status.RESOURCES):
         return ""
@@ -148,12 +148,12 @@ def _read(expected: Expected, config: Config, spec: DeviceSpec) -> _Reading:
         with CompilePool(ahead) as pool:
             compiling = pool.submit(config, anyway=True)
             readings = survey(list(dict.fromkeys([config, *some])), pool.read, limits=_LIMITS)
-            return _Reading(readings, compiling.result(), _fitting(compiling.result(), pool))
+            return _Reading(readings, compiling.result(), _with_fewer_stages(compiling.result(), pool))
     except (KernelTypeError, TargetError) as error:
         return _Reading(why_not=error.message)
 
 
-def _fitting(compiled: Compiled, pool: CompilePool) -> Compiled | None:
+def _with_fewer_stages(compiled: Compiled, pool: CompilePool) -> Compiled | None:
     """A config with fewer stages, where one needs too much shared memory; None if it fits, or if none does."""
     shared_bytes = compiled.resources.shared_bytes if compiled.resources is not None else None
     if compiled.status is not Status.RESOURCES or not shared_bytes:
@@ -248,12 +248,15 @@ def portrait(
     return Portrait(
         resources=resources, compiled=compiled, warps=warps, stages=stages,
         shared_limit=target.shared_bytes_per_block if target else None, residents=residents, waves=waves, roofline=roof,
-        expected=_placed(roof, explained.forecast.expected_ms if explained.forecast else None),
-        measured=_placed(roof, measured_ms), accumulator=accumulator,
+        expected=_place(roof, explained.forecast.expected_ms if explained.forecast else None),
+        measured=_place(roof, measured_ms), accumulator=accumulator,
         habits=_habits(target, launch, accumulator, warps, stages),
         warp_choices=warp_choices(target, ACCUMULATED_BYTES * prod(accumulator)) if target and accumulator else (),
         timelines=tuple(timeline(depth, load=load) for depth in depths), load_steps=load, load_known=is_forecast,
-        remarks=(*_fits(explained, spec, warps), *_remarks(residents, waves, resources, stages if depths else 1, spec)),
+        remarks=(
+            *_fit_remarks(explained, spec, warps),
+            *_remarks(residents, waves, resources, stages if depths else 1, spec),
+        ),
     )  # fmt: skip
 
 
@@ -299,7 +302,7 @@ def _single(launch: LaunchWork) -> float:
     return launch.programs * each
 
 
-def _placed(roof: Roofline, ms: float | None) -> Placed | None:
+def _place(roof: Roofline, ms: float | None) -> Placed | None:
     return roof.placed(ms) if ms is not None and math.isfinite(ms) and ms > 0 else None
 
 
@@ -324,7 +327,7 @@ def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
     return min(max(alone["load latency"] * max(stages - 1, 1) / computed, _LOADS[0]), _LOADS[1]), True
 
 
-def _fits(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
+def _fit_remarks(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
     """A remark on the most stages that fit, where the config's own do not."""
     compiled = explained.fitting
     if compiled is None or compiled.resources is None:

@@ -77,11 +77,11 @@ class SpaceSummary:
             "file": self.file,
             "search": self.search,
             "budgets": {
-                str(budget): {name: round(getattr(share, name), 4) for name in ("mean", "median", "p10")}
+                str(budget): {name: round(value, 4) for name, value in asdict(share).items()}
                 for budget, share in self.budgets.items()
             },
-            "to_5pct": {"median": self.to_5pct.median, "p90": self.to_5pct.p90},
-            "to_1pct": {"median": self.to_1pct.median, "p90": self.to_1pct.p90},
+            "to_5pct": asdict(self.to_5pct),
+            "to_1pct": asdict(self.to_1pct),
             "overhead_ms": round(self.overhead_ms, 3),
             "overhead_mean_ms": round(self.overhead_mean_ms, 3),
             "previews": round(self.previews, 1),
@@ -145,7 +145,8 @@ def summarise(file: str, search: str, runs: Sequence[ReplayRun], budgets: Sequen
 
 
 def _share(fractions: list[float]) -> Share:
-    return Share(statistics.fmean(fractions), statistics.median(fractions), _quantile(fractions, 0.1))
+    lowest, *_ = statistics.quantiles(fractions, n=10, method="inclusive") if len(fractions) > 1 else fractions
+    return Share(statistics.fmean(fractions), statistics.median(fractions), lowest)
 
 
 def _reach(counts: list[int | None]) -> Reach:
@@ -160,14 +161,6 @@ def _whole(number: float) -> int | None:
 def _nearest(numbers: list[float], share: float) -> float:
     """The smallest of `numbers` that at least this share of them does not exceed."""
     return sorted(numbers)[max(math.ceil(share * len(numbers)), 1) - 1]
-
-
-def _quantile(numbers: list[float], share: float) -> float:
-    """The quantile of `numbers`, interpolated linearly between neighbours as by NumPy."""
-    at = share * (len(numbers) - 1)
-    ordered, low = sorted(numbers), math.floor(at)
-    high = min(low + 1, len(numbers) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +209,7 @@ def replay_all(plan: ReplayPlan, jobs: int = 1) -> Iterator[SpaceSummary]:
     Raises:
         RecordingError: A file is no recording; raised before any replay.
     """
-    for (path, search), runs in _grouped(plan, _spread(_jobs(plan), _done, jobs)):
+    for (path, search), runs in _groups(plan, _spread(_jobs(plan), _replay, jobs)):
         yield summarise(path.name, search, runs, plan.budgets)
 
 
@@ -234,8 +227,8 @@ def replay_live(
     Raises:
         RecordingError: A file is no recording; raised before any tune.
     """
-    run = partial(_tuned, effort=effort, conditions=conditions)
-    for (path, search), runs in _grouped(plan, _spread(_jobs(plan), run, jobs)):
+    run = partial(_tune, effort=effort, conditions=conditions)
+    for (path, search), runs in _groups(plan, _spread(_jobs(plan), run, jobs)):
         yield summarise_live(path.name, search, runs)
 
 
@@ -246,7 +239,7 @@ def _jobs(plan: ReplayPlan) -> list[_Job]:
     return [_Job(plan, *one) for one in product(plan.recordings, plan.searches, range(plan.seeds))]
 
 
-def _grouped(plan: ReplayPlan, ended: Iterable[tuple[_Job, _Run]]) -> Iterator[tuple[tuple[Path, str], list[_Run]]]:
+def _groups(plan: ReplayPlan, ended: Iterable[tuple[_Job, _Run]]) -> Iterator[tuple[tuple[Path, str], list[_Run]]]:
     """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
     runs: dict[tuple[Path, str], dict[int, _Run]] = defaultdict(dict)
     for job, run in ended:
@@ -280,12 +273,12 @@ def _as_they_end(pool: Executor, todo: Sequence[_Job], run: Callable[[_Job], _Ru
         raise
 
 
-def _done(job: _Job) -> ReplayRun:
+def _replay(job: _Job) -> ReplayRun:
     target, searcher = _searcher(job)
     return replay(target, searcher, max(job.plan.budgets), batch=job.plan.batch, previews=job.plan.previews)
 
 
-def _tuned(job: _Job, effort: Effort, conditions: LiveConditions | None) -> LiveRun:
+def _tune(job: _Job, effort: Effort, conditions: LiveConditions | None) -> LiveRun:
     target, searcher = _searcher(job)
     reads = job.plan.model and uses_readings(target, job.plan.undeclared)
     readings = recorded_readings(target) if reads else None

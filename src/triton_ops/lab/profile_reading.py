@@ -57,7 +57,7 @@ def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
         unit: The printed unit; empty for plain counts.
         decimal_comma: Whether the file's numbers have a decimal comma.
     """
-    scale, base = _based(unit.strip())
+    scale, base = _base_unit(unit.strip())
     match = _NUMBER.match(text.strip())
     if match is None or text.strip()[match.end() : match.end() + 1].isalpha():
         return Quantity(None, base, text.strip())
@@ -75,19 +75,19 @@ def has_decimal_comma(texts: Iterable[str]) -> bool:
     return any(_DECIMAL_COMMA.fullmatch(text.strip()) for text in texts)
 
 
-def _based(unit: str) -> tuple[float, str]:
+def _base_unit(unit: str) -> tuple[float, str]:
     """The factor to the base unit, and the base unit."""
     if unit in _TIMES:
         return _TIMES[unit], "s"
     over, slash, under = unit.partition("/")
-    scale, word = _scaled(over)
+    scale, word = _prefix(over)
     if slash and under in _TIMES:
         scale, word = scale / _TIMES[under], "hz" if word == "cycle" else f"{word}/s"
         return scale, word
     return scale, f"{word}/{under}" if slash else word
 
 
-def _scaled(word: str) -> tuple[float, str]:
+def _prefix(word: str) -> tuple[float, str]:
     lowered = word.lower()
     for prefix, factor in _SCALES.items():
         if word.startswith(prefix) and lowered[1:] in _WORDS:
@@ -143,7 +143,7 @@ def read_ncu(path: str | Path) -> ProfileTable:
         data = read_file(path, _LARGEST_BYTES)
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
-    return parse_ncu(_decoded(data, str(path)), str(path))
+    return parse_ncu(_text_of(data, str(path)), str(path))
 
 
 def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
@@ -165,7 +165,7 @@ def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
     if not tables:
         raise ProfileError(f"{name} is no CSV of Nsight Compute: {_what_it_is(text)}", hint=_HINT)
     launches = [launch for header, rows in tables for launch in _launches(header, rows)]
-    strange = sum(len(rows) - len(_whole(header, rows)) for header, rows in tables)
+    strange = sum(len(rows) - len(_whole_rows(header, rows)) for header, rows in tables)
     if strange:
         notes.append(f"{strange} lines between the rows are no rows of the table, and left out")
     if not launches:
@@ -175,7 +175,7 @@ def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
     return ProfileTable(tuple(launches), tuple(notes))
 
 
-def _decoded(data: bytes, name: str) -> str:
+def _text_of(data: bytes, name: str) -> str:
     """The text of a file; a shell of Windows writes UTF-16."""
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
@@ -224,14 +224,14 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]
         yield header, rows
 
 
-def _whole(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
+def _whole_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
     """The rows that are whole, as long as the header: a row of a metric may end before the columns of rules."""
     length = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
     return [[*row, *[""] * (len(header) - len(row))] for row in rows if length <= len(row) <= len(header)]
 
 
 def _launches(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
-    whole = _whole(header, rows)
+    whole = _whole_rows(header, rows)
     return _by_metric(header, whole) if _METRIC in header else _by_launch(header, whole)
 
 

@@ -270,11 +270,11 @@ def read_profile(path: str | Path, *, kernel: str = "", tried: Collection[str] =
     for profile in profiles:
         grouped.setdefault(profile.kernel, []).append(profile)
     whole_s = sum(profile.duration_s or 0.0 for profile in profiles)
-    kernels = sorted((_together(group, whole_s) for group in grouped.values()), key=lambda one: -(one.share or 0.0))
+    kernels = sorted((_combine(group, whole_s) for group in grouped.values()), key=lambda one: -(one.share or 0.0))
     return ProfileReport(tuple(kernels), _advice(profiles, kernels, whole_s, tried), table.notes)
 
 
-def _together(group: Sequence[KernelProfile], whole_s: float) -> ProfiledKernel:
+def _combine(group: Sequence[KernelProfile], whole_s: float) -> ProfiledKernel:
     """A kernel's launches as one, by the launch of median length."""
     timed = sorted((one for one in group if one.duration_s is not None), key=lambda one: one.duration_s or 0.0)
     middle = timed[len(timed) // 2] if timed else group[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Kernel, Operation, as_kernel, described
 from triton_ops.compilation import CompilePool, foresee
-from triton_ops.cost_model import Model, Readings, inferred_model
+from triton_ops.cost_model import Model, Readings
 from triton_ops.device import (
     DeviceSpec,
     Machine,
@@ -119,12 +119,12 @@ def rank(
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     expected.space.first_config()
     configs = considered(expected.space)
-    refused = _refused(expected, spec, configs)
+    refused = _refusals(expected, spec, configs)
     if expected.declared:
         assert expected.work is not None
         return ranked(Model(expected.work, machine), configs, DECLARED, refused)
     readings = read(expected, spec, machine, configs, jobs)
-    return ranked(inferred_model(readings, machine), configs, INFERRED, refused)
+    return ranked(readings.model(machine), configs, INFERRED, refused)
 
 
 def device_spec(gpu: str | None) -> DeviceSpec:
@@ -188,13 +188,13 @@ def expected_of(
         arguments = Arguments(keyword=dict(problem.arguments))
         configs = target.space_for(problem) if space is None else as_space(space)
         work = None if target.work is None else target.work(problem)
-        return _checked(Expected(name=target.name, kernel=target.kernel, arguments=arguments, space=configs, work=work))
+        return _check(Expected(name=target.name, kernel=target.kernel, arguments=arguments, space=configs, work=work))
     if shape is not None or dtype is not None:
         raise KernelTypeError("shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args")
     if space is None:
         raise SpaceError("there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}")
     kernel = as_kernel(target)
-    return _checked(
+    return _check(
         Expected(
             name=kernel.name, kernel=kernel, arguments=Arguments(tuple(args), dict(kwargs or {})),
             space=as_space(space), work=None,
@@ -208,7 +208,6 @@ def read(
     machine: Machine,
     configs: Sequence[Config],
     jobs: int | None = None,
-    limits: SurveyLimits | None = None,
 ) -> Readings:
     """Read configs in processes without a GPU.
 
@@ -219,7 +218,7 @@ def read(
     if isinstance(ahead, str):
         raise TargetError(f"the model says nothing: {ahead}", hint=_HINT)
     with CompilePool(ahead, workers=jobs) as pool:
-        prior = inferred_prior(configs, machine, pool, limits=limits or UNHURRIED)
+        prior = inferred_prior(configs, machine, pool, limits=UNHURRIED)
     if prior.readings.silent:
         raise TargetError(f"the model says nothing: {prior.readings.silent}", hint=_HINT)
     return prior.readings
@@ -233,7 +232,7 @@ def ahead_of(expected: Expected, spec: DeviceSpec) -> AheadOfTime | str:
     return AheadOfTime(kernel, expected.arguments, target_of(spec), expected.space.members)
 
 
-def _refused(expected: Expected, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
+def _refusals(expected: Expected, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
     """The configs that a limit of Triton or of the device refuses, with the reason."""
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
@@ -268,6 +267,6 @@ def ranked(model: Model, configs: Iterable[Config], source: str, refused: Mappin
 _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
 
 
-def _checked(expected: Expected) -> Expected:
+def _check(expected: Expected) -> Expected:
     expected.kernel.check(expected.space.tunables, described(expected.arguments, light=True))
     return expected

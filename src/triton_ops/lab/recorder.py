@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.backend import Operation
 from triton_ops.base import CHECKSUM, sealed, write_named
-from triton_ops.cost_model import readings_json, work_json
+from triton_ops.cost_model import work_json
 from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import RecordingError, TargetError
 from triton_ops.lab.ranking import expected_of, read
@@ -88,7 +88,7 @@ def _inferred(
         return None
     expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
     try:
-        return readings_json(read(expected, spec, machine, considered(expected.space)))
+        return read(expected, spec, machine, considered(expected.space)).as_json()
     except TargetError:  # such as a function that is not compiled
         return None
 

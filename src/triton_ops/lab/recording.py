@@ -123,7 +123,7 @@ class Recording:
             return {}
         spec = spec_named(self.device)
         machine = machine_of(spec) if spec is not None else None
-        return {config: with_residents(_compiled(trial), machine) for config, trial in self.trials.items()}
+        return {config: with_residents(_compilation(trial), machine) for config, trial in self.trials.items()}
 
     def same_place(self, other: Recording) -> bool:
         """Return True for a recording of the same kernel, problem and device, which gives the answer away."""
@@ -139,7 +139,7 @@ def read_recording(path: Path) -> Recording:
         RecordingError: The file cannot be read, has none of the forms, or has no config that ran.
     """
     try:
-        recording = _parsed(path, unpacked(read_named(path)))
+        recording = _recording(path, unpacked(read_named(path)))
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
     except _UNREADABLE as error:
@@ -154,7 +154,7 @@ def read_recording(path: Path) -> Recording:
     return recording
 
 
-def _parsed(path: Path, content: bytes) -> Recording:
+def _recording(path: Path, content: bytes) -> Recording:
     if content.startswith(_RUN_LINE):
         return recording_of(run_of(path, content.split(b"\n")[:-1]))
     if _CACHE_NAME in content:
@@ -205,11 +205,11 @@ def _row_trial(row: _Row, unit_bytes: int) -> Trial:
     resources = Resources(row.regs, spilled, row.shared, serialised=row.serialised)
     fields: dict[str, Any] = {"resources": resources, "compile_s": row.compile_s}
     if row.status == "ok":
-        return Trial(row.config, Status.OK, _measured(_row_ms(row)), **fields)
+        return Trial(row.config, Status.OK, _measurement(_row_ms(row)), **fields)
     return Trial(row.config, _row_failure(row.status), error=row.status, **fields)
 
 
-def _compiled(trial: Trial) -> Compiled:
+def _compilation(trial: Trial) -> Compiled:
     """The part of a trial that was known before its launch; a config that failed later did compile."""
     if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT, Status.DEFERRED):
         return Compiled(trial.config, Status.OK, "", trial.resources, compile_s=trial.compile_s)
@@ -250,7 +250,7 @@ def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
     config, time = Config.from_json({name: row[name] for name in names}), row["time"]
     if isinstance(time, str):
         return Trial(config, _FAILURES.get(time, Status.RUNTIME), error=time)
-    return Trial(config, Status.OK, _measured(time))
+    return Trial(config, Status.OK, _measurement(time))
 
 
 def recording_of(run: Run) -> Recording:
@@ -282,5 +282,5 @@ def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> Config
     return ConfigSpace(tunables, listed=tuple(trial.config for trial in trials))
 
 
-def _measured(ms: float) -> Measurement:
+def _measurement(ms: float) -> Measurement:
     return Measurement((float(ms),), MODE)

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, replace
 
 from triton_ops.compilation import CompileJob, Queue
-from triton_ops.cost_model import InferredPrior, ModelPrior, Readings, readings_of, recorded_model
+from triton_ops.cost_model import InferredPrior, ModelPrior, Readings, recorded_model
 from triton_ops.device import machine_of, spec_named
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
@@ -108,7 +108,7 @@ def live_replay(
     loop.prepare([])
     compilers.advance(max(conditions.worker_s, clock.now_s))
     loop.run(SimulatedStation(recording, compilers, conditions, random.Random(seed)))
-    chosen_ms = _chosen(list(loop.trials.values()), recording, effort, loop.default)
+    chosen_ms = _chosen_ms(list(loop.trials.values()), recording, effort, loop.default)
     regret = math.inf if chosen_ms is None else chosen_ms / recording.best_ms - 1
     seconds = clock.now_s + effort.race.seconds
     return LiveRun(regret, seconds=seconds, trials=len(loop.trials), stopped=loop.stopped)
@@ -170,11 +170,11 @@ class SimulatedCompilers:
     def _end_one(self) -> None:
         ended_s, _, job = heapq.heappop(self._running)
         self._clock.now_s = max(ended_s, self._clock.now_s)
-        job.future.set_result(self._made(job.config))
+        job.future.set_result(self._compilation(job.config))
         self._queue.done(job)
         self._begin()
 
-    def _made(self, config: Config) -> Compiled:
+    def _compilation(self, config: Config) -> Compiled:
         compiled = self._recording.compiled.get(config)
         return Compiled(config, Status.OK, "") if compiled is None else compiled
 
@@ -206,7 +206,7 @@ class SimulatedStation:
         return replace(trial, measurement=Measurement((noisy,), trial.measurement.mode))
 
 
-def _chosen(trials: Iterable[Trial], recording: Recording, effort: Effort, default: Config) -> float | None:
+def _chosen_ms(trials: Iterable[Trial], recording: Recording, effort: Effort, default: Config) -> float | None:
     """The recorded time of the config that the last comparison chooses: the best of those that measured well.
 
     None if no config ran.
@@ -252,7 +252,7 @@ def recorded_readings(target: Recording) -> Readings | None:
     if not isinstance(plain, Mapping):
         return None
     try:
-        return readings_of(plain)
+        return Readings.from_json(plain)
     except SpaceError as error:
         _log.warning("%s is searched without a model: %s", target.file, error.message)
         return None
@@ -334,7 +334,6 @@ def replay(
     budget: int,
     *,
     batch: int = 1,
-    worthwhile: float = INDIFFERENCE,
     previews: PreviewAllowance | None = None,
 ) -> ReplayRun:
     """Let `searcher` try up to `budget` configs of `recording`, and tell it their recorded times.
@@ -347,7 +346,6 @@ def replay(
         searcher: A new searcher of the recording's space.
         budget: Most evaluations.
         batch: Number of configs that are asked for at a time.
-        worthwhile: Smaller expected gains count as no gain.
         previews: Number of previews that the searcher may have; None takes the defaults. A recording without the
             compiler's figures has no previews.
     """
@@ -359,7 +357,7 @@ def replay(
     ended: int | None = None
     preview_count = 0
     while len(fractions) < budget:
-        if ended is None and expected_gain(searcher) < worthwhile:
+        if ended is None and expected_gain(searcher) < INDIFFERENCE:
             ended = len(fractions)
         start = time.perf_counter()
         if previewing is not None:

@@ -273,7 +273,7 @@ def sensitivity(recording: Recording) -> Sensitivity:
             f"{recording.file} has {len(times)} configs that ran in different times; nothing can be told from them",
             hint=f"give a file with {_FEWEST} or more",
         )
-    effects, residuals = _fitted(columns, times)
+    effects, residuals = _fit(columns, times)
     knobs = [_knob(space, name, effects[name], spread) for name in columns]
     best = int(np.nanargmin(space.ms))
     return Sensitivity(
@@ -284,7 +284,7 @@ def sensitivity(recording: Recording) -> Sensitivity:
     )  # fmt: skip
 
 
-def _fitted(columns: Mapping[str, _Array], times: _Array) -> tuple[dict[str, _Array], _Array]:
+def _fit(columns: Mapping[str, _Array], times: _Array) -> tuple[dict[str, _Array], _Array]:
     """The effect of each value of each tunable, and what is left of each time.
 
     One tunable after another is fitted to what the others leave, until no effect changes.

@@ -65,28 +65,28 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
     """
     kinds = [
         Change("smaller tile", "half of the accumulator, or of the row, is half of its registers",
-               lambda: _smaller(config, space, size)),
-        Change("more warps", "the same registers are spread over more threads", lambda: _wider(config, target)),
-        Change("fewer stages", "fewer tiles are under way", lambda: _shallower(config)),
+               lambda: _smaller_tiles(config, space, size)),
+        Change("more warps", "the same registers are spread over more threads", lambda: _more_warps(config, target)),
+        Change("fewer stages", "fewer tiles are under way", lambda: _fewer_stages(config)),
     ]  # fmt: skip
     if config.get("maxnreg") is not None:
-        freed = Change("no limit of registers", "maxnreg takes registers away", lambda: _unlimited(config))
+        freed = Change("no limit of registers", "maxnreg takes registers away", lambda: _without_maxnreg(config))
         kinds.insert(0, freed)
     return tuple(kinds)
 
 
-def _smaller(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
+def _smaller_tiles(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
     """Configs of which each has half of the tile of the one before."""
     before = config
     for _ in range(_TILE_STEPS):
-        smaller = _halved(before, space, size)
+        smaller = _half_tile(before, space, size)
         if smaller is None:
             return
         yield smaller
         before = smaller
 
 
-def _halved(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
+def _half_tile(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
     """The config with the longest side of its tile made shorter; None if no tunable does that."""
     now = size(config)
     sides = [
@@ -112,20 +112,20 @@ def _less(values: tuple[object, ...], value: int) -> int | None:
     return less if less >= _LEAST_SIDE else None
 
 
-def _wider(config: Config, target: Target) -> Iterator[Config]:
+def _more_warps(config: Config, target: Target) -> Iterator[Config]:
     warps, _ = warps_and_stages(config)
     while (warps := warps * 2) * target.warp_size <= target.threads_per_block:
         yield Config({**config, "num_warps": warps})
 
 
-def _shallower(config: Config) -> Iterator[Config]:
+def _fewer_stages(config: Config) -> Iterator[Config]:
     _, stages = warps_and_stages(config)
     for fewer in (2, 1):
         if fewer < stages:
             yield Config({**config, "num_stages": fewer})
 
 
-def _unlimited(config: Config) -> Iterator[Config]:
+def _without_maxnreg(config: Config) -> Iterator[Config]:
     yield Config({**config, "maxnreg": None})
 
 
@@ -396,7 +396,7 @@ def cure_spills(
 
     Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
     """
-    config = _checked_config(config)
+    config = _config_values(config)
     goal = _target(arch)
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
@@ -407,16 +407,16 @@ def cure_spills(
             f"{expected.name} is no kernel that Triton compiles, so it spills nothing that can be seen",
             hint="name an Operation with a TritonKernel, or give the kernel itself",
         )
-    subject = _chosen(expected.space, expected.name, config or {})
+    subject = _full_config(expected.space, expected.name, config or {})
     ahead = AheadOfTime(kernel, expected.arguments, goal, expected.space.members)
     with CompilePool(ahead) as pool:
-        report = _examined(Examiner(ahead, pool), subject, expected.space, goal)
+        report = _examine(Examiner(ahead, pool), subject, expected.space, goal)
     if not (arch is None if measure is None else measure) or not report.spills:
         return report
-    return _measured(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
+    return _with_times(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
 
 
-def _checked_config(config: Any) -> Mapping[str, Any] | None:
+def _config_values(config: Any) -> Mapping[str, Any] | None:
     values = None if config is None else values_of(config)
     if values is not None and not isinstance(values, Mapping):
         raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
@@ -431,7 +431,7 @@ def _target(arch: str | None) -> Target:
     return named_target(arch)
 
 
-def _chosen(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
+def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
     """The default config with the given values, which need not be in the space; launch options may be added."""
     options = ("num_warps", "num_stages", "num_ctas", "maxnreg")
     wrong = [one for one in values if one not in space.tunables and one not in options]
@@ -441,7 +441,7 @@ def _chosen(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
     return Config({**space.default_config, **values, **space.with_names(listed)})
 
 
-def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Target) -> SpillReport:
+def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Target) -> SpillReport:
     before = examiner.evidence(config)
     notes = [] if (why := space.why_not(config)) is None else [f"the config is not in the space: {why}"]
     if before.compiled and not healthy(before) and before.accumulator is None:
@@ -460,7 +460,7 @@ def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Ta
         attempts.append(one)
     helps = [one for one in attempts if one.verdict == HELPS]
     if len(helps) > 1 and not any(one.verdict == CURES for one in attempts):
-        whole = Config({**config, **{name: value for one in helps for name, value in _changed(one).items()}})
+        whole = Config({**config, **{name: value for one in helps for name, value in _changes_of(one).items()}})
         names = " and ".join(one.name for one in helps)
         attempts.append(Tried(TOGETHER, names, before, (examiner.evidence(whole),)))
     return SpillReport(target.arch, before, tuple(attempts), tuple(notes))
@@ -477,13 +477,13 @@ def _without_limit(examiner: Examiner, config: Config) -> list[str]:
     ]
 
 
-def _changed(attempt: Tried) -> dict[str, Any]:
+def _changes_of(attempt: Tried) -> dict[str, Any]:
     if attempt.best is None:
         return {}
     return {name: value for name, value in attempt.best.config.items() if attempt.before.config.get(name) != value}
 
 
-def _measured(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:
+def _with_times(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:
     """The report with the times of the config and of every change that helps."""
     configs = [one.best.config for one in report.tried if one.kept and one.best is not None]
     median_ms = times(list(dict.fromkeys([report.before.config, *configs])))

@@ -134,7 +134,7 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer who knows the token."""
-        if (name := self._asked()) is None:
+        if (name := self._path_below_token()) is None:
             return
         answer = self.server.answer(name)
         if answer is None:
@@ -144,12 +144,12 @@ class _Answers(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815 - the base class looks for such names
 
-    def _refused(self) -> None:
+    def _refuse(self) -> None:
         self._say(HTTPStatus.METHOD_NOT_ALLOWED, "This server is read only.\n", Allow="GET, HEAD")
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refused  # noqa: N815
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
-    def _asked(self) -> str | None:
+    def _path_below_token(self) -> str | None:
         """Path and query below the token; None if the request was refused."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or _HOST.fullmatch(hosts[0].strip()) is None:
@@ -190,7 +190,7 @@ _TOKEN_BYTES = 24
 _LOOK_S = 0.1
 
 
-def served(answer: Callable[[str], Answer | None], port: int, tell: Callable[[str], None]) -> None:
+def serve_page(answer: Callable[[str], Answer | None], port: int, tell: Callable[[str], None]) -> None:
     """Serve a page until this process is interrupted.
 
     Args:
@@ -236,5 +236,5 @@ def new_token() -> str:
 
 
 def address_of(bound: socket.socket, token: str) -> str:
-    """The address of the page that is served on a socket."""
+    """The address of the page that is serve on a socket."""
     return f"http://{HOST}:{bound.getsockname()[1]}/{token}/"

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.compilation import STAGES as STAGE_COUNTS
-from triton_ops.compilation import Timeline, timeline
+from triton_ops.cost_model import textbook_work
 from triton_ops.device import Machine
-from triton_ops.lab.expectation import load_steps
-from triton_ops.lab.simulator.places import Standing, outcome_of
-from triton_ops.lab.simulator.workloads import least_sides, work_of
+from triton_ops.lab.simulator.places import outcome_of
+from triton_ops.lab.simulator.workloads import least_sides
 from triton_ops.values import STAGES, WARPS, Work
 
 _WARPS = (1, 2, 4, 8, 16, 32)
@@ -72,12 +70,6 @@ def _turn(
     return Turn(value=value, expected_ms=outcome.expected_ms, why_not=outcome.why_not, own=value == own)
 
 
-def timelines(one: Standing) -> list[Timeline]:
-    """The pipeline of a config's loop with one to five stages; none for a kernel without a pipeline."""
-    load, is_forecast = load_steps(one.forecast, one.stages)
-    return [timeline(stages, load=load) for stages in STAGE_COUNTS] if is_forecast else []
-
-
 @dataclass(frozen=True)
 class ShapePoint:
     """A problem of a series, and how the configs do there.
@@ -101,7 +93,7 @@ def over_shapes(
     """The same configs at several shapes: a config that wins at one may be slow at the next."""
     sides, points = least_sides(family, dtype), []
     for extents in shapes:
-        work = work_of(family, extents, dtype)
+        work = textbook_work(family, extents, dtype)
         times = [outcome_of(work, machine, config, sides).expected_ms for config in configs]
         best = min((time for time in times if time > 0), default=0.0)
         winner = times.index(best) if best else -1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,7 +22,7 @@ from triton_ops.lab.simulator.shown import ranking, recorded_ranking
 from triton_ops.lab.simulator.simulation import (
     LARGEST,
     Simulation,
-    parsed_configs,
+    parse_configs,
     simulate,
     whole_space,
     workload_named,
@@ -29,6 +30,7 @@ from triton_ops.lab.simulator.simulation import (
 from triton_ops.lab.simulator.workloads import LESSON, WORKLOADS, Workload, known_devices
 
 Grid = Mapping[str, Mapping[str, Mapping[str, dict[str, Any]]]]
+_ASSETS = Path(str(files("triton_ops.lab"))) / "assets"
 _SCRIPTS = ("charts.js", "views.js", "controls.js")
 _ASKED = "as asked"  # the name of a size that is none of the workload's own
 _SERVED_ROWS = 1000
@@ -107,7 +109,7 @@ def _simulation(fields: Mapping[str, str]) -> Simulation:
     source = fields.get("source", "lesson")
     configs: Sequence[Mapping[str, Any]] = LESSON
     if source != "lesson":
-        configs = whole_space(workload.space) if source == "space" else parsed_configs(fields.get("own", ""), workload)
+        configs = whole_space(workload.space) if source == "space" else parse_configs(fields.get("own", ""), workload)
     return simulate(
         workload.name,
         shape=_extents(workload, fields.get("extents", "").split(",")),
@@ -126,12 +128,11 @@ def _extents(workload: Workload, texts: Sequence[str]) -> list[int]:
 
 def _page(first: Simulation, overlays: Sequence[Overlay], grid: Grid | None) -> str:
     """The page; without a grid it asks its server."""
-    folder = Path(__file__).parent / "assets"
     data = _data(first, overlays, grid)
     return assembled(PageParts(
-        template=part(folder, "page.html"),
-        style=[part(folder, "style.css")],
-        scripts=[data_script("DATA", data), *(part(folder, name) for name in _SCRIPTS)],
+        template=part(_ASSETS, "page.html"),
+        style=[part(_ASSETS, "style.css")],
+        scripts=[data_script("DATA", data), *(part(_ASSETS, name) for name in _SCRIPTS)],
         asks=grid is None,
     ))  # fmt: skip
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import Any, NamedTuple
 
+from triton_ops.compilation import STAGES as STAGE_COUNTS
+from triton_ops.compilation import Timeline, timeline
 from triton_ops.cost_model import Forecast, Model
 from triton_ops.device import Machine, Residents
+from triton_ops.lab.expectation import load_steps
 from triton_ops.values import STAGES, WARPS, UnknownTileError, Work, is_power_of_two
 
 _THREADS = 1024  # most of one block
@@ -62,6 +65,12 @@ class Standing:
         if self.why_not or self.forecast is None:
             return self.why_not
         return self.forecast.terms[0].name
+
+    @property
+    def timelines(self) -> list[Timeline]:
+        """The pipeline of the config's loop with one to five stages; none for a kernel without a pipeline."""
+        load, is_forecast = load_steps(self.forecast, self.stages)
+        return [timeline(stages, load=load) for stages in STAGE_COUNTS] if is_forecast and self.place else []
 
     @property
     def text(self) -> str:

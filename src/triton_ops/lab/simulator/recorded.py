@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import kernels
-from triton_ops.cost_model import ElementTiles, Model, RowTiles, inferred_model, readings_of, recorded_work, spearman
+from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles, recorded_work, spearman
 from triton_ops.device import Machine
 from triton_ops.exceptions import RecordingError, SpaceError
 from triton_ops.lab.recording import Recording, read_recording
@@ -155,7 +155,7 @@ def _work(path: Path, recording: Recording, machine: Machine, undeclared: bool) 
         if declared is not None and declared.tiles is not None:
             return declared, False
         if "inferred" in recording.head:
-            return inferred_model(readings_of(recording.head["inferred"]), machine).work, True
+            return Readings.from_json(recording.head["inferred"]).model(machine).work, True
         shipped = None if undeclared else _shipped_work(recording)
         if shipped is not None and shipped.tiles is not None:
             return shipped, False

@@ -10,8 +10,8 @@ from typing import Any
 from triton_ops.compilation import drawn
 from triton_ops.device import Machine
 from triton_ops.lab.simulator.advice import advice, reasons
-from triton_ops.lab.simulator.one_tunable import ShapePoint, timelines
-from triton_ops.lab.simulator.places import Standing, config_text
+from triton_ops.lab.simulator.one_tunable import ShapePoint
+from triton_ops.lab.simulator.places import Standing
 from triton_ops.lab.simulator.recorded import Overlay
 from triton_ops.lab.simulator.simulation import Simulation
 from triton_ops.space import Config
@@ -39,7 +39,7 @@ def ranking(simulation: Simulation, config: str = "", most: int = SHOWN) -> dict
         "stages": subject.stages,
         "knobs": [_brief(asdict(dial)) for dial in simulation.dials_of(subject)],
         "pipeline": _pipeline(subject),
-        "compared": [config_text(config) for config in simulation.compared],
+        "compared": simulation.compared_texts,
         "shapes": {
             extent: _shapes(simulation.over(extent), axis) for axis, extent in enumerate(simulation.workload.extents)
         },
@@ -97,10 +97,7 @@ def _measured(ms: float, places: dict[float, int]) -> list[str]:
 
 
 def _pipeline(one: Standing) -> list[dict[str, Any]]:
-    return [
-        {"stages": line.stages, "busy": f"{line.busy:.0%}", "lines": drawn(line)}
-        for line in (timelines(one) if one.place else [])
-    ]
+    return [{"stages": line.stages, "busy": f"{line.busy:.0%}", "lines": drawn(line)} for line in one.timelines]
 
 
 def _shapes(points: Sequence[ShapePoint], axis: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+from triton_ops.cost_model import textbook_work
 from triton_ops.device import Machine
 from triton_ops.exceptions import (
     EmptySpaceError,
@@ -26,7 +27,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.lab.simulator.advice import advice, reasons, standing_json
 from triton_ops.lab.simulator.one_tunable import Dial, ShapePoint, dials, over_shapes, series
-from triton_ops.lab.simulator.places import Standing, ranked
+from triton_ops.lab.simulator.places import Standing, config_text, ranked
 from triton_ops.lab.simulator.workloads import (
     LESSON,
     PRODUCT,
@@ -35,7 +36,6 @@ from triton_ops.lab.simulator.workloads import (
     Workload,
     device_named,
     least_sides,
-    work_of,
 )
 from triton_ops.space import Config
 from triton_ops.values import Work, dtype_name
@@ -71,7 +71,7 @@ class Simulation:
     @cached_property
     def work(self) -> Work:
         """The operations and bytes of the workload."""
-        return work_of(self.workload.family, self.shape, self.dtype)
+        return textbook_work(self.workload.family, self.shape, self.dtype)
 
     @cached_property
     def standings(self) -> list[Standing]:
@@ -96,6 +96,11 @@ class Simulation:
     def dials_of(self, one: Standing) -> list[Dial]:
         """A config of this ranking with each knob turned alone; empty if it cannot run."""
         return dials(self.work, self.machine, one.config, self.sides) if one.place else []
+
+    @property
+    def compared_texts(self) -> list[str]:
+        """The `compared` configs as they are typed."""
+        return list(map(config_text, self.compared))
 
     def reasons(self, one: Standing) -> list[tuple[str, str]]:
         """The explanation of a config's place: names and sentences, the most important first."""
@@ -219,14 +224,14 @@ def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
-def parsed_configs(text: str, workload: Workload) -> list[dict[str, Any]]:
+def parse_configs(text: str, workload: Workload) -> list[dict[str, Any]]:
     """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`.
 
     Raises:
         SettingsError: A line is no config of the workload, or there is none.
     """
     configs = [
-        _parsed_config(f"Line {number}", line, workload)
+        _parse_config(f"Line {number}", line, workload)
         for number, line in enumerate(text.splitlines(), 1)
         if line.replace(",", " ").strip()
     ]
@@ -235,7 +240,7 @@ def parsed_configs(text: str, workload: Workload) -> list[dict[str, Any]]:
     return configs
 
 
-def _parsed_config(place: str, line: str, workload: Workload) -> dict[str, Any]:
+def _parse_config(place: str, line: str, workload: Workload) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for part in line.replace(",", " ").split():
         name, *values = part.split("=")
@@ -245,13 +250,13 @@ def _parsed_config(place: str, line: str, workload: Workload) -> dict[str, Any]:
             raise SettingsError(f"{place}: {part} is not NAME=VALUE")
         if name in config:
             raise SettingsError(f"{place}: {name} is given twice")
-        config[name] = _parsed_value(values[0])
+        config[name] = _parse_value(values[0])
     if missing := [name for name in least_sides(workload.family, DTYPE) if name not in config]:
         raise SettingsError(f"{place}: there is no {', '.join(missing)}")
     return config
 
 
-def _parsed_value(text: str) -> int | float | bool | str:
+def _parse_value(text: str) -> int | float | bool | str:
     """A truth, a number or a word, as the command line reads them."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.cost_model import ProductTiles, attention_work, product_tiles, product_work, row_work
 from triton_ops.device import Machine, machine_of, named_devices, spec_called
 from triton_ops.exceptions import DeviceError
-from triton_ops.values import Work
 
 
 def known_devices() -> dict[str, Machine]:
@@ -46,25 +44,6 @@ _SUMMED = 16  # fewest terms of a sum that tl.dot takes, of 8-bit operands 32
 _SUMMED_8_BIT = 32
 
 
-def work_of(family: str, extents: Sequence[int], dtype: str) -> Work:
-    """The work of a workload.
-
-    Args:
-        family: `product`, `rows` or `attention`.
-        extents: In the order of the workload's extents.
-        dtype: Long name of the operands' dtype.
-    """
-    if family == "product":
-        rows, columns, inner = extents
-        tiles = product_tiles(rows, columns, inner, dtype, "GROUP_M")
-        return replace(product_work(tiles), tiles=ProductTiles(tiles))
-    if family == "rows":
-        rows, columns = extents
-        return row_work(rows, columns, dtype, "BM", "BN")
-    batch, heads, queries, head_dim = extents
-    return attention_work(batch * heads, queries, head_dim, dtype)
-
-
 def least_sides(family: str, dtype: str) -> dict[str, int]:
     """The tunables that are sides of tiles, with the least length that Triton takes."""
     summed = _SUMMED_8_BIT if dtype.startswith("float8") or dtype == "int8" else _SUMMED
@@ -84,8 +63,7 @@ class Workload:
         title: The workload, in words.
         family: `product`, `rows` or `attention`.
         extents: Names of the problem's extents.
-        shape: Extents to begin with.
-        sizes: Extents by name: the problems that the page's file has.
+        sizes: Extents by name, of the problems that the page's file has.
         sides: What BM and BN, and where it is used BK, are in this kernel.
         space: Values of the tunables of a space worth looking at.
         rule: What wins such work as a rule, as the beginning of a sentence.
@@ -95,11 +73,15 @@ class Workload:
     title: str
     family: str
     extents: tuple[str, ...]
-    shape: tuple[int, ...]
     sizes: Mapping[str, tuple[int, ...]] = field(hash=False)
     sides: str
     space: Mapping[str, Sequence[int]] = field(hash=False)
     rule: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents to begin with."""
+        return self.sizes["medium"]
 
 
 _TILES = {
@@ -115,7 +97,6 @@ WORKLOADS = {
             title="Big GEMM, compute-bound",
             family=PRODUCT,
             extents=("M", "N", "K"),
-            shape=(4096, 4096, 4096),
             sizes={
                 "small": (1024, 1024, 1024), "medium": (4096, 4096, 4096), "large": (16384, 16384, 16384),
                 "ragged": (3000, 5000, 4100),
@@ -129,7 +110,6 @@ WORKLOADS = {
             title="Skinny GEMM, memory-bound",
             family=PRODUCT,
             extents=("M", "N", "K"),
-            shape=(16, 14336, 4096),
             sizes={
                 "small": (1, 4096, 4096), "medium": (16, 14336, 4096), "large": (64, 28672, 8192),
                 "ragged": (17, 11008, 4100),
@@ -144,7 +124,6 @@ WORKLOADS = {
             title="RMSNorm, memory-bound",
             family=ROWS,
             extents=("rows", "columns"),
-            shape=(8192, 4096),
             sizes={"small": (512, 1024), "medium": (8192, 4096), "large": (65536, 8192), "ragged": (3000, 5000)},
             sides="BM rows per program, one after another, each read in chunks of BN columns; BK is not used",
             space={
@@ -159,7 +138,6 @@ WORKLOADS = {
             title="Flash attention",
             family=ATTENTION,
             extents=("batch", "heads", "queries", "head_dim"),
-            shape=(2, 16, 4096, 64),
             sizes={
                 "small": (1, 8, 1024, 64), "medium": (2, 16, 4096, 64), "large": (4, 32, 16384, 128),
                 "ragged": (3, 12, 3000, 96),
