@@ -69,9 +69,9 @@ def address(overlays):
 
 
 @contextmanager
-def seen(browser, address):
+def seen(browser, address, **look):
     """An opened page; that it had no error and asked nobody but its own folder is seen at the end."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, **look)
     page = context.new_page()
     complaints, requests = [], []
     page.on("console", lambda message: complaints.append(message.text))
@@ -79,7 +79,7 @@ def seen(browser, address):
     page.on("dialog", lambda dialog: complaints.append(dialog.message))
     page.on("request", lambda request: requests.append(request.url))
     page.goto(address)
-    page.wait_for_selector("#places tr.winner")
+    page.wait_for_selector('main:not([aria-busy="true"])')
     yield page
     context.close()
     assert complaints == []

@@ -70,14 +70,7 @@ class AttentionTiles:
 
 
 def attention_loop(tiles: AttentionTiles, scores: Block, machine: Machine, footprint: Footprint) -> Loop:
-    """The loop of one tile of queries along its keys, by a block that takes `footprint`.
-
-    Args:
-        tiles: Extents and tiles of the whole problem.
-        scores: The block of the first product, Q @ Kᵀ.
-        machine: The device.
-        footprint: Resources that the block takes.
-    """
+    """The loop of one tile of queries along its keys, by a block that takes `footprint`."""
     item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
     values = replace(scores, columns=dim, step=keys)  # P @ V
     loads = _step_bytes(scores)

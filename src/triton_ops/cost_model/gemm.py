@@ -231,11 +231,11 @@ def _dram_bytes(tiles: GemmTiles, block: Block, machine: Machine, at_once: int) 
     tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
     group = max(min(block.group, tile_rows), 1)
     blocks = tile_rows * tile_columns
-    here = min(at_once, blocks)  # blocks of one product in the wave
-    across = min(tile_columns, ceil(here / group))
-    down = min(tile_rows, group * ceil(here / (group * tile_columns)))
+    resident = min(at_once, blocks)  # blocks of one product in the wave
+    across = min(tile_columns, ceil(resident / group))
+    down = min(tile_rows, group * ceil(resident / (group * tile_columns)))
     wave = (down * min(block.rows, tiles.rows) + across * min(block.columns, tiles.columns)) * tiles.inner * item
     least = (tiles.rows + tiles.columns) * tiles.inner * item
-    waves = blocks / here
+    waves = blocks / resident
     in_l2 = min(1.0, machine.l2_bytes / 2 / least)
-    return float((least + max(0.0, wave * waves - least) * (1 - in_l2)) / waves / here)
+    return float((least + max(0.0, wave * waves - least) * (1 - in_l2)) / waves / resident)

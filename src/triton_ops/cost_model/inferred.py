@@ -63,11 +63,7 @@ class InferredTiles:
 
 
 class _LaunchFacts:
-    """The facts of a launch that do not depend on its launch options, each computed once.
-
-    Args:
-        launch: The launch.
-    """
+    """The facts of a launch that do not depend on its launch options, each computed once."""
 
     def __init__(self, launch: LaunchWork) -> None:
         self.launch = launch

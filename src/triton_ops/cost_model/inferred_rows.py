@@ -27,9 +27,9 @@ def dram_bytes(launch: LaunchWork, loads: Sequence[Access], machine: Machine, at
     What programs of a wave share is read once. What an earlier wave has read is found in L2 as far as L2 holds all that
     is read; only half of L2 counts, because each of the chip's two halves keeps its own copy of a line.
     """
-    here = min(at_once, launch.programs)
-    waves = launch.programs / here
-    wave = sum(different(access, launch, here) * own_bytes(access) for access in loads)
+    resident = min(at_once, launch.programs)
+    waves = launch.programs / resident
+    wave = sum(different(access, launch, resident) * own_bytes(access) for access in loads)
     bounded = _once(launch, loads)
     in_l2 = min(1.0, machine.l2_bytes / 2 / max(bounded, 1.0))
     return (bounded + max(0.0, wave * waves - bounded) * (1 - in_l2)) / launch.programs
@@ -226,8 +226,8 @@ def _meanwhile(launch: LaunchWork, access: Access) -> dict[int, float]:
         return {}
     around = _around(launch, access.loop)
     if access.again >= 0:
-        earlier = _around(launch, launch.accesses[access.again].loop)
-        loop = next((at for at in around if at in earlier), -1)
+        outer_loops = _around(launch, launch.accesses[access.again].loop)
+        loop = next((at for at in around if at in outer_loops), -1)
     else:
         loop = around[-1] if around else -1
     turns = max(launch.loops[loop].turns, 1.0) if loop >= 0 else 1.0

@@ -15,11 +15,7 @@ from triton_ops.values import Compiled, Resources, Trial
 
 
 class ModelPrior:
-    """The model's expected times, with the compiler's own figures for the configs that were tried.
-
-    Args:
-        model: The model of the problem and device that are searched.
-    """
+    """The model's expected times, with the compiler's own figures for the configs that were tried."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -62,11 +58,6 @@ _MOST_FITTED = 4_000
 
 class InferredPrior:
     """Expected times by the work that was read, and by a fit of them for configs that were not read.
-
-    Args:
-        readings: What was read.
-        machine: The device.
-        configs: Configs of the space, read or not.
 
     Attributes:
         readings: What was read.

@@ -82,16 +82,7 @@ def _product_work(tiles: GemmTiles) -> Work:
 
 
 def _row_work(rows: int, columns: int, dtype: str, tile_rows: Tile, tile_columns: Tile, weight: float = 1.0) -> Work:
-    """The work of rows that are each read, reduced and written, as in a norm.
-
-    Args:
-        rows: Number of rows.
-        columns: Elements of one row.
-        dtype: Dtype of what is read and written.
-        tile_rows: Rows per program.
-        tile_columns: Columns per chunk.
-        weight: Arithmetic of an element over that of a norm.
-    """
+    """The work of rows that are each read, reduced and written, as in a norm."""
     tiles = RowTiles(
         rows, columns, dtype=dtype, out_dtype=dtype, tile_rows=tile_rows, tile_columns=tile_columns, weight=weight
     )

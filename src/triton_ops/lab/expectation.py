@@ -105,13 +105,13 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
         forecast = None if readings is None else readings.model(machine).explain(config, resources)
         silent = reading.why_not or (readings.silent if readings is not None else "")
         return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
-    declared = Model(expected.work, machine)
+    model = Model(expected.work, machine)
     if readings is not None and readings.known_works:
         configs = [c for c in considered(expected.space) if not readings.work_of(c).silent]
-        both = zip(declared.score(configs), readings.model(machine).score(configs), strict=True)
+        both = zip(model.score(configs), readings.model(machine).score(configs), strict=True)
         answer = replace(answer, differences=tuple(differences(expected.work, readings.known_works, list(both))))
     silent = "a tunable or a dtype that is declared is not one it can count"
-    return _with_forecast(answer, declared.explain(config, resources), silent)
+    return _with_forecast(answer, model.explain(config, resources), silent)
 
 
 def _refusal(compiled: Compiled | None) -> str:

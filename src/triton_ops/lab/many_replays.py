@@ -239,10 +239,10 @@ def _jobs(plan: ReplayPlan) -> list[_Job]:
     return [_Job(plan, *one) for one in product(plan.recordings, plan.searches, range(plan.seeds))]
 
 
-def _groups(plan: ReplayPlan, ended: Iterable[tuple[_Job, _Run]]) -> Iterator[tuple[tuple[Path, str], list[_Run]]]:
+def _groups(plan: ReplayPlan, pairs: Iterable[tuple[_Job, _Run]]) -> Iterator[tuple[tuple[Path, str], list[_Run]]]:
     """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
     runs: dict[tuple[Path, str], dict[int, _Run]] = defaultdict(dict)
-    for job, run in ended:
+    for job, run in pairs:
         by_seed = runs[job.recording, job.search]
         by_seed[job.seed] = run
         if len(by_seed) == plan.seeds:

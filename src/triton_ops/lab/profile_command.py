@@ -41,12 +41,7 @@ class Step:
 
 
 def steps(target: str, command: list[str]) -> tuple[Step, ...]:
-    """The steps for a target, of which nothing is imported.
-
-    Args:
-        target: Its name on the command line.
-        command: Nsight Compute's command line.
-    """
+    """The steps for a target, of which nothing is imported."""
     return (
         Step("time", f"time {target}: {WARM_MS:g} ms of warm-up, {SAMPLED_MS:g} ms of samples, as do_bench"),
         Step("profiler", f"run it {CALLS} times under torch.profiler: kernels by their share, and where the GPU waits"),
@@ -144,11 +139,7 @@ class NcuRequest:
             )
 
     def command(self, ncu: str = "ncu") -> list[str]:
-        """The command line that profiles the program with its child processes.
-
-        Args:
-            ncu: The profiler.
-        """
+        """The command line that profiles the program with its child processes."""
         words = [ncu, "--set", self.metrics, "--target-processes", "all", "--clock-control", "none"]
         for section in _SECTIONS:
             words += ["--section", section]

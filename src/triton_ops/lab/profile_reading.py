@@ -467,8 +467,8 @@ def figures_of(launch: ProfiledLaunch) -> KernelProfile:
     figures["blocks"] = figures["blocks"] or _product(launch.facts.get("Grid Size", ""))
     figures["threads"] = figures["threads"] or _product(launch.facts.get("Block Size", ""))
     products, peak, busiest = _products(metrics)
-    waited, accesses = (_first(metrics, (name,)) for name in _SHARED_ACCESSES)
-    figures["conflicts"] = 100 * waited / accesses if waited is not None and accesses else None
+    conflicts, accesses = (_first(metrics, (name,)) for name in _SHARED_ACCESSES)
+    figures["conflicts"] = 100 * conflicts / accesses if conflicts is not None and accesses else None
     figures["tensor"] = busiest if busiest is not None else figures["tensor"]
     local = [number.value for name, number in metrics.items() if _LOCAL.fullmatch(name) and number.value is not None]
     device = metrics.get(_DEVICE_NAME)

@@ -142,7 +142,7 @@ def _with(one: Assembled, line: str) -> Assembled:
     if (frame := _FRAME.search(line)) is not None:
         stack, stores, loads = map(int, frame.groups())
         one = replace(one, stack_bytes=stack, store_bytes=stores, load_bytes=loads)
-    if (used := _USED.search(line)) is not None:
+    if (usage := _USED.search(line)) is not None:
         shared = _SHARED.search(line)
-        one = replace(one, registers=int(used[1]), shared_bytes=int(shared[1]) if shared else 0)
+        one = replace(one, registers=int(usage[1]), shared_bytes=int(shared[1]) if shared else 0)
     return one

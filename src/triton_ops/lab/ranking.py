@@ -134,9 +134,9 @@ def device_spec(gpu: str | None) -> DeviceSpec:
         DeviceError: There is none.
     """
     if gpu is None:
-        if missing := gpu_missing():
+        if reason := gpu_missing():
             raise DeviceError(
-                f"there is no GPU to explain a config for: {missing}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
+                f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
             )
         return probe("cuda")
     spec = spec_called(gpu)

@@ -126,13 +126,7 @@ class VirtualClock:
 
 
 class SimulatedCompilers:
-    """Compilers that take as long for each config as was recorded.
-
-    Args:
-        recording: The recording with the compilers' figures and seconds.
-        clock: The clock that they work by.
-        workers: Number of them.
-    """
+    """Compilers that take as long for each config as was recorded."""
 
     def __init__(self, recording: Recording, clock: VirtualClock, workers: int) -> None:
         self._recording, self._clock, self.workers = recording, clock, workers
@@ -230,9 +224,9 @@ def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
         target: The recording that is searched.
         undeclared: Whether a declared work is passed over.
     """
-    declared = None if uses_readings(target, undeclared) else recorded_model(target.head)
-    if declared is not None:
-        return [ModelPrior(declared)]
+    model = None if uses_readings(target, undeclared) else recorded_model(target.head)
+    if model is not None:
+        return [ModelPrior(model)]
     readings, spec = recorded_readings(target), spec_named(target.device)
     machine = machine_of(spec) if spec is not None else None
     if readings is None or machine is None:
@@ -349,7 +343,7 @@ def replay(
         previews: Number of previews that the searcher may have; None takes the defaults. A recording without the
             compiler's figures has no previews.
     """
-    allowed = previews or PreviewAllowance()
+    allowance = previews or PreviewAllowance()
     previewing = searcher if isinstance(searcher, UsesPreviews) and recording.compiled else None
     best, evaluated = 0.0, set[Config]()
     fractions: list[float] = []
@@ -361,7 +355,8 @@ def replay(
             ended = len(fractions)
         start = time.perf_counter()
         if previewing is not None:
-            preview_count += show_previews(recording, previewing, allowed.each * batch if fractions else allowed.first)
+            most = allowance.each * batch if fractions else allowance.first
+            preview_count += show_previews(recording, previewing, most)
         configs = searcher.ask(min(batch, budget - len(fractions)))
         seconds = time.perf_counter() - start
         if not configs:

@@ -320,5 +320,5 @@ def _knob(space: Measured, name: str, effects: _Array, spread: float) -> Knob:
             loss=None if measured_ms is None else measured_ms / float(best_ms.min()) - 1,
         )  # fmt: skip
         values.append(effect)
-    listed = effects[: len(several)]  # a file may hold values that its space does not list
-    return Knob(name, float(counts[: len(listed)] @ listed**2) / spread, tuple(values))
+    own_effects = effects[: len(several)]  # a file may hold values that its space does not list
+    return Knob(name, float(counts[: len(own_effects)] @ own_effects**2) / spread, tuple(values))

@@ -107,8 +107,8 @@ def _half_tile(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
 
 def _less(values: tuple[object, ...], value: int) -> int | None:
     """The next smaller value of a tunable, or half of it where none is listed; None below the least side of a tile."""
-    listed = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one < value]
-    less = max(listed, default=value // 2 if value % 2 == 0 else 0)
+    smaller = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one < value]
+    less = max(smaller, default=value // 2 if value % 2 == 0 else 0)
     return less if less >= _LEAST_SIDE else None
 
 
@@ -176,12 +176,7 @@ class SpillEvidence:
 
 
 class Examiner:
-    """Compiles configs of one kernel without a GPU, and gathers the evidence of each.
-
-    Args:
-        ahead: What is compiled, and for which target.
-        pool: The processes that compile.
-    """
+    """Compiles configs of one kernel without a GPU, and gathers the evidence of each."""
 
     def __init__(self, ahead: AheadOfTime, pool: CompilePool) -> None:
         self._ahead = replace(ahead, arguments=described(ahead.arguments, light=True))
@@ -437,8 +432,8 @@ def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Co
     wrong = [one for one in values if one not in space.tunables and one not in options]
     if wrong:
         raise ConfigValueError(f"{name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}")
-    listed = {one: value for one, value in values.items() if one in space.tunables}
-    return Config({**space.default_config, **values, **space.with_names(listed)})
+    own_values = {one: value for one, value in values.items() if one in space.tunables}
+    return Config({**space.default_config, **values, **space.with_names(own_values)})
 
 
 def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Target) -> SpillReport:

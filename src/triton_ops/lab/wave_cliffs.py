@@ -111,8 +111,8 @@ def sweep(
     if figures.residents is None or not figures.residents.blocks or figures.resources is None:
         why = explained.compiled.reason if explained.compiled is not None else explained.silent
         raise TargetError(f"how many blocks fit cannot be told: {why}", hint="triton-ops explain says more")
-    declared = first.declared and machine is not None
-    if not declared and len(shapes) > MOST_READ:
+    is_declared = first.declared and machine is not None
+    if not is_declared and len(shapes) > MOST_READ:
         raise SettingsError(
             f"{len(shapes)} shapes are too many for a kernel whose grid must be read", hint=f"at most {MOST_READ}"
         )
@@ -120,7 +120,7 @@ def sweep(
     points = []
     for extent, one in zip(extents, shapes, strict=True):
         expected = expected_of(operation, shape=one, dtype=dtype)
-        if declared and machine is not None:
+        if is_declared and machine is not None:
             points.append(_by_model(extent, expected, config, machine, figures.resources, at_once))
         else:
             points.append(ShapePoint(extent, Waves(_programs(expected, config, spec), at_once)))
@@ -129,7 +129,7 @@ def sweep(
         axis=axis,
         blocks_per_unit=figures.residents.blocks,
         points=tuple(points),
-        silent="" if declared else explained.silent or _UNDECLARED,
+        silent="" if is_declared else explained.silent or _UNDECLARED,
     )
 
 

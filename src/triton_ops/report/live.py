@@ -91,10 +91,6 @@ class GrowingReport:
     def newer(self, shown_version: int, most_s: float) -> str | None:
         """The run as JSON for the page, as soon as there is another version than the one that a page shows.
 
-        Args:
-            shown_version: The version that the page shows.
-            most_s: Seconds to wait.
-
         Returns:
             The JSON, the last one with `over`; None if there is nothing new.
         """

@@ -76,12 +76,7 @@ def _simulations(workload: Workload, first: Simulation) -> dict[str, Simulation]
 def answers_of(
     first: Simulation, overlays: Sequence[Overlay] = ()
 ) -> Callable[[str], tuple[HTTPStatus, str, str] | None]:
-    """The function by which a server answers for the page: path and query in; status, text and media type out.
-
-    Args:
-        first: What the page shows when it is opened.
-        overlays: Recordings that it can lay over the prediction.
-    """
+    """The function by which a server answers for the page: path and query in; status, text and media type out."""
     page = _page(first, overlays, None)
 
     def answer(question: str) -> tuple[HTTPStatus, str, str] | None:

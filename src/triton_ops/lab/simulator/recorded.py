@@ -151,9 +151,9 @@ def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
 def _work(path: Path, recording: Recording, machine: Machine, undeclared: bool) -> tuple[Work, bool]:
     """The work of a recording, and whether it was read from the kernel."""
     try:
-        declared = None if undeclared else recorded_work(recording.head)
-        if declared is not None and declared.tiles is not None:
-            return declared, False
+        declared_work = None if undeclared else recorded_work(recording.head)
+        if declared_work is not None and declared_work.tiles is not None:
+            return declared_work, False
         if "inferred" in recording.head:
             return Readings.from_json(recording.head["inferred"]).model(machine).work, True
         shipped = None if undeclared else _shipped_work(recording)
