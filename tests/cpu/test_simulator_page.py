@@ -242,6 +242,7 @@ def test_another_config_is_chosen_and_a_knob_turned_by_keyboard(served):
     served.focus("#workload")
     answered(served, lambda: served.keyboard.press("ArrowDown"))
     assert served.input_value("#workload") == "skinny-gemm"
+    assert served.input_value("#source") == "lesson"
 
 
 def test_another_config_of_a_file_is_explained(page):

@@ -102,6 +102,7 @@
   function changeWorkload() {
     rows = FIRST_ROWS;
     chosen = null;
+    if (byId("source").value === "own") byId("source").value = "lesson"; // the list is of another workload's configs
     if (recording()) replaced("extents");
     else showExtents(workload().shape);
     draw();
