@@ -23,10 +23,10 @@ from pathlib import Path
 import torch
 import triton
 import triton.language as tl
+from tests.launches import launches_that_do_nothing
 
 import triton_ops
 from benchmarks.document import headed, save
-from triton_ops.lab import launches_that_do_nothing
 
 LIMITS = {"triton.autotune": 0.45, "plain JIT": 0.70}
 ROUNDS, CALLS = 40, 500

@@ -1,4 +1,4 @@
-"""What opens pages in tests: Chromium, driven by Playwright, and the Node that comes with it."""
+"""What opens pages in tests: Chromium, driven by Playwright."""
 
 from __future__ import annotations
 
@@ -10,16 +10,6 @@ from pathlib import Path
 import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-def node():
-    """The program that runs scripts: Playwright's own, else the one of this machine."""
-    found = importlib.util.find_spec("playwright")
-    own = Path(found.origin).parent / "driver" / "node" if found and found.origin else None
-    chosen = own if own is not None and own.is_file() else shutil.which("node")
-    if chosen is None:
-        pytest.skip("there is no Node: pip install --group dev")
-    return str(chosen)
 
 
 @contextmanager

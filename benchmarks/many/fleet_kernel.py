@@ -6,8 +6,9 @@ import functools
 import os
 import time
 
+from tests.simulated_device import SimulatedDevice
+
 from triton_ops import operation
-from triton_ops.lab.simulated_device import SimulatedDevice
 
 LAUNCH_MS = 60.0
 """The true time of the fastest config's launch."""

@@ -22,8 +22,7 @@ from benchmarks.model.model_quality import figures, read, show, time_ms
 from benchmarks.model.plain_kernels import SPACES
 from triton_ops.backend import Arguments, TritonKernel, described
 from triton_ops.backend.front_end import kernel_work
-from triton_ops.cost_model import Model, Readings, groups, inferred_model, readings_json, recorded_model
-from triton_ops.cost_model import readings_of as kept_readings
+from triton_ops.cost_model import Model, Readings, recorded_model
 from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.kernels import load
 from triton_ops.lab import write_recording
@@ -67,7 +66,7 @@ def kernel_of(recording: Mapping[str, Any]) -> tuple[Any, Arguments] | None:
 def readings_of(recording: Mapping[str, Any]) -> Readings | None:
     """What is read of every config; what the recording keeps where its kernel is gone or has changed; None without."""
     readings, stored = _read(recording), recording.get("inferred")
-    return kept_readings(stored) if stored and (readings is None or readings.silent) else readings
+    return Readings.from_json(stored) if stored and (readings is None or readings.silent) else readings
 
 
 def _read(recording: Mapping[str, Any]) -> Readings | None:
@@ -78,8 +77,8 @@ def _read(recording: Mapping[str, Any]) -> Readings | None:
     configs = [Config(row["config"]) for row in recording["rows"]]
     readings = Readings(tuple(name for name in configs[0] if name not in _OPTIONS))
     specs, target = described(arguments), named_target("sm_90")
-    for key, config in groups(configs, readings).items():
-        readings.works[key] = kernel_work(kernel, config, specs, target)
+    for config in readings.representatives(configs):
+        readings.works[readings.key(config)] = kernel_work(kernel, config, specs, target)
     return readings
 
 
@@ -87,7 +86,7 @@ def inferred(recording: Mapping[str, Any], readings: Readings | None) -> Model |
     """The model of the work that was read; None without a reading or a device."""
     spec = spec_named(str(recording.get("gpu", "")))
     machine = machine_of(spec) if spec is not None else None
-    return None if readings is None or machine is None else inferred_model(readings, machine)
+    return None if readings is None or machine is None else readings.model(machine)
 
 
 def quality(recording: dict[str, Any], of: Readings | None) -> dict[str, dict[str, float]]:
@@ -141,7 +140,7 @@ def main() -> None:
         work = readings_of(recording)
         spaces[path.name] = quality(recording, work)
         if options.write is not None and work is not None:
-            write_recording(options.write / path.name, {**recording, "inferred": readings_json(work)})
+            write_recording(options.write / path.name, {**recording, "inferred": work.as_json()})
     show(spaces)
     if options.markdown:
         print(*table(spaces), sep="\n")

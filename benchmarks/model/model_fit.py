@@ -78,7 +78,7 @@ def loaded(path: Path) -> Space | None:
 
 def kind_of(readings: Readings | None) -> str:
     """Which costs a space can tell; a space that only declares its work is one of products."""
-    products = [p for work in readings.told for one in work.launches for p in one.products] if readings else None
+    products = [p for work in readings.known_works for one in work.launches for p in one.products] if readings else None
     if products is None:
         return "products"
     return "rows" if not products else "chain" if any(product.computed for product in products) else "products"

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import torch
 import triton
+from tests.simulated_device import wilson
 
 from benchmarks.document import commit_here, headed, save
 from benchmarks.timing.unverified import GPU, searched, timer_on, unverified
@@ -33,7 +34,6 @@ from triton_ops.evaluation import FinalRequest
 from triton_ops.evaluation.candidate import Evaluator
 from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.evaluation.subject import run_once
-from triton_ops.lab.simulated_device import wilson
 from triton_ops.request import effort_of
 from triton_ops.space import Config
 from triton_ops.timing import Arm, contrasts, decide, guard_for, interleave, race, robust_sigma, take

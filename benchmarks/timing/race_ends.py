@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from tests.simulated_device import DISTURBANCES, POWER_CAPPED, Disturbance, Noise, SimulatedDevice
+
 from benchmarks.document import headed, save
 from benchmarks.pages.tables import ends_table
 from benchmarks.timing.simulated_quality import SHAPES, Ground
 from triton_ops.evaluation import Outcome
-from triton_ops.lab.simulated_device import DISTURBANCES, POWER_CAPPED, Disturbance, Noise, SimulatedDevice
 from triton_ops.request import Effort, effort_of
 from triton_ops.space import Config
 from triton_ops.timing import RacePolicy

@@ -22,15 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.document import headed, save
-from benchmarks.pages.tables import selection_table
-from benchmarks.timing.unverified import searched, unverified
-from triton_ops import ConfigSpace
-from triton_ops.backend import Arguments, Executable
-from triton_ops.device import probe
-from triton_ops.evaluation import FinalRequest, Outcome, SharedTimer
-from triton_ops.evaluation.finals import compare_finalists
-from triton_ops.lab.simulated_device import (
+from tests.simulated_device import (
     DISTURBANCES,
     POWER_CAPPED,
     Disturbance,
@@ -40,6 +32,15 @@ from triton_ops.lab.simulated_device import (
     SimulatedTimer,
     wilson,
 )
+
+from benchmarks.document import headed, save
+from benchmarks.pages.tables import selection_table
+from benchmarks.timing.unverified import searched, unverified
+from triton_ops import ConfigSpace
+from triton_ops.backend import Arguments, Executable
+from triton_ops.device import probe
+from triton_ops.evaluation import FinalRequest, Outcome, SharedTimer
+from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.request import Effort, effort_of
 from triton_ops.space import Config
 from triton_ops.timing import INDIFFERENCE, Arm, decide, race

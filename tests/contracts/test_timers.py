@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from triton_ops.lab.simulated_device import Noise, SimulatedDevice, SimulatedTimer
+from tests.simulated_device import Noise, SimulatedDevice, SimulatedTimer
 from triton_ops.timing import HostTimer, Launch, Timer, take
 
 SILENT = Noise(sample=0, spikes=0, drift=0, carry=0, process=0)

@@ -45,14 +45,10 @@ from triton_ops.lab import (
     ProfiledKernel,
     ProfileReport,
     Step,
-    device_of,
     idle_share,
-    ncu_command,
     parts_of,
-    placed_below_roof,
     read_profile,
     read_ptxas,
-    run_ncu,
     steps,
 )
 from triton_ops.request import device_for
@@ -189,7 +185,7 @@ def flowed(called: Called, request: NcuRequest) -> Flowed:
         )
     tell("3 of 3: Nsight Compute")
     try:
-        return Flowed(times=times, parts=parts, idle=idle, profile=run_ncu(request))
+        return Flowed(times=times, parts=parts, idle=idle, profile=request.run())
     except (MissingDependencyError, ProfileError) as error:
         hint = f"; {error.hint}" if error.hint else ""
         return Flowed(times=times, parts=parts, idle=idle, profile=None, missing=f"{error.message}{hint}")
@@ -307,7 +303,7 @@ def command(
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Print the command that profiles a program, for a machine that has Nsight Compute."""
-    words = ncu_command(_request(program, metrics, kernel, skip, launches, out))
+    words = _request(program, metrics, kernel, skip, launches, out).command()
     if as_json:
         say_json({"command": words})
     else:
@@ -330,7 +326,7 @@ def run(
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Profile a program here, and say what limits its kernels."""
-    path = run_ncu(_request(program, metrics, kernel, skip, launches, out))
+    path = _request(program, metrics, kernel, skip, launches, out).run()
     tell(f"the profile is in {path}")
     _show(read_profile(path, tried=tried or []), _About(gpu, flops, dtype_name(dtype) if dtype else ""), as_json)
 
@@ -355,7 +351,7 @@ def flow(
     """
     called = Called(target, shape, dtype, device)
     request = replace(_request(called.program, metrics, kernel, 0, launches, out), from_start=False)
-    plan = steps(target, ncu_command(request))
+    plan = steps(target, request.command())
     if dry_run:
         say_json({"steps": [asdict(step) for step in plan]}) if as_json else say_plan(plan)
         return
@@ -429,8 +425,8 @@ def _words(one: ProfiledKernel, about: _About) -> list[str]:
 
 def _place_in_words(seen: KernelProfile, about: _About) -> str:
     """Rates beside their shares of the peaks, and the limit, where they are known; else empty."""
-    spec = device_of(seen, about.gpu)
-    found = placed_below_roof(seen, spec, about.flops, about.dtype)
+    spec = seen.device_spec(about.gpu)
+    found = seen.below_roof(spec, about.flops, about.dtype)
     if found is None or spec is None:
         return ""
     roof, placed = found
@@ -447,7 +443,7 @@ def _place_in_words(seen: KernelProfile, about: _About) -> str:
 def _as_json(report: ProfileReport, about: _About) -> dict[str, Any]:
     def kernel(one: ProfiledKernel) -> dict[str, Any]:
         seen = one.judgement.profile
-        found = placed_below_roof(seen, device_of(seen, about.gpu), about.flops, about.dtype)
+        found = seen.below_roof(seen.device_spec(about.gpu), about.flops, about.dtype)
         place = None
         if found is not None:
             roof, placed = found

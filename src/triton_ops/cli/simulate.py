@@ -16,22 +16,16 @@ from triton_ops.exceptions import SettingsError, ShapeMismatchError
 from triton_ops.lab import (
     DEVICE,
     WORKLOADS,
-    Dial,
     Overlay,
     Simulation,
-    Standing,
-    config_text,
-    overlay_json,
+    answers_of,
     overlay_of,
     page_of,
-    percent,
-    reasons,
     simulate,
-    simulation_json,
-    timelines,
     whole_space,
     workload_named,
 )
+from triton_ops.report import serve_page
 from triton_ops.space import Config
 
 _HEADER = ("place", "expected", "score", "waves", "occupancy", "shared", "limited by", "config")
@@ -43,49 +37,21 @@ def simulation_lines(found: Simulation, columns: int | None, top: int, why: int,
     standings = found.standings
     lines = paragraph("", f"{found.workload.title}: {shape} {found.dtype} on {found.device}", columns)
     lines += paragraph("", f"{found.workload.sides}.", columns)
-    lines += ["", *table(_HEADER, [_row(one) for one in standings[:top]], columns, _HEADER[:6])]
+    lines += ["", *table(_HEADER, [one.cells for one in standings[:top]], columns, _HEADER[:6])]
     lines += paragraph("", f"{len(standings) - top} more, shown with --top", columns) if len(standings) > top else []
     lines += ["", *paragraph("", found.advice, columns), ""]
     chosen = standings[min(why, len(standings)) - 1]
-    lines += paragraph("", f"Why {config_text(chosen.config)}:", columns)
-    lines += listing({f"  {name}": text for name, text in reasons(chosen, found.machine)}, columns)
-    if dials := found.dials:
-        lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(dials, columns)]
-        lines += _pipeline_lines(standings[0])
+    lines += paragraph("", f"Why {chosen.text}:", columns)
+    lines += listing({f"  {name}": text for name, text in found.reasons(chosen)}, columns)
+    if found.dials:
+        lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(found, columns)]
+        lines += _pipeline_lines(found)
     return lines + (_over_lines(found, over, columns) if over else [])
 
 
-def _row(one: Standing) -> list[str]:
-    if one.forecast is None or one.why_not:
-        return [
-            "-",
-            "-",
-            "-",
-            "-",
-            "-",
-            percent(one.of_shared) if one.of_shared else "-",
-            one.why_not,
-            _config(one),
-        ]
-    return [
-        f"{one.place} *" if one.place == 1 else f"{one.place}  ",
-        f"{one.forecast.expected_ms:.4g} ms",
-        f"{one.score:.1f}",
-        f"{one.forecast.waves:.2f}",
-        percent(one.occupancy),
-        percent(one.of_shared),
-        one.limited_by,
-        _config(one),
-    ]
-
-
-def _config(one: Standing) -> str:
-    return config_text(one.config)
-
-
-def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
+def _dial_lines(simulation: Simulation, columns: int | None) -> list[str]:
     rows = []
-    for dial in sorted(dials, key=lambda dial: -dial.range):
+    for dial in sorted(simulation.dials, key=lambda dial: -dial.range):
         turns = [
             f"{turn.value}{'*' if turn.own else ''}: {'-' if turn.why_not else format(turn.expected_ms, '.4g')}"
             for turn in dial.turns
@@ -94,10 +60,10 @@ def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
     return table(["  knob", "range", "expected at each value"], rows, columns)
 
 
-def _pipeline_lines(winner: Standing) -> list[str]:
+def _pipeline_lines(simulation: Simulation) -> list[str]:
     """The pipeline of the winner's loop by stages; nothing for a kernel without one."""
-    lines = []
-    for found in timelines(winner):
+    winner, lines = simulation.standings[0], []
+    for found in winner.timelines:
         here = "  <- the winner" if found.stages == winner.stages else ""
         lines.append(f"  num_stages={found.stages}: the units compute in {found.busy:.0%} of the time{here}")
         lines += [f"    {line}" for line in drawn(found)]
@@ -106,7 +72,7 @@ def _pipeline_lines(winner: Standing) -> list[str]:
 
 def _over_lines(found: Simulation, extent: str, columns: int | None) -> list[str]:
     """The winner at each size of an extent, and how much slower each other config is there."""
-    points, configs = found.over(extent), [config_text(config) for config in found.compared]
+    points, configs = found.over(extent), found.compared_texts
     header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
     at = found.workload.extents.index(extent)
     rows = [
@@ -132,16 +98,9 @@ def overlay_lines(found: Overlay, columns: int | None, top: int) -> list[str]:
         took = found.measured[Config(one.config)]
         expected = "-" if one.forecast is None or one.why_not else f"{one.forecast.expected_ms:.4g} ms"
         place = str(one.place) if one.place else "-"
-        rows.append([place, str(by_time.index(took) + 1), expected, f"{took:.4g} ms", one.limited_by, _config(one)])
-    source = "read from the kernel" if found.read else "declared"
-    verdict = "is reached" if found.spearman >= found.floor else "is missed"
-    said = (
-        f"Spearman's correlation of expected and measured times is {found.spearman:.3f} over {len(found.configs)} "
-        f"configs; {found.floor} is asked of {found.kind}, and {verdict}. The config that is expected to win has "
-        f"{100 * found.first_share:.1f} % of the best measured speed. The work was {source}."
-    )
+        rows.append([place, str(by_time.index(took) + 1), expected, f"{took:.4g} ms", one.limited_by, one.text])
     head = paragraph("", f"{found.title} on {found.device}, recorded in {found.file}", columns)
-    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", said, columns)]
+    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", found.agreement, columns)]
 
 
 _SHOWN = 20
@@ -178,8 +137,12 @@ def simulate_command(
     ] = 0.0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="The seed of --jitter.")] = 0,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the interactive page instead.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with rankings at named sizes instead.")
     ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve a page that ranks what it is asked, to this machine's browsers.")
+    ] = False,
+    port: Annotated[int | None, typer.Option("--port", metavar="N", help="With --serve; default a free port.")] = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
@@ -189,8 +152,15 @@ def simulate_command(
         raise ShapeMismatchError("a workload takes one shape", hint="write it without commas: --shape 4096x4096x4096")
     if html is not None and as_json:
         raise SettingsError("--html and --json exclude each other", hint="give one of them")
+    if serve and (html is not None or as_json):
+        raise SettingsError(
+            f"--serve and {'--json' if as_json else '--html'} exclude each other", hint="give one of them"
+        )
+    if port is not None and not serve:
+        raise SettingsError("--port is for --serve", hint="give both, or leave it out")
     overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
-    names = _names(workload, overlays, html, given=bool(shapes or config or space or whole or over))
+    page = serve or html is not None
+    names = _names(workload, overlays, page=page, given=bool(shapes or config or space or whole or over))
     simulations = [
         simulate(
             name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
@@ -198,12 +168,14 @@ def simulate_command(
         )
         for name in names
     ]  # fmt: skip
-    if html is not None:
+    if serve:
+        serve_page(answers_of(simulations[0], overlays), port or 0, tell)
+    elif html is not None:
         _write_page(html, simulations[0], overlays)
     elif as_json:
         say_json({
-            "simulations": [simulation_json(one, over) for one in simulations],
-            "recordings": [overlay_json(one) for one in overlays],
+            "simulations": [one.as_json(over) for one in simulations],
+            "recordings": [one.as_json() for one in overlays],
         })  # fmt: skip
     else:
         blocks = [simulation_lines(one, width(), top, why, over) for one in simulations]
@@ -211,13 +183,13 @@ def simulate_command(
         say(*_apart(blocks))
 
 
-def _names(workload: str | None, overlays: Sequence[Overlay], html: Path | None, *, given: bool) -> list[str]:
+def _names(workload: str | None, overlays: Sequence[Overlay], *, page: bool, given: bool) -> list[str]:
     """The workloads that are asked for: all without a name, none if recordings alone are."""
     if workload is not None:
         return [workload_named(workload).name]
     if given:
         raise SettingsError("options of a workload are given, but none is named", hint=f"name {', '.join(WORKLOADS)}")
-    if html is not None:
+    if page:
         return [next(iter(WORKLOADS))]
     return [] if overlays else list(WORKLOADS)
 

@@ -1,4 +1,4 @@
-"""How long a config is expected to take before it runs: a model of the device and of the work."""
+"""A model of the device and of the work: the expected time of a config before it runs."""
 
 from triton_ops._faces import lazy_face
 
@@ -9,24 +9,16 @@ if TYPE_CHECKING:
     from triton_ops.cost_model.in_words import differences as differences
     from triton_ops.cost_model.in_words import work_in_words as work_in_words
     from triton_ops.cost_model.inferred import Readings as Readings
-    from triton_ops.cost_model.inferred import groups as groups
-    from triton_ops.cost_model.inferred import readings_json as readings_json
-    from triton_ops.cost_model.inferred import readings_of as readings_of
     from triton_ops.cost_model.inferred_rows import least_bytes as least_bytes
     from triton_ops.cost_model.prediction import Forecast as Forecast
     from triton_ops.cost_model.prediction import Model as Model
     from triton_ops.cost_model.priors import InferredPrior as InferredPrior
     from triton_ops.cost_model.priors import ModelPrior as ModelPrior
-    from triton_ops.cost_model.priors import inferred_model as inferred_model
     from triton_ops.cost_model.products import ProductTiles as ProductTiles
     from triton_ops.cost_model.rank_correlations import spearman as spearman
-    from triton_ops.cost_model.recordings import FAMILIES as FAMILIES
-    from triton_ops.cost_model.recordings import attention_work as attention_work
-    from triton_ops.cost_model.recordings import product_tiles as product_tiles
-    from triton_ops.cost_model.recordings import product_work as product_work
     from triton_ops.cost_model.recordings import recorded_model as recorded_model
     from triton_ops.cost_model.recordings import recorded_work as recorded_work
-    from triton_ops.cost_model.recordings import row_work as row_work
+    from triton_ops.cost_model.recordings import textbook_work as textbook_work
     from triton_ops.cost_model.recordings import work_json as work_json
     from triton_ops.cost_model.resource_guess import MOST_REGISTERS as MOST_REGISTERS
     from triton_ops.cost_model.rows import ElementTiles as ElementTiles

@@ -70,14 +70,7 @@ class AttentionTiles:
 
 
 def attention_loop(tiles: AttentionTiles, scores: Block, machine: Machine, footprint: Footprint) -> Loop:
-    """The loop of one tile of queries along its keys, by a block that takes `footprint`.
-
-    Args:
-        tiles: Extents and tiles of the whole problem.
-        scores: The block of the first product, Q @ Kᵀ.
-        machine: The device.
-        footprint: Resources that the block takes.
-    """
+    """The loop of one tile of queries along its keys, by a block that takes `footprint`."""
     item, dim, queries, keys, warps = scores.item_bytes, scores.step, scores.rows, scores.columns, scores.warps
     values = replace(scores, columns=dim, step=keys)  # P @ V
     loads = _step_bytes(scores)
@@ -117,5 +110,5 @@ def _guess(scores: Block, loads: int, grouped: bool) -> Footprint:
     shared = (scores.stages * loads if scores.stages > 1 else loads // 2) + scores.rows * dim * scores.item_bytes
     if not grouped:  # probabilities go through shared memory into the layout of an operand
         shared += scores.rows * scores.columns * scores.item_bytes
-    kept, passing = scores.rows * dim / threads, scores.rows * scores.columns / threads
-    return chained_footprint(kept, passing, _SCORE_OPERATIONS, grouped, shared)
+    result, passing = scores.rows * dim / threads, scores.rows * scores.columns / threads
+    return chained_footprint(result, passing, _SCORE_OPERATIONS, grouped, shared)

@@ -50,13 +50,13 @@ class Fit:
         return np.stack(columns, axis=1)
 
     def _first(self, config: Mapping[str, Any]) -> list[float]:
-        found: list[float] = []
+        row: list[float] = []
         for name, values in self._values.items():
             if name in self._numbers:
-                found.append(math.log2(config[name]) if _is_number(config.get(name)) else 0.0)
+                row.append(math.log2(config[name]) if _is_number(config.get(name)) else 0.0)
             else:
-                found += [float(repr(config.get(name)) == value) for value in values[1:]]
-        return found
+                row += [float(repr(config.get(name)) == value) for value in values[1:]]
+        return row
 
 
 def _is_number(value: Any) -> bool:

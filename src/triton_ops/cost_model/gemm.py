@@ -95,11 +95,7 @@ class Block:
     """The tile of one program, and how the program runs.
 
     Attributes:
-        rows: Rows of C in the tile.
-        columns: Columns of C in the tile.
         step: Length of a step along the inner axis.
-        warps: Warps of the block.
-        stages: Stages of the pipeline.
         group: Number of tile rows that programs walk down before they move on to the next tile column.
         item_bytes: Size of an element of A and B.
     """
@@ -119,7 +115,7 @@ class Block:
 
 
 def warp_groups(machine: Machine, rows: int, warps: int) -> bool:
-    """Whether a tile runs on warp-group instructions."""
+    """Return True for a tile that runs on warp-group instructions."""
     return machine.wgmma and rows >= _GROUP_ROWS and warps % 4 == 0
 
 
@@ -200,7 +196,7 @@ def _guess(block: Block, grouped: bool) -> Footprint:
 
 
 def lockstep(machine: Machine, block: Block, serialised: bool | None) -> float:
-    """How far the matrix units of a block wait for their operands, 0 to 1.
+    """The share, 0 to 1, in which the matrix units of a block wait for their operands.
 
     They wait wholly where ptxas has serialised the warp-group instructions. Before a config is compiled nobody knows:
     the same 8-bit tiles of 256 columns and 8 warps had it in one kernel's text (ptxas 12.8: 4 of 96 tiles, and no
@@ -235,11 +231,11 @@ def _dram_bytes(tiles: GemmTiles, block: Block, machine: Machine, at_once: int) 
     tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
     group = max(min(block.group, tile_rows), 1)
     blocks = tile_rows * tile_columns
-    here = min(at_once, blocks)  # blocks of one product in the wave
-    across = min(tile_columns, ceil(here / group))
-    down = min(tile_rows, group * ceil(here / (group * tile_columns)))
+    resident = min(at_once, blocks)  # blocks of one product in the wave
+    across = min(tile_columns, ceil(resident / group))
+    down = min(tile_rows, group * ceil(resident / (group * tile_columns)))
     wave = (down * min(block.rows, tiles.rows) + across * min(block.columns, tiles.columns)) * tiles.inner * item
     least = (tiles.rows + tiles.columns) * tiles.inner * item
-    waves = blocks / here
-    kept = min(1.0, machine.l2_bytes / 2 / least)
-    return float((least + max(0.0, wave * waves - least) * (1 - kept)) / waves / here)
+    waves = blocks / resident
+    in_l2 = min(1.0, machine.l2_bytes / 2 / least)
+    return float((least + max(0.0, wave * waves - least) * (1 - in_l2)) / waves / resident)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triton_ops.cost_model.inferred import untold
+from triton_ops.cost_model.inferred import why_silent
 from triton_ops.cost_model.inferred_rows import least_bytes, passes_of
 from triton_ops.cost_model.rank_correlations import spearman
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork, Product
@@ -18,44 +18,44 @@ _LEAST_SHARE, _MOST_SHARE = 0.8, 1.25  # of the declared bytes or operations
 
 
 def work_in_words(work: KernelWork) -> dict[str, str]:
-    """What a config's launches do: a name and a text for each part."""
+    """The launches of a config in words: a name and a text for each part."""
     if work.silent:
         return {"work": f"cannot be read: {work.silent}"}
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for number, launch in enumerate(work.launches, 1):
         before = f"launch {number}: " if len(work.launches) > 1 else ""
-        for name, said in _launch(launch):
-            found[_free(found, before + name)] = said
-    return found
+        for name, text in _launch(launch):
+            facts[_free(facts, before + name)] = text
+    return facts
 
 
-def differences(declared: Work, read: Sequence[KernelWork], scores: Sequence[tuple[float, float]]) -> list[str]:
-    """Where the declaration and the kernel differ, in words.
+def differences(declared: Work, works: Sequence[KernelWork], scores: Sequence[tuple[float, float]]) -> list[str]:
+    """The differences between the declaration and the kernel, in words.
 
     Args:
         declared: The declared work.
-        read: The work of configs of the space, as it was read.
+        works: The work of configs of the space, as it was read.
         scores: Expected times of configs by the declaration and by what was read.
     """
-    found: list[str] = []
+    sentences: list[str] = []
     passes = getattr(declared.tiles, "passes", None)
-    seen = {passes_of(launch) for work in read for launch in work.launches if not launch.products}
-    if passes is not None and seen and passes not in seen:
-        found.append(f"{passes} passes over a row are declared, and the kernel reads it {_many(seen)} times")
-    for name, least, unit in (("flops", _least(read, "flops"), "FLOP"), ("bytes", _least(read, "bytes"), "B")):
-        said = float(getattr(declared, name))
-        if said and least and not _LEAST_SHARE <= least / said <= _MOST_SHARE:
-            found.append(f"{_short(said)}{unit} are declared, and the kernel's least is {_short(least)}{unit}")
+    walks = {passes_of(launch) for work in works for launch in work.launches if not launch.products}
+    if passes is not None and walks and passes not in walks:
+        sentences.append(f"{passes} passes over a row are declared, and the kernel reads it {_many(walks)} times")
+    for name, least, unit in (("flops", _least(works, "flops"), "FLOP"), ("bytes", _least(works, "bytes"), "B")):
+        amount = float(getattr(declared, name))
+        if amount and least and not _LEAST_SHARE <= least / amount <= _MOST_SHARE:
+            sentences.append(f"{_short(amount)}{unit} are declared, and the kernel's least is {_short(least)}{unit}")
     pairs = [(a, b) for a, b in scores if math.isfinite(a) and math.isfinite(b)]
     if len(pairs) > 2 and (rho := spearman(*zip(*pairs, strict=True))) < _AGREE:
-        found.append(f"both order {len(pairs)} configs in other ways: their rank correlation is {rho:.2f}")
-    return found
+        sentences.append(f"both order {len(pairs)} configs in other ways: their rank correlation is {rho:.2f}")
+    return sentences
 
 
-def _least(read: Sequence[KernelWork], what: str) -> float:
+def _least(works: Sequence[KernelWork], what: str) -> float:
     if what == "flops":
-        return min((sum(launch.flops for launch in work.launches) for work in read), default=0.0)
-    return min((sum(map(least_bytes, work.launches)) for work in read), default=0.0)
+        return min((sum(launch.flops for launch in work.launches) for work in works), default=0.0)
+    return min((sum(map(least_bytes, work.launches)) for work in works), default=0.0)
 
 
 def _launch(launch: LaunchWork) -> list[tuple[str, str]]:
@@ -65,65 +65,65 @@ def _launch(launch: LaunchWork) -> list[tuple[str, str]]:
     lines += [("product", _product(product, launch)) for product in launch.products]
     lines += [(access.kind, _access(access, launch)) for access in launch.accesses if access.elements]
     lines += [("reductions", f"{_count(launch.reductions)} per program")] if launch.reductions else []
-    lines += [("note", said) for said in launch.notes]
-    if why := untold(launch):
+    lines += [("note", note) for note in launch.notes]
+    if why := why_silent(launch):
         lines.append(("no forecast", why))
     return lines
 
 
 def _times(count: float, word: str) -> str:
-    said = _count(count)
-    return f"{said} {word}" if said == "1" else f"{said} {word}s"
+    number = _count(count)
+    return f"{number} {word}" if number == "1" else f"{number} {word}s"
 
 
 def _loop(loop: LoopWork) -> str:
-    said = _times(loop.turns, "turn") + (f", {_count(loop.most)} at most" if loop.most > 1.01 * loop.turns else "")
-    said += f" in {_count(loop.entries)} walks" if loop.entries > 1.01 else ""
-    said += f", {loop.stages} stage{'s' if loop.stages != 1 else ''} asked for" if loop.stages is not None else ""
-    return said + (", its bounds are data" if loop.by_data else "")
+    text = _times(loop.turns, "turn") + (f", {_count(loop.most)} at most" if loop.most > 1.01 * loop.turns else "")
+    text += f" in {_count(loop.entries)} walks" if loop.entries > 1.01 else ""
+    text += f", {loop.stages} stage{'s' if loop.stages != 1 else ''} asked for" if loop.stages is not None else ""
+    return text + (", its bounds are data" if loop.by_data else "")
 
 
 def _product(product: Product, launch: LaunchWork) -> str:
     tile = f"{product.rows}x{product.columns}, sums of {product.inner}, {product.dtype}"
     computed = [name for name, load in zip(("left", "right"), product.loads, strict=True) if load < 0]
-    said = f"{tile}, {_times(product.executions, 'time')}; {_short(product.flops * launch.programs)}FLOP in all"
-    said += f"; the {computed[0]} operand is computed" if len(computed) == 1 else ""
+    text = f"{tile}, {_times(product.executions, 'time')}; {_short(product.flops * launch.programs)}FLOP in all"
+    text += f"; the {computed[0]} operand is computed" if len(computed) == 1 else ""
     if product.after:
-        return said + f"; in each turn it waits for {_named(product.after)}"
-    return said + ("; in each turn it waits for arithmetic" if product.computed else "")
+        return text + f"; in each turn it waits for {_names(product.after)}"
+    return text + ("; in each turn it waits for arithmetic" if product.computed else "")
 
 
-def _named(products: Sequence[int]) -> str:
+def _names(products: Sequence[int]) -> str:
     """Products by the names under which they stand in the list."""
     return " and ".join("product" if at == 0 else f"product {at + 1}" for at in products)
 
 
 def _access(access: Access, launch: LaunchWork) -> str:
     name = launch.arguments[access.argument].name if 0 <= access.argument < len(launch.arguments) else ""
-    said = f"{name or 'what is pointed to'}: {_short(access.bytes)}B per program"
-    said += f" in {_count(access.executions)} turns" if access.executions > 1.01 else ""
-    said += f", {_short(access.bytes * launch.programs)}B in all, runs of {_count(access.run_bytes)} B"
+    text = f"{name or 'what is pointed to'}: {_short(access.bytes)}B per program"
+    text += f" in {_count(access.executions)} turns" if access.executions > 1.01 else ""
+    text += f", {_short(access.bytes * launch.programs)}B in all, runs of {_count(access.run_bytes)} B"
     if not access.known:
-        return said + ", at addresses that cannot be told"
+        return text + ", at addresses that cannot be told"
     shared = launch.looked_at / max(access.shared[-1], 1e-9)
-    said += f", each place by {_count(shared)} programs" if shared > 1.5 and access.kind == "load" else ""
-    said += f", the same places {_count(access.repeats)} times" if access.repeats > 1.01 else ""
+    text += f", each place by {_count(shared)} programs" if shared > 1.5 and access.kind == "load" else ""
+    text += f", the same places {_count(access.repeats)} times" if access.repeats > 1.01 else ""
     if access.again < 0:
-        return said
-    return said + f", the same places as {_listed(launch, access.again)}"
+        return text
+    return text + f", the same places as {_listed_name(launch, access.again)}"
 
 
-def _listed(launch: LaunchWork, at: int) -> str:
+def _listed_name(launch: LaunchWork, at: int) -> str:
     """An access by the name under which it stands in the list."""
     kind = launch.accesses[at].kind
     number = sum(access.kind == kind and access.elements > 0 for access in launch.accesses[: at + 1])
     return kind if number == 1 else f"{kind} {number}"
 
 
-def _free(found: Mapping[str, str], name: str) -> str:
+def _free(facts: Mapping[str, str], name: str) -> str:
     """A name that is not in use yet: a second load is `load 2`."""
     number, free = 1, name
-    while free in found:
+    while free in facts:
         number += 1
         free = f"{name} {number}"
     return free

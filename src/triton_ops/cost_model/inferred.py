@@ -17,20 +17,21 @@ import msgspec
 
 from triton_ops.cost_model.inferred_products import Step, product_plan, step_of
 from triton_ops.cost_model.inferred_rows import dram_bytes, least_bytes, main_loops, walk_of
+from triton_ops.cost_model.prediction import Model
 from triton_ops.cost_model.resource_guess import row_footprint
 from triton_ops.cost_model.row_walk import Walk, walk_schedule
 from triton_ops.device import Machine
 from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import KernelWork, LaunchWork
 from triton_ops.space import Config
-from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, warps_and_stages
+from triton_ops.values import Footprint, Schedule, TilePlan, UnknownTileError, Work, warps_and_stages
 
-_UNTOLD = 1 / 3  # share of the bytes at unknown addresses from which on nothing is told
+_MOST_UNKNOWN = 1 / 3  # share of the bytes at unknown addresses from which on nothing is told
 
 
 @dataclass(frozen=True)
 class InferredTiles:
-    """How a kernel cuts its work into tiles, by config.
+    """The tiles into which a kernel cuts its work, by config.
 
     Attributes:
         work_of: The work of a config; its `silent` says why there is none.
@@ -39,7 +40,7 @@ class InferredTiles:
 
     work_of: Callable[[Mapping[str, Any]], KernelWork] = field(hash=False)
     dtype: str = ""
-    _told: dict[int, _Told] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _facts: dict[int, _LaunchFacts] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan all launches of a config, one after another.
@@ -53,20 +54,16 @@ class InferredTiles:
         plans = [_plan(self._of(launch), config, machine) for launch in work.launches]
         return plans[0] if len(plans) == 1 else _one_after_another(plans)
 
-    def _of(self, launch: LaunchWork) -> _Told:
-        """What does not depend on launch options, which many configs of one work share."""
-        told = self._told.get(id(launch))
-        if told is None or told.launch is not launch:
-            told = self._told[id(launch)] = _Told(launch)
-        return told
+    def _of(self, launch: LaunchWork) -> _LaunchFacts:
+        """The facts of a launch, which many configs of one work share."""
+        facts = self._facts.get(id(launch))
+        if facts is None or facts.launch is not launch:
+            facts = self._facts[id(launch)] = _LaunchFacts(launch)
+        return facts
 
 
-class _Told:
-    """What is told of a launch whatever its launch options, found once.
-
-    Args:
-        launch: The launch.
-    """
+class _LaunchFacts:
+    """The facts of a launch that do not depend on its launch options, each computed once."""
 
     def __init__(self, launch: LaunchWork) -> None:
         self.launch = launch
@@ -74,8 +71,8 @@ class _Told:
 
     @cached_property
     def why_not(self) -> str:
-        """Why it has no forecast; empty if it has one."""
-        return untold(self.launch)
+        """The reason why it has no forecast; empty if it has one."""
+        return why_silent(self.launch)
 
     @cached_property
     def step(self) -> Step:
@@ -95,18 +92,18 @@ class _Told:
         return self._dram[key]
 
 
-def _plan(told: _Told, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+def _plan(facts: _LaunchFacts, config: Mapping[str, Any], machine: Machine) -> TilePlan:
     """The plan of one launch.
 
     Raises:
         UnknownTileError: Too much of the launch's work is not known.
     """
-    if told.why_not:
-        raise UnknownTileError(told.why_not)
+    if facts.why_not:
+        raise UnknownTileError(facts.why_not)
     warps, stages = warps_and_stages(config)
-    if told.launch.products:
-        return product_plan(told.step, warps, stages, machine, told.dram_bytes)
-    return _walk_plan(told.launch, replace(told.walk, warps=warps, stages=told.walk.stages or stages), machine)
+    if facts.launch.products:
+        return product_plan(facts.step, warps, stages, machine, facts.dram_bytes)
+    return _walk_plan(facts.launch, replace(facts.walk, warps=warps, stages=facts.walk.stages or stages), machine)
 
 
 def _walk_plan(launch: LaunchWork, walk: Walk, machine: Machine) -> TilePlan:
@@ -118,18 +115,14 @@ def _walk_plan(launch: LaunchWork, walk: Walk, machine: Machine) -> TilePlan:
     return TilePlan(walk.warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
 
 
-def _scaled(footprint: Footprint, share: float) -> Footprint:
-    return replace(footprint, registers=round(footprint.registers * share))
-
-
-def untold(launch: LaunchWork) -> str:
-    """Why a launch has no forecast; empty if it has one."""
-    moved = sum(access.bytes for access in launch.accesses)
+def why_silent(launch: LaunchWork) -> str:
+    """The reason why a launch has no forecast; empty if it has one."""
+    total = sum(access.bytes for access in launch.accesses)
     unknown = sum(access.bytes for access in launch.accesses if not access.known)
-    if not moved and not launch.flops:
+    if not total and not launch.flops:
         return "no load, store or product of it can be told"
-    if unknown > _UNTOLD * moved:
-        return f"{unknown / moved:.0%} of the bytes that it moves are at addresses that cannot be told"
+    if unknown > _MOST_UNKNOWN * total:
+        return f"{unknown / total:.0%} of the bytes that it moves are at addresses that cannot be told"
     main = main_loops(launch)
     if any(launch.loops[at].by_data and launch.loops[at].turns == launch.loops[at].entries for at in main):
         return "data decide when its main loop ends"
@@ -142,12 +135,15 @@ def _one_after_another(plans: Sequence[TilePlan]) -> TilePlan:
 
     def schedule(footprint: Footprint) -> Schedule:
         share = 1.0 if footprint.known else footprint.registers / worst.footprint.registers  # a guess is off for all
-        found = [plan.schedule(footprint if plan is worst else _scaled(plan.footprint, share)) for plan in plans]
+        schedules = []
+        for plan in plans:
+            own = replace(plan.footprint, registers=round(plan.footprint.registers * share))
+            schedules.append(plan.schedule(footprint if plan is worst else own))
         alone: dict[str, float] = {}
-        for one in found:
+        for one in schedules:
             for name, each in one.alone_ms.items():
                 alone[name] = alone.get(name, 0.0) + each
-        return Schedule(sum(one.time_ms for one in found), sum(one.waves for one in found), alone)
+        return Schedule(sum(one.time_ms for one in schedules), sum(one.waves for one in schedules), alone)
 
     return TilePlan(worst.warps, worst.footprint, schedule)
 
@@ -170,7 +166,7 @@ class Readings:
     capped: bool = False
 
     def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What configs of the same TTIR have in common."""
+        """The values that configs of the same TTIR have in common."""
         return tuple((type(value).__name__, value) for value in (config.get(name) for name in self.names))
 
     def work_of(self, config: Mapping[str, Any]) -> KernelWork:
@@ -178,14 +174,14 @@ class Readings:
         return self.works.get(self.key(config), _NOT_READ)
 
     @property
-    def told(self) -> list[KernelWork]:
+    def known_works(self) -> list[KernelWork]:
         """The works that have a forecast."""
-        return [w for w in self.works.values() if not w.silent and not any(map(untold, w.launches))]
+        return [w for w in self.works.values() if not w.silent and not any(map(why_silent, w.launches))]
 
     @property
     def silent(self) -> str:
-        """Why the work of no config is known: the reason of most of them; empty if some is known."""
-        if self.told:
+        """The reason why the work of no config is known, for most of them; empty if some is known."""
+        if self.known_works:
             return ""
         reasons = Counter(_reason(work) for work in self.works.values())
         return reasons.most_common(1)[0][0] if reasons else "no config was read"
@@ -193,52 +189,54 @@ class Readings:
     @property
     def flops(self) -> float:
         """Operations of products that the config with the fewest makes the matrix units do."""
-        return min((sum(launch.flops for launch in work.launches) for work in self.told), default=0.0)
+        return min((sum(launch.flops for launch in work.launches) for work in self.known_works), default=0.0)
 
     @property
     def bytes(self) -> float:
         """Different bytes that the config with the fewest loads and stores."""
-        return min((sum(map(least_bytes, work.launches)) for work in self.told), default=0.0)
+        return min((sum(map(least_bytes, work.launches)) for work in self.known_works), default=0.0)
 
     @property
     def dtype(self) -> str:
         """The dtype of the operands of the products; empty if there are none, or of several dtypes."""
-        found = {product.dtype for work in self.told for launch in work.launches for product in launch.products}
-        return found.pop() if len(found) == 1 else ""
+        dtypes = {product.dtype for work in self.known_works for launch in work.launches for product in launch.products}
+        return dtypes.pop() if len(dtypes) == 1 else ""
 
+    def model(self, machine: Machine) -> Model:
+        """The model of the space on one device."""
+        return Model(Work(self.flops, self.bytes, InferredTiles(self.work_of, self.dtype)), machine)
 
-def readings_json(readings: Readings) -> dict[str, Any]:
-    """What was read as plain values for a recording; `readings_of` reads them back."""
-    works = [
-        {"values": [value for _, value in key], "work": msgspec.to_builtins(work)}
-        for key, work in readings.works.items()
-    ]
-    return {"names": list(readings.names), "works": works}
+    def representatives(self, configs: Iterable[Config]) -> list[Config]:
+        """One config of each different TTIR, in the order of the configs."""
+        by_key: dict[tuple[Any, ...], Config] = {}
+        for config in configs:
+            by_key.setdefault(self.key(config), config)
+        return list(by_key.values())
 
+    def as_json(self) -> dict[str, Any]:
+        """The readings as plain values for a recording; `from_json` reads them back."""
+        works = [
+            {"values": [value for _, value in key], "work": msgspec.to_builtins(work)}
+            for key, work in self.works.items()
+        ]
+        return {"names": list(self.names), "works": works}
 
-def readings_of(plain: Mapping[str, Any]) -> Readings:
-    """What `readings_json` wrote.
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Readings:
+        """The readings that `as_json` wrote.
 
-    Raises:
-        SpaceError: It cannot be read.
-    """
-    try:
-        readings = Readings(tuple(str(name) for name in plain["names"]))
-        for row in plain["works"]:
-            config = Config.from_json(dict(zip(readings.names, row["values"], strict=True)))
-            readings.works[readings.key(config)] = msgspec.convert(row["work"], KernelWork)
-    except (LookupError, TypeError, ValueError, msgspec.ValidationError) as error:
-        raise SpaceError(f"what was read of the kernel cannot be read again: {error}") from error
-    return readings
-
-
-def groups(configs: Iterable[Config], readings: Readings) -> dict[tuple[Any, ...], Config]:
-    """One config of each different TTIR, in the order of the configs."""
-    found: dict[tuple[Any, ...], Config] = {}
-    for config in configs:
-        found.setdefault(readings.key(config), config)
-    return found
+        Raises:
+            SpaceError: They cannot be read.
+        """
+        try:
+            readings = cls(tuple(str(name) for name in plain["names"]))
+            for row in plain["works"]:
+                config = Config.from_json(dict(zip(readings.names, row["values"], strict=True)))
+                readings.works[readings.key(config)] = msgspec.convert(row["work"], KernelWork)
+        except (LookupError, TypeError, ValueError, msgspec.ValidationError) as error:
+            raise SpaceError(f"what was read of the kernel cannot be read again: {error}") from error
+        return readings
 
 
 def _reason(work: KernelWork) -> str:
-    return work.silent or next(filter(None, map(untold, work.launches)), "")
+    return work.silent or next(filter(None, map(why_silent, work.launches)), "")

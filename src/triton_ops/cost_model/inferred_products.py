@@ -43,14 +43,14 @@ class Step:
         loads: The loads in such loops; all loads if the products stand outside of loops.
         fed: Bytes of a step that products read from shared memory and that a pipeline holds several times.
         at_once: The most of these bytes that one product reads.
-        kept: Bytes that products read from shared memory and that were there before the loop.
+        operand_bytes: Bytes that products read from shared memory and that were there before the loop.
         turned: Bytes of operands that are computed in the loop.
         depth: Stages of the pipeline that the kernel asks for; None if it leaves them to the launch.
-        held: Elements of the results that a block holds; one loop's take the registers of another's.
+        results: Elements of the results that a block holds; one loop's take the registers of another's.
         passing: Those of them that become operands in the same step.
         operations: Operations on single elements in a step.
         copied: Bytes of a step that are loaded by pointers, masked elements included.
-        loaded: Bytes of a step that are loaded.
+        load_bytes: Bytes of a step that are loaded.
         lines: 128-byte lines of a step that are loaded by pointers.
         stored: Bytes that a program stores in all; an atomic operation loads and stores.
         arithmetic: Cycles of a step for operations on single elements.
@@ -66,14 +66,14 @@ class Step:
     loads: tuple[Access, ...]
     fed: float
     at_once: float
-    kept: float
+    operand_bytes: float
     turned: float
     depth: int | None
-    held: float
+    results: float
     passing: float
     operations: float
     copied: float
-    loaded: float
+    load_bytes: float
     lines: float
     stored: float
     arithmetic: float
@@ -89,7 +89,7 @@ def step_of(launch: LaunchWork) -> Step:
     loads = tuple(a for a in launch.accesses if a.kind == "load" and (a.loop in loops or not loops))
     feeding = {at for product in launch.products for at in product.loads if at >= 0}
     fed = [launch.accesses[at] for at in feeding if launch.accesses[at] in loads]
-    kept = [launch.accesses[at] for at in feeding if launch.accesses[at] not in loads]
+    prefilled = [launch.accesses[at] for at in feeding if launch.accesses[at] not in loads]
     return Step(
         programs=launch.programs,
         steps=steps,
@@ -102,14 +102,14 @@ def step_of(launch: LaunchWork) -> Step:
             sum(_tile_bytes(launch.accesses[at]) for at in product.loads if at >= 0 and launch.accesses[at] in fed)
             for product in launch.products
         ),
-        kept=sum(map(_tile_bytes, kept)) + _made_before(launch, loops),
+        operand_bytes=sum(map(_tile_bytes, prefilled)) + _prior_operand_bytes(launch, loops),
         turned=max((_left_bytes(product) for product in launch.products if product.computed), default=0.0),
         depth=next((launch.loops[at].stages for at in loops if launch.loops[at].stages is not None), None),
-        held=_held(launch, range(len(launch.products))),
-        passing=_held(launch, {at for product in launch.products for at in product.after}),
+        results=_result_elements(launch, range(len(launch.products))),
+        passing=_result_elements(launch, {at for product in launch.products for at in product.after}),
         operations=sum(launch.loops[at].plain for at in loops) / steps,
         copied=sum(_tile_bytes(a) * a.executions for a in loads if not a.descriptor) / steps,
-        loaded=sum(access.bytes for access in loads) / steps,
+        load_bytes=sum(access.bytes for access in loads) / steps,
         lines=sum(a.lines * a.executions for a in loads if not a.descriptor) / steps,
         stored=sum(a.bytes * (2 if a.kind == "atomic" else 1) for a in launch.accesses if a.kind != "load"),
         arithmetic=sum(_arithmetic_cycles(launch.loops[at]) for at in loops) / steps,
@@ -139,22 +139,22 @@ def _left_bytes(product: Product) -> float:
     return float(product.rows * product.inner * _item_bytes(product))
 
 
-def _made_before(launch: LaunchWork, loops: set[int]) -> float:
+def _prior_operand_bytes(launch: LaunchWork, loops: set[int]) -> float:
     """Bytes of operands that were computed before the loop, each once: the scaled queries of attention."""
-    left = {
+    operands = {
         (product.rows, product.inner): _left_bytes(product)
         for product in launch.products
         if product.loop in loops and product.loads[0] < 0 and not product.computed
     }
-    return sum(left.values())
+    return sum(operands.values())
 
 
-def _held(launch: LaunchWork, products: Iterable[int]) -> float:
+def _result_elements(launch: LaunchWork, products: Iterable[int]) -> float:
     """Elements of the results of some products, of the loop with the most."""
-    held: dict[int, float] = {}
+    elements: dict[int, float] = {}
     for product in (launch.products[at] for at in products):
-        held[product.loop] = held.get(product.loop, 0.0) + product.batch * product.rows * product.columns
-    return max(held.values(), default=0.0)
+        elements[product.loop] = elements.get(product.loop, 0.0) + product.batch * product.rows * product.columns
+    return max(elements.values(), default=0.0)
 
 
 def product_plan(step: Step, warps: int, stages: int, machine: Machine, dram_bytes: DramBytes) -> TilePlan:
@@ -196,14 +196,14 @@ def _guess(step: Step, main: Block, grouped: bool) -> Footprint:
     """Resources of a block; without a pipeline one product's operands take the place of another's."""
     threads = 32 * main.warps
     buffers = main.stages if grouped else max(main.stages - 1, 1)
-    shared = (buffers * step.fed if main.stages > 1 else step.at_once) + step.kept
+    shared = (buffers * step.fed if main.stages > 1 else step.at_once) + step.operand_bytes
     if not grouped:  # what was computed goes through shared memory into the layout of an operand
         shared += step.turned
     if step.passing:
-        kept = step.held - step.passing
-        operations = max(0.0, step.operations - kept) / step.passing  # what is kept is scaled once
-        return chained_footprint(kept / threads, step.passing / threads, operations, grouped, int(shared))
-    return tile_footprint(step.held / threads, step.copied / 16 / threads, grouped, int(shared))
+        accumulator = step.results - step.passing
+        operations = max(0.0, step.operations - accumulator) / step.passing  # what is kept is scaled once
+        return chained_footprint(accumulator / threads, step.passing / threads, operations, grouped, int(shared))
+    return tile_footprint(step.results / threads, step.copied / 16 / threads, grouped, int(shared))
 
 
 def _loop(step: Step, main: Block, machine: Machine, dram_bytes: float) -> Loop:
@@ -219,9 +219,9 @@ def _loop(step: Step, main: Block, machine: Machine, dram_bytes: float) -> Loop:
         stages=main.stages,
         warps=main.warps,
         mma_cycles=cycles,
-        shared_bytes=reads + step.loaded,
+        shared_bytes=reads + step.load_bytes,
         lines=step.lines,
-        load_bytes=step.loaded,
+        load_bytes=step.load_bytes,
         arithmetic_cycles=step.arithmetic,
         dram_bytes=dram_bytes / step.steps,
         mma_excess=machine.mma_excess(step.main.dtype),

@@ -27,12 +27,12 @@ def dram_bytes(launch: LaunchWork, loads: Sequence[Access], machine: Machine, at
     What programs of a wave share is read once. What an earlier wave has read is found in L2 as far as L2 holds all that
     is read; only half of L2 counts, because each of the chip's two halves keeps its own copy of a line.
     """
-    here = min(at_once, launch.programs)
-    waves = launch.programs / here
-    wave = sum(different(access, launch, here) * own_bytes(access) for access in loads)
+    resident = min(at_once, launch.programs)
+    waves = launch.programs / resident
+    wave = sum(different(access, launch, resident) * own_bytes(access) for access in loads)
     bounded = _once(launch, loads)
-    kept = min(1.0, machine.l2_bytes / 2 / max(bounded, 1.0))
-    return (bounded + max(0.0, wave * waves - bounded) * (1 - kept)) / launch.programs
+    in_l2 = min(1.0, machine.l2_bytes / 2 / max(bounded, 1.0))
+    return (bounded + max(0.0, wave * waves - bounded) * (1 - in_l2)) / launch.programs
 
 
 def least_bytes(launch: LaunchWork) -> float:
@@ -43,12 +43,12 @@ def least_bytes(launch: LaunchWork) -> float:
 
 def _once(launch: LaunchWork, accesses: Sequence[Access]) -> float:
     """The bytes of some accesses, each place of each argument once."""
-    found: dict[int, float] = {}
+    by_argument: dict[int, float] = {}
     for access in accesses:
         if access.again < 0:
             whole = different(access, launch, launch.programs) * own_bytes(access)
-            found[access.argument] = found.get(access.argument, 0.0) + whole
-    return sum(min(whole, _span(launch, argument) or whole) for argument, whole in found.items())
+            by_argument[access.argument] = by_argument.get(access.argument, 0.0) + whole
+    return sum(min(whole, _span(launch, argument) or whole) for argument, whole in by_argument.items())
 
 
 def own_bytes(access: Access) -> float:
@@ -84,7 +84,7 @@ _MOVED_INSTRUCTIONS = 0.6  # of an element that is loaded or stored; counted in 
 
 
 def passes_of(launch: LaunchWork) -> int:
-    """How often a program reads most of what it reads."""
+    """The number of times that a program reads most of its data."""
     loads = [access for access in launch.accesses if access.kind == "load"]
     most = max((own_bytes(access) for access in loads), default=0.0)
     return 1 + max((_repeats(launch, access) for access in loads if own_bytes(access) > most / 2), default=0)
@@ -97,7 +97,7 @@ def walk_of(launch: LaunchWork) -> Walk:
     first = [access for access in loads if access.again < 0]
     own = sum(own_bytes(access) * _fresh(access, launch) for access in first)
     everything = (*loads, *stores)
-    moved = sum(access.bytes * access.distinct for access in everything)
+    useful_bytes = sum(access.bytes * access.distinct for access in everything)
     through = sum(map(_sector_bytes, everything))
     depth = [launch.loops[at].stages for at in main_loops(launch)]
     across = _across(launch)
@@ -119,13 +119,13 @@ def walk_of(launch: LaunchWork) -> Walk:
         reductions=launch.reductions,
         across=across,
         loops=_turning(launch, first, across),
-        lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * moved else 0.0,
+        lines=sum(a.lines * a.executions for a in everything) if through > _SCATTERED * useful_bytes else 0.0,
     )
 
 
 def _across(launch: LaunchWork) -> tuple[Across, ...]:
     """The reductions of tiles across their rows, where loads of tiles as large run along the rows."""
-    found: list[Across] = []
+    reductions: list[Across] = []
     for one in launch.reduced:
         columns = one.shape[-1]
         if one.axis == len(one.shape) - 1 or one.shape[one.axis] == 1:
@@ -133,8 +133,8 @@ def _across(launch: LaunchWork) -> tuple[Across, ...]:
         alike = [a for a in launch.accesses if a.kind == "load" and a.tile == prod(one.shape)]
         if not alike or any(access.run_bytes >= columns * access.item_bytes for access in alike):
             vector = min(map(_vector, alike), default=1.0)
-            found.append(Across(prod(one.shape[:-1]), columns, int(vector), one.executions))
-    return tuple(found)
+            reductions.append(Across(prod(one.shape[:-1]), columns, int(vector), one.executions))
+    return tuple(reductions)
 
 
 def _touches(access: Access) -> int:
@@ -149,18 +149,18 @@ def _sector_bytes(access: Access) -> float:
 
 def _work(launch: LaunchWork, accesses: Sequence[Access]) -> tuple[Work, ...]:
     """Accesses with their tiles, and the arithmetic of each loop with the largest tile of the loop."""
-    found = [Work(_MOVED_INSTRUCTIONS * a.executions, float(a.tile)) for a in accesses]
+    parts = [Work(_MOVED_INSTRUCTIONS * a.executions, float(a.tile)) for a in accesses]
     widest = max((access.tile for access in accesses), default=1)
     counts = {-1: (launch.plain, launch.special)}
     counts |= {at: (loop.plain, loop.special) for at, loop in enumerate(launch.loops)}
     for at, (plain, special) in counts.items():
         tile = max((access.tile for access in accesses if access.loop == at), default=widest)
-        found.append(Work((plain + _SPECIAL_INSTRUCTIONS * special) / tile, float(tile)))
-    return tuple(part for part in found if part.instructions > 0)
+        parts.append(Work((plain + _SPECIAL_INSTRUCTIONS * special) / tile, float(tile)))
+    return tuple(part for part in parts if part.instructions > 0)
 
 
 def _waits(launch: LaunchWork, loads: Sequence[Access]) -> float:
-    """How often a block waits for loads, those of one turn of a loop together."""
+    """The number of times that a block waits for loads, those of one turn of a loop together."""
     return sum(launch.loops[at].turns if at >= 0 else 1.0 for at in {access.loop for access in loads})
 
 
@@ -171,22 +171,22 @@ def _turning(launch: LaunchWork, loads: Sequence[Access], across: Sequence[Acros
     up a load before it begins another one or two.
     """
     tall = {each.rows * each.columns for each in across}
-    found: list[Turning] = []
+    loops: list[Turning] = []
     for at in sorted({access.loop for access in loads} - {-1}):
         loop, here = launch.loops[at], [access for access in loads if access.loop == at]
         serial = sum(access.tile / _vector(access) for access in here if access.tile in tall)
         innermost = all(other.parent != at for other in launch.loops)
         largest = float(max(access.tile for access in here))
-        found.append(
+        loops.append(
             Turning(
                 entries=loop.entries,
                 turns=loop.turns,
                 elements=largest,
                 serial=serial,
-                written=loop.written and innermost,
+                constant=loop.written and innermost,
             )
         )
-    return tuple(found)
+    return tuple(loops)
 
 
 def _vector(access: Access) -> float:
@@ -195,26 +195,26 @@ def _vector(access: Access) -> float:
 
 
 def _again(launch: LaunchWork, loads: Sequence[Access]) -> tuple[Again, ...]:
-    """What is read once more: by a later load, or by the same one in a later turn of a loop."""
-    found = [(a, a.bytes * a.distinct) for a in loads if a.again >= 0]
-    found += [(a, a.bytes * a.distinct - own_bytes(a)) for a in loads if a.again < 0 and a.repeats > 1]
-    return tuple(_after(launch, read, _meanwhile(launch, access)) for access, read in found)
+    """The bytes that are read once more: by a later load, or by the same one in a later turn of a loop."""
+    pairs = [(a, a.bytes * a.distinct) for a in loads if a.again >= 0]
+    pairs += [(a, a.bytes * a.distinct - own_bytes(a)) for a in loads if a.again < 0 and a.repeats > 1]
+    return tuple(_after(launch, bytes_, _meanwhile(launch, access)) for access, bytes_ in pairs)
 
 
 def _common(launch: LaunchWork, first: Sequence[Access]) -> tuple[Again, ...]:
-    """What other blocks read too, and what a multiprocessor reads until the next block comes to the same place."""
+    """The bytes that other blocks read too, with those read until the next block comes to the same place."""
     between = {at: own_bytes(each) for at, each in enumerate(launch.accesses) if each in first}
-    found = [(a, 1 - share) for a in first if (share := _fresh(a, launch)) < 1]
+    pairs = [(a, 1 - share) for a in first if (share := _fresh(a, launch)) < 1]
     return tuple(
         _after(launch, _sector_bytes(a) / a.repeats * share, between, different(a, launch, launch.programs))
-        for a, share in found
+        for a, share in pairs
     )
 
 
-def _after(launch: LaunchWork, read: float, between: Mapping[int, float], blocks: float = 1.0) -> Again:
-    """What is read again after so many blocks have read what is between."""
+def _after(launch: LaunchWork, bytes_: float, between: Mapping[int, float], blocks: float = 1.0) -> Again:
+    """Bytes that are read again after so many blocks have read those between."""
     own = sum(each * _fresh(launch.accesses[at], launch) for at, each in between.items())
-    return Again(read, blocks * own, sum(between.values()) - own)
+    return Again(bytes_, blocks * own, sum(between.values()) - own)
 
 
 def _meanwhile(launch: LaunchWork, access: Access) -> dict[int, float]:
@@ -226,8 +226,8 @@ def _meanwhile(launch: LaunchWork, access: Access) -> dict[int, float]:
         return {}
     around = _around(launch, access.loop)
     if access.again >= 0:
-        earlier = _around(launch, launch.accesses[access.again].loop)
-        loop = next((at for at in around if at in earlier), -1)
+        outer_loops = _around(launch, launch.accesses[access.again].loop)
+        loop = next((at for at in around if at in outer_loops), -1)
     else:
         loop = around[-1] if around else -1
     turns = max(launch.loops[loop].turns, 1.0) if loop >= 0 else 1.0
@@ -240,11 +240,11 @@ def _meanwhile(launch: LaunchWork, access: Access) -> dict[int, float]:
 
 def _around(launch: LaunchWork, loop: int) -> list[int]:
     """The loops around, the innermost first."""
-    found: list[int] = []
+    loops: list[int] = []
     while loop >= 0:
-        found.append(loop)
+        loops.append(loop)
         loop = launch.loops[loop].parent
-    return found
+    return loops
 
 
 def _fresh(access: Access, launch: LaunchWork) -> float:
@@ -253,7 +253,7 @@ def _fresh(access: Access, launch: LaunchWork) -> float:
 
 
 def _repeats(launch: LaunchWork, access: Access) -> int:
-    """How many earlier accesses go to the same places."""
+    """The number of earlier accesses to the same places."""
     count = 0
     while access.again >= 0:
         access, count = launch.accesses[access.again], count + 1

@@ -20,10 +20,8 @@ class Loop:
     """The work of one block, and the resources that blocks share. Cycles are those of one multiprocessor.
 
     Attributes:
-        blocks: Number of blocks in all.
         steps: Steps of the loop, per block.
         stages: Stages of the pipeline; loads run `stages` - 1 steps ahead.
-        warps: Warps per block.
         mma_cycles: Cycles of the matrix units per step.
         shared_bytes: Bytes of shared memory that loads write and matrix units read, per step.
         lines: Number of 128-byte lines that the loads of a step touch.

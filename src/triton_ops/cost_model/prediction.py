@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_ops.cost_model.resource_guess import MOST_REGISTERS, settled
+from triton_ops.cost_model.resource_guess import MOST_REGISTERS, footprint_of
 from triton_ops.device import Machine
 from triton_ops.values import (
     Footprint,
@@ -52,7 +52,6 @@ class Forecast:
         terms: Time that each resource would take alone, longest first.
         blocks_per_unit: Blocks at a time on one multiprocessor.
         waves: How often the device is filled with blocks.
-        registers: Registers per thread.
         spill_bytes: Bytes of spilled registers per thread.
         shared_bytes: Bytes of shared memory per block.
         compiled: Whether the compiler gave the last three figures; otherwise they are guessed.
@@ -93,10 +92,10 @@ class Model:
 
     def expected_ms(self, config: Mapping[str, Any], resources: Resources | None = None) -> float:
         """Expected milliseconds of one config as by `score`, with the compiler's figures where `resources` has them."""
-        found = self.explain(config, resources)
-        if found is None:
+        forecast = self.explain(config, resources)
+        if forecast is None:
             return math.inf if self._refuses(config) else math.nan
-        return found.expected_ms
+        return forecast.expected_ms
 
     @property
     def lower_bound_ms(self) -> float:
@@ -115,18 +114,18 @@ class Model:
             plan = self.work.tiles.plan(config, self.machine)
         except UnknownTileError:
             return None
-        footprint = settled(plan.footprint, resources)
-        found = plan.schedule(footprint)
+        footprint = footprint_of(plan.footprint, resources)
+        schedule = plan.schedule(footprint)
         fits = footprint.shared_bytes <= self.machine.shared_bytes_per_block
-        time_ms = _mean_ms(plan, footprint, found, self.machine) + self.machine.launch_us / 1e3
+        time_ms = _mean_ms(plan, footprint, schedule, self.machine) + self.machine.launch_us / 1e3
         launch = Term("launch", self.machine.launch_us / 1e3)
-        terms = [launch, *(Term(name, alone) for name, alone in found.alone_ms.items() if alone > 0)]
+        terms = [launch, *(Term(name, alone) for name, alone in schedule.alone_ms.items() if alone > 0)]
         return Forecast(
             expected_ms=max(time_ms, self.lower_bound_ms) if fits else math.inf,
             lower_bound_ms=self.lower_bound_ms,
             terms=tuple(sorted(terms, key=lambda term: -term.alone_ms)),
             blocks_per_unit=self.machine.blocks_at_once(footprint.registers, footprint.shared_bytes, plan.warps),
-            waves=found.waves,
+            waves=schedule.waves,
             registers=footprint.registers,
             spill_bytes=footprint.spill_bytes,
             shared_bytes=footprint.shared_bytes,
@@ -134,7 +133,7 @@ class Model:
         )
 
     def _refuses(self, config: Mapping[str, Any]) -> bool:
-        """Whether a config names a number of warps that cannot be launched, for which tiles have no layout."""
+        """Return True for a number of warps that cannot be launched, for which tiles have no layout."""
         if self.machine is None or self.work.tiles is None:
             return False
         try:
@@ -144,13 +143,13 @@ class Model:
         return not is_power_of_two(warps) or 32 * warps > self.machine.threads_per_block
 
 
-def _mean_ms(plan: TilePlan, footprint: Footprint, found: Schedule, machine: Machine) -> float:
+def _mean_ms(plan: TilePlan, footprint: Footprint, schedule: Schedule, machine: Machine) -> float:
     """The time of a schedule; where registers are guessed, the mean over what the compiler may give instead.
 
     A guess near the limit for one more block on a multiprocessor would else decide alone.
     """
     if footprint.known:
-        return found.time_ms
+        return schedule.time_ms
     times: dict[int, float] = {}
     total = 0.0
     for share in _GUESSED:
@@ -158,6 +157,6 @@ def _mean_ms(plan: TilePlan, footprint: Footprint, found: Schedule, machine: Mac
         blocks = machine.blocks_at_once(registers, footprint.shared_bytes, plan.warps)
         if blocks not in times:
             one = share == 1.0
-            times[blocks] = (found if one else plan.schedule(replace(footprint, registers=registers))).time_ms
+            times[blocks] = (schedule if one else plan.schedule(replace(footprint, registers=registers))).time_ms
         total += times[blocks]
     return total / len(_GUESSED)

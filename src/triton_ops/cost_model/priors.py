@@ -7,19 +7,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triton_ops.cost_model.inferred import InferredTiles, Readings
+from triton_ops.cost_model.inferred import Readings
 from triton_ops.cost_model.prediction import Model
 from triton_ops.device import Machine
 from triton_ops.space import Config
-from triton_ops.values import Compiled, Resources, Trial, Work
+from triton_ops.values import Compiled, Resources, Trial
 
 
 class ModelPrior:
-    """The model's expected times, with the compiler's own figures for the configs that were tried.
-
-    Args:
-        model: The model of the problem and device that are searched.
-    """
+    """The model's expected times, with the compiler's own figures for the configs that were tried."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -48,8 +44,8 @@ class ModelPrior:
                 self._resources.setdefault(one.config, Resources(serialised=one.resources.serialised))
 
     def _expected_ms(self, config: Config) -> float:
-        if (made := self._resources.get(config)) is not None:
-            return self._model.expected_ms(config, made)
+        if (resources := self._resources.get(config)) is not None:
+            return self._model.expected_ms(config, resources)
         if config not in self._guessed:
             self._guessed[config] = self._model.expected_ms(config)
         return self._guessed[config]
@@ -60,19 +56,8 @@ _ALIKE = 1.02  # the slowest over the fastest below which a model orders nothing
 _MOST_FITTED = 4_000
 
 
-def inferred_model(readings: Readings, machine: Machine) -> Model:
-    """The model of a space whose configs were read, on one device."""
-    tiles = InferredTiles(readings.work_of, readings.dtype)
-    return Model(Work(readings.flops, readings.bytes, tiles), machine)
-
-
 class InferredPrior:
     """Expected times by the work that was read, and by a fit of them for configs that were not read.
-
-    Args:
-        readings: What was read.
-        machine: The device.
-        configs: Configs of the space, read or not.
 
     Attributes:
         readings: What was read.
@@ -80,26 +65,26 @@ class InferredPrior:
     """
 
     def __init__(self, readings: Readings, machine: Machine, configs: Sequence[Config]) -> None:
-        self._model = ModelPrior(inferred_model(readings, machine))
+        self._model = ModelPrior(readings.model(machine))
         self.readings = readings
-        read = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
-        known = [(c, ms) for c, ms in zip(read, self._model.score(read), strict=True) if math.isfinite(ms) and ms > 0]
-        self._known = known
+        some = [config for config in configs if readings.key(config) in readings.works][:_MOST_FITTED]
+        pairs = zip(some, self._model.score(some), strict=True)
+        self._samples = [(config, ms) for config, ms in pairs if math.isfinite(ms) and ms > 0]
         self._fit: Any = None
-        self.silent = readings.silent or _why_useless([ms for _, ms in known])
+        self.silent = readings.silent or _why_useless([ms for _, ms in self._samples])
 
     def score(self, configs: Sequence[Config]) -> list[float]:
         """Expected milliseconds: NaN for a config without a forecast, infinite if a block does not fit.
 
         Cost: about 0.1 ms per config, once.
         """
-        found = self._model.score(configs)
-        gaps = [at for at, ms in enumerate(found) if math.isnan(ms) and self._was_left_out(configs[at])]
-        if gaps and len(self._known) >= _FEWEST:
-            self._fit = self._fit or self._fitted()
+        times = self._model.score(configs)
+        gaps = [at for at, ms in enumerate(times) if math.isnan(ms) and self._was_left_out(configs[at])]
+        if gaps and len(self._samples) >= _FEWEST:
+            self._fit = self._fit or self._make_fit()
             for at, ms in zip(gaps, self._fit.times([configs[at] for at in gaps]), strict=True):
-                found[at] = ms
-        return found
+                times[at] = ms
+        return times
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Keep the resources that the compiler gave the tried configs."""
@@ -109,9 +94,9 @@ class InferredPrior:
         """Keep what no guess can tell of configs that are not tried yet."""
         self._model.take_previews(found)
 
-    def _fitted(self) -> Any:
+    def _make_fit(self) -> Any:
         fit = importlib.import_module("triton_ops.cost_model.fit").Fit  # with NumPy, which a known winner does not need
-        return fit(*map(list, zip(*self._known, strict=True)))
+        return fit(*map(list, zip(*self._samples, strict=True)))
 
     def _was_left_out(self, config: Mapping[str, Any]) -> bool:
         return self.readings.key(config) not in self.readings.works

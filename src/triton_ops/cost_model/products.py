@@ -56,7 +56,7 @@ class ProductTiles:
             config = {**config, "num_warps": _WARPS_BY_TURNS, "num_stages": config.get("BUFFERS") or 1}
         elif self.scaled and form.ahead > 1:  # the steps are unrolled, and each has stages of its own
             config = {**config, "num_stages": int(config.get("num_stages", 1)) * form.ahead}
-        product = _turned(self.product) if form.swapped else self.product
+        product = _transposed(self.product) if form.swapped else self.product
         block = _block(product, {"GROUP_M": 8, "GROUP_SIZE_M": 8, **config})
 
         def schedule(footprint: Footprint) -> Schedule:
@@ -70,20 +70,20 @@ class ProductTiles:
             if self.promoted and not form.by_turns:  # all warps promote at once, and no product runs beside it
                 loop = replace(loop, mma_cycles=loop.mma_cycles + _promotion_cycles(block, config))
             walked = _of_programs(loop, block, form, machine)
-            found = loop_schedule(walked, footprint, machine)
-            waits_ns = _waits_ns(found, walked, form, machine) if self.scaled else 0.0
+            times = loop_schedule(walked, footprint, machine)
+            waits_ns = _waits_ns(times, walked, form, machine) if self.scaled else 0.0
             if form.by_turns and not machine.wgmma:
                 waits_ns = inf
-            found = replace(found, time_ms=found.time_ms + (form.described_ns + waits_ns) / 1e6)
-            return _with_second_launch(found, loop, block, form, machine) if form.shares else found
+            times = replace(times, time_ms=times.time_ms + (form.described_ns + waits_ns) / 1e6)
+            return _with_second_launch(times, loop, block, form, machine) if form.shares else times
 
-        held = _sums(block, form.sums, self.promoted, self.scaled)
-        return TilePlan(block.warps, _guess(block, held, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
+        sums = _sums(block, form.sums, self.promoted, self.scaled)
+        return TilePlan(block.warps, _guess(block, sums, form, machine, ITEM_BYTES[product.out_dtype]), schedule)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """How a config's programs share out the tiles, and load them."""
+    """The way in which a config's programs share out the tiles and load them."""
 
     algorithm: str
     programs: int
@@ -98,7 +98,7 @@ class _Form:
 
     @property
     def shares(self) -> bool:
-        """Whether tiles are shared among programs."""
+        """True for algorithms that share a tile among programs."""
         return self.algorithm in ("split_k", "stream_k")
 
 
@@ -118,7 +118,7 @@ def _form(config: Mapping[str, Any]) -> _Form:
     )
 
 
-def _turned(product: GemmTiles) -> GemmTiles:
+def _transposed(product: GemmTiles) -> GemmTiles:
     """The transposed product: Cᵀ = Bᵀ @ Aᵀ."""
     return replace(
         product, rows=product.columns, columns=product.rows,
@@ -158,7 +158,7 @@ def _of_programs(loop: Loop, block: Block, form: _Form, machine: Machine) -> Loo
     return replace(loop, blocks=blocks, steps=steps * turns, dram_bytes=dram_bytes, entries=max(refills, 1.0))
 
 
-def _with_second_launch(found: Schedule, loop: Loop, block: Block, form: _Form, machine: Machine) -> Schedule:
+def _with_second_launch(first: Schedule, loop: Loop, block: Block, form: _Form, machine: Machine) -> Schedule:
     """The schedule with the launch that adds the parts up, which are still in L2."""
     programs = form.programs * machine.units
     if form.algorithm == "split_k":
@@ -166,15 +166,15 @@ def _with_second_launch(found: Schedule, loop: Loop, block: Block, form: _Form, 
     else:
         tiles = loop.blocks % programs
         parts = tiles + programs if tiles else 0
-    read = parts * block.rows * block.columns * _SUM_BYTES / machine.l2_gbps
-    second_ns = _SECOND_LAUNCH_NS + read + tiles * loop.store_bytes / machine.dram_gbps
-    alone = {**found.alone_ms, "second launch": second_ns / 1e6}
-    return Schedule(found.time_ms + second_ns / 1e6, found.waves, alone)
+    read_ns = parts * block.rows * block.columns * _SUM_BYTES / machine.l2_gbps
+    second_ns = _SECOND_LAUNCH_NS + read_ns + tiles * loop.store_bytes / machine.dram_gbps
+    alone = {**first.alone_ms, "second launch": second_ns / 1e6}
+    return Schedule(first.time_ms + second_ns / 1e6, first.waves, alone)
 
 
-def _waits_ns(found: Schedule, loop: Loop, form: _Form, machine: Machine) -> float:
+def _waits_ns(schedule: Schedule, loop: Loop, form: _Form, machine: Machine) -> float:
     """For the scales of each sum, unless they are read steps ahead."""
-    return found.waves * loop.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
+    return schedule.waves * loop.steps * form.sums * machine.costs.load_ns / (1 + form.ahead)
 
 
 def _promotion_cycles(block: Block, config: Mapping[str, Any]) -> float:
@@ -196,7 +196,7 @@ def _sums(block: Block, sums: int, promoted: bool, scaled: bool) -> float:
     return own + (own / sums if scaled else min(own / sums, block.columns / 2))
 
 
-def _guess(block: Block, held: float, form: _Form, machine: Machine, out_bytes: int) -> Footprint:
+def _guess(block: Block, sums: float, form: _Form, machine: Machine, out_bytes: int) -> Footprint:
     threads = 32 * block.warps
     grouped = warp_groups(machine, block.rows, block.warps)
     buffers = block.stages if grouped or form.descriptors else max(block.stages - 1, 1)
@@ -205,4 +205,4 @@ def _guess(block: Block, held: float, form: _Form, machine: Machine, out_bytes: 
     tile = block.rows * block.columns * out_bytes
     if form.descriptors and form.algorithm != "split_k":  # a tile of C is written from shared memory of its own
         shared += tile // (2 if form.halves else 1)
-    return tile_footprint(held, copies, grouped, shared)
+    return tile_footprint(sums, copies, grouped, shared)

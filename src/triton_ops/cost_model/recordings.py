@@ -5,8 +5,8 @@ Their tiles are named as the recordings name them: BM by BN elements of the resu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from triton_ops.device import Calibration, machine_of, spec_named
 from triton_ops.exceptions import SpaceError
 from triton_ops.values import ITEM_BYTES, Tile, Work
 
-FAMILIES: dict[str, type[Any]] = {
+_FAMILIES: dict[str, type[Any]] = {
     "gemm": GemmTiles,
     "products": ProductTiles,
     "attention": AttentionTiles,
@@ -35,7 +35,7 @@ def work_json(work: Work) -> dict[str, Any]:
     The user's own tiles are left out, because a recording may be read where their class is unknown.
     """
     plain: dict[str, Any] = {"flops": work.flops, "bytes": work.bytes}
-    for family, kind in FAMILIES.items():
+    for family, kind in _FAMILIES.items():
         if isinstance(work.tiles, kind):
             plain["tiles"] = {"family": family, **asdict(work.tiles)}
     return plain
@@ -51,22 +51,21 @@ def work_of(plain: Mapping[str, Any]) -> Work:
     family = tiles.pop("family", None)
     if family is None:
         return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0))
-    if family not in FAMILIES:
+    if family not in _FAMILIES:
         raise SpaceError(
-            f"tiles of family {family!r} are not known; known are {', '.join(FAMILIES)}",
+            f"tiles of family {family!r} are not known; known are {', '.join(_FAMILIES)}",
             hint="leave the tiles out; the model then makes no forecast",
         )
     try:
-        made = msgspec.convert(tiles, FAMILIES[family])
+        return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), msgspec.convert(tiles, _FAMILIES[family]))
     except msgspec.ValidationError as error:
         raise SpaceError(f"tiles of family {family} cannot be read: {error}") from error
-    return Work(plain.get("flops", 0.0), plain.get("bytes", 0.0), made)
 
 
 _WIDE = "bfloat16"  # dtype of what products of 8-bit operands write
 
 
-def product_tiles(rows: int, columns: int, inner: int, dtype: str, group: Tile) -> GemmTiles:
+def _product_tiles(rows: int, columns: int, inner: int, dtype: str, group: Tile) -> GemmTiles:
     """The tiles of C[rows, columns] = A[rows, inner] @ B[inner, columns]; 8-bit matrix units want B along `inner`."""
     eight_bit = ITEM_BYTES[dtype] == 1
     return GemmTiles(
@@ -75,37 +74,40 @@ def product_tiles(rows: int, columns: int, inner: int, dtype: str, group: Tile) 
     )  # fmt: skip
 
 
-def product_work(tiles: GemmTiles) -> Work:
+def _product_work(tiles: GemmTiles) -> Work:
     """The work of one product."""
     item, out = ITEM_BYTES[tiles.dtype], ITEM_BYTES[tiles.out_dtype]
-    moved = (tiles.rows + tiles.columns) * tiles.inner * item + tiles.rows * tiles.columns * out
-    return Work(2.0 * tiles.rows * tiles.columns * tiles.inner, float(moved), tiles)
+    traffic = (tiles.rows + tiles.columns) * tiles.inner * item + tiles.rows * tiles.columns * out
+    return Work(2.0 * tiles.rows * tiles.columns * tiles.inner, float(traffic), tiles)
 
 
-def row_work(rows: int, columns: int, dtype: str, tile_rows: Tile, tile_columns: Tile, weight: float = 1.0) -> Work:
-    """The work of rows that are each read, reduced and written, as in a norm.
-
-    Args:
-        rows: Number of rows.
-        columns: Elements of one row.
-        dtype: Dtype of what is read and written.
-        tile_rows: Rows per program.
-        tile_columns: Columns per chunk.
-        weight: Arithmetic of an element over that of a norm.
-    """
+def _row_work(rows: int, columns: int, dtype: str, tile_rows: Tile, tile_columns: Tile, weight: float = 1.0) -> Work:
+    """The work of rows that are each read, reduced and written, as in a norm."""
     tiles = RowTiles(
         rows, columns, dtype=dtype, out_dtype=dtype, tile_rows=tile_rows, tile_columns=tile_columns, weight=weight
     )
     return Work(0.0, 2.0 * rows * columns * ITEM_BYTES[dtype], tiles)
 
 
-def attention_work(heads: int, queries: int, head_dim: int, dtype: str, causal: bool = False) -> Work:
-    """The work of softmax(Q @ Kᵀ) @ V with as many keys as queries; `heads` counts those of all batches."""
-    tiles = AttentionTiles(
-        heads, queries, queries, head_dim, dtype=dtype, tile_queries="BM", tile_keys="BN", causal=causal
-    )
-    flops = 4.0 * heads * queries * queries * head_dim * (0.5 if causal else 1.0)
-    return Work(flops, 4.0 * heads * queries * head_dim * ITEM_BYTES[dtype], tiles)
+def textbook_work(family: str, extents: Sequence[int], dtype: str) -> Work:
+    """The work of a matrix product, of a norm over rows, or of attention with as many keys as queries.
+
+    Args:
+        family: `product`, `rows` or `attention`.
+        extents: Rows, columns and inner extent of a product; rows and columns; batch, heads, queries and head_dim.
+        dtype: Long name of the operands' dtype.
+    """
+    if family == "product":
+        rows, columns, inner = extents
+        product = _product_tiles(rows, columns, inner, dtype, "GROUP_M")
+        return replace(_product_work(product), tiles=ProductTiles(product))
+    if family == "rows":
+        rows, columns = extents
+        return _row_work(rows, columns, dtype, "BM", "BN")
+    batch, heads, queries, head_dim = extents
+    tiles = AttentionTiles(batch * heads, queries, queries, head_dim, dtype=dtype, tile_queries="BM", tile_keys="BN")
+    elements = batch * heads * queries * head_dim
+    return Work(4.0 * elements * queries, 4.0 * elements * ITEM_BYTES[dtype], tiles)
 
 
 _SOFTMAX_WEIGHT = 2.0  # arithmetic of a softmax over that of a norm: an exponential and a running maximum more
@@ -127,11 +129,11 @@ def recorded_work(recording: Mapping[str, Any]) -> Work | None:
     if kind in ("matmul", "fp8") and len(shape) == 3 and {"BM", "BN", "BK"} <= set(space):
         dtype, group = "float8_e4m3fn" if kind == "fp8" else "bfloat16", "GM" if "GM" in space else "GROUP_M"
         rows, columns, inner = shape
-        return product_work(product_tiles(rows, columns, inner, dtype, group))
+        return _product_work(_product_tiles(rows, columns, inner, dtype, group))
     if kind in ("rms", "softmax") and len(shape) == 2 and {"BLOCK", "ROWS"} <= set(space):
         rows, columns = shape
         weight = _SOFTMAX_WEIGHT if kind == "softmax" else 1.0
-        return row_work(rows, columns, "bfloat16", "ROWS", "BLOCK", weight)
+        return _row_work(rows, columns, "bfloat16", "ROWS", "BLOCK", weight)
     return None
 
 

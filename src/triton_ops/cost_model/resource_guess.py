@@ -14,18 +14,18 @@ MOST_REGISTERS = 255  # most registers that a thread can address
 _WORD_BYTES = 4
 
 
-def settled(guess: Footprint, found: Resources | None) -> Footprint:
-    """The compiler's figures in `found`, and those of `guess` for each figure that the compiler does not tell."""
-    if found is None:
+def footprint_of(guess: Footprint, resources: Resources | None) -> Footprint:
+    """The compiler's figures in `resources`, and those of `guess` for each figure that the compiler does not tell."""
+    if resources is None:
         return guess
-    if found.registers is None:
-        return replace(guess, serialised=found.serialised)
+    if resources.registers is None:
+        return replace(guess, serialised=resources.serialised)
     return Footprint(
-        found.registers,
-        guess.spill_bytes if found.spill_bytes is None else found.spill_bytes,
-        guess.shared_bytes if found.shared_bytes is None else found.shared_bytes,
+        resources.registers,
+        guess.spill_bytes if resources.spill_bytes is None else resources.spill_bytes,
+        guess.shared_bytes if resources.shared_bytes is None else resources.shared_bytes,
         known=True,
-        serialised=found.serialised,
+        serialised=resources.serialised,
     )
 
 
@@ -38,9 +38,9 @@ def tile_footprint(accumulator: float, copies: float, warp_group: bool, shared_b
         warp_group: Whether operands stay in shared memory; otherwise registers hold fragments of them too.
         shared_bytes: Shared memory of all stages.
     """
-    needed = 14 + 1.15 * accumulator + 3.1 * copies + (0 if warp_group else 22)
+    registers = 14 + 1.15 * accumulator + 3.1 * copies + (0 if warp_group else 22)
     spilled = max(0.0, 2.25 * (accumulator - 183)) if accumulator >= MOST_REGISTERS else 0.0
-    return Footprint(_bounded(needed), spilled * _WORD_BYTES, shared_bytes)
+    return Footprint(_clamp(registers), spilled * _WORD_BYTES, shared_bytes)
 
 
 def chained_footprint(
@@ -59,8 +59,8 @@ def chained_footprint(
         shared_bytes: Shared memory of all stages.
     """
     alive = 1.05 * min(max((operations - 2) / 2, 1.0), 2.2)
-    needed = 40 + 1.08 * accumulator + alive * passing + (0 if warp_group else 20)
-    return Footprint(_bounded(needed), max(0.0, 5.5 * (needed - 300)), shared_bytes)
+    registers = 40 + 1.08 * accumulator + alive * passing + (0 if warp_group else 20)
+    return Footprint(_clamp(registers), max(0.0, 5.5 * (registers - 300)), shared_bytes)
 
 
 def row_footprint(elements: float, warps: int, rows: int, alive: float = 0.0) -> Footprint:
@@ -72,9 +72,11 @@ def row_footprint(elements: float, warps: int, rows: int, alive: float = 0.0) ->
         rows: Rows per block.
         alive: Values per thread that are needed at once, if they are more than these elements.
     """
-    needed = 22 + 0.13 * elements + max(elements, alive)
-    return Footprint(_bounded(needed), max(0.0, needed - MOST_REGISTERS) * 2 * _WORD_BYTES, rows * warps * _WORD_BYTES)
+    registers = 22 + 0.13 * elements + max(elements, alive)
+    return Footprint(
+        _clamp(registers), max(0.0, registers - MOST_REGISTERS) * 2 * _WORD_BYTES, rows * warps * _WORD_BYTES
+    )
 
 
-def _bounded(registers: float) -> int:
+def _clamp(registers: float) -> int:
     return int(min(max(registers, 30), MOST_REGISTERS))

@@ -32,7 +32,6 @@ class Again(NamedTuple):
     """Bytes that a block reads which it, or a block before it on its multiprocessor, has read before.
 
     Attributes:
-        read_bytes: The bytes.
         own_bytes: Different bytes that were read meanwhile and that no other block reads.
         common_bytes: Those that other blocks read too, of which the multiprocessor needs one copy.
     """
@@ -51,29 +50,27 @@ class Turning:
         turns: Turns of the loop, over all entries.
         elements: Elements of the largest tile that a turn loads.
         serial: Loads of all threads in one turn that each wait for earlier ones; 0 if they are on the way together.
-        written: Whether the compiler knows the turns.
+        constant: Whether the compiler knows the turns.
     """
 
     entries: float
     turns: float
     elements: float
     serial: float
-    written: bool
+    constant: bool
 
     def waits(self, threads: int) -> float:
-        """How often a block of so many threads waits for memory."""
+        """The number of times that a block of so many threads waits for memory."""
         waits = self.turns * max(1.0, self.serial / threads / _ON_THE_WAY)
-        held = self.turns / max(self.entries, 1.0) * max(1.0, self.elements / threads)
-        return waits / _UNROLLED if self.written and held <= _WHOLE else waits
+        unrolled = self.turns / max(self.entries, 1.0) * max(1.0, self.elements / threads)
+        return waits / _UNROLLED if self.constant and unrolled <= _WHOLE else waits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Walk:
-    """What one block does.
+    """The accesses, the arithmetic and the waits of one block.
 
     Attributes:
-        blocks: Number of blocks in all.
-        warps: Warps per block.
         stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
         work: Its arithmetic and its accesses.
         batches: How often it waits for loads from memory, one after another, outside of `loops`.
@@ -82,7 +79,6 @@ class Walk:
         own_bytes: Bytes that it reads and that no other block reads.
         again: What it reads once more.
         common: What other blocks read too, the next one on its multiprocessor soon after it.
-        written_bytes: Bytes that it writes.
         through_bytes: Bytes that L2 moves for its first reads and its writes, in whole sectors.
         streamed_bytes: Bytes that it reads in all.
         lines: 128-byte lines that it touches; 0 where its accesses run along memory.
@@ -111,7 +107,7 @@ class Walk:
 
     @property
     def waits(self) -> float:
-        """How often it waits for loads from memory."""
+        """The number of times that it waits for loads from memory."""
         return self.batches + sum(each.waits(32 * self.warps) for each in self.loops)
 
     @property
@@ -136,11 +132,11 @@ class Walk:
 def walk_schedule(walk: Walk, footprint: Footprint, machine: Machine) -> Schedule:
     """The schedule of the blocks, which are independent: their waits and rates are overlapped once per wave."""
     at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, walk.warps)
-    found = schedule(walk.blocks, at_once, machine, lambda depth, count: _wave(walk, footprint, machine, depth, count))
+    result = schedule(walk.blocks, at_once, machine, lambda depth, count: _wave(walk, footprint, machine, depth, count))
     plainer = 1 + machine.costs.idle_stage * max(walk.stages - 1, 0)
-    late_ms = found.time_ms * machine.costs.straggle / max(found.waves, 1.0)
-    alone = {**found.alone_ms, "stragglers": late_ms}
-    return Schedule((found.time_ms + late_ms) * plainer, found.waves, alone)
+    late_ms = result.time_ms * machine.costs.straggle / max(result.waves, 1.0)
+    alone = {**result.alone_ms, "stragglers": late_ms}
+    return Schedule((result.time_ms + late_ms) * plainer, result.waves, alone)
 
 
 def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
@@ -170,16 +166,16 @@ def _wave(walk: Walk, footprint: Footprint, machine: Machine, depth: int, blocks
 def _traffic(walk: Walk, machine: Machine, depth: int, blocks: int) -> dict[str, float]:
     """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
     l1_bytes = machine.costs.l1_bytes
-    past_l1 = [read * _pushed_out((own * depth + others) / l1_bytes) for read, own, others in walk.again]
-    missed = [_missed(blocks * own, machine.l2_bytes / 2) for _, own, _ in walk.again]
+    past_l1 = [bytes_ * _l1_miss_share((own * depth + others) / l1_bytes) for bytes_, own, others in walk.again]
+    missed = [_miss_share(blocks * own, machine.l2_bytes / 2) for _, own, _ in walk.again]
     anew = sum(one * share for one, share in zip(past_l1, missed, strict=True))
-    common = sum(read * _pushed_out((own + others) / l1_bytes) for read, own, others in walk.common)
+    common = sum(bytes_ * _l1_miss_share((own + others) / l1_bytes) for bytes_, own, others in walk.common)
     dram = blocks * (walk.own_bytes + anew + walk.written_bytes)
     through_l2 = depth * machine.units * (walk.through_bytes + sum(past_l1) + common)
     return {"DRAM": dram / machine.dram_gbps, "L2": through_l2 / machine.l2_gbps}
 
 
-def _pushed_out(passed: float) -> float:
+def _l1_miss_share(passed: float) -> float:
     """The share of what was read that L1 no longer holds, when so many times its size has passed through it.
 
     A cache in which the oldest line makes room would hold all or nothing. The blocks of a multiprocessor are not in
@@ -188,6 +184,6 @@ def _pushed_out(passed: float) -> float:
     return 1 - exp(-passed * passed)
 
 
-def _missed(meanwhile_bytes: float, size_bytes: float) -> float:
+def _miss_share(meanwhile_bytes: float, size_bytes: float) -> float:
     """The share of what was read that a cache of a size no longer holds."""
     return max(0.0, 1 - size_bytes / meanwhile_bytes) if meanwhile_bytes > 0 else 0.0

@@ -50,23 +50,21 @@ class RowTiles:
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan blocks of rows that are independent of each other."""
-        warps, stages = warps_and_stages(config)
         rows, chunk = tile_side(self.tile_rows, config), tile_side(self.tile_columns, config) * self.lanes
         parts = tile_side(self.parts, config)
-        chunks = Chunks(
+        return _plan(
             blocks=ceil(self.rows / rows) * parts,
             rows=rows,
             columns=ceil(self.columns / parts),
             chunk=chunk,
             passes=self.passes,
             reads=1 if self.kept and parts == 1 and chunk >= self.columns else self.passes,
-            warps=warps,
-            stages=stages,
+            config=config,
             read_bytes=ITEM_BYTES[self.dtype] * self.inputs,
             written_bytes=ITEM_BYTES[self.out_dtype],
             weight=self.weight,
+            machine=machine,
         )
-        return row_plan(chunks, machine)
 
 
 @dataclass(frozen=True)
@@ -90,85 +88,62 @@ class ElementTiles:
 
     def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
         """Plan each run of elements as a row of its own with one pass."""
-        warps, stages = warps_and_stages(config)
         tile = tile_side(self.tile, config)
-        chunks = Chunks(
+        return _plan(
             blocks=ceil(self.elements / tile),
             rows=1,
             columns=min(tile, self.elements),
             chunk=tile,
             passes=1,
             reads=1,
-            warps=warps,
-            stages=stages,
+            config=config,
             read_bytes=self.read_bytes,
             written_bytes=self.written_bytes,
             weight=self.weight,
+            machine=machine,
         )
-        return row_plan(chunks, machine)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chunks:
-    """The walk of one block over its rows.
+def _plan(
+    *, blocks: int, rows: int, columns: int, chunk: int, passes: int, reads: int, config: Mapping[str, Any],
+    read_bytes: float, written_bytes: float, weight: float, machine: Machine,
+) -> TilePlan:  # fmt: skip
+    """Plan blocks that walk over their rows chunk by chunk; a later pass over a row reads it again.
 
-    Attributes:
+    Columns of a chunk past the row's end are masked, which costs issue and no bytes.
+
+    Args:
         blocks: Number of blocks in all.
         rows: Rows per block.
         columns: Columns of a row.
-        chunk: Columns per chunk; columns past the row's end are masked, which costs issue and no bytes.
+        chunk: Columns per chunk.
         passes: Number of walks over a row.
-        reads: In how many of them it is read.
-        warps: Warps per block.
-        stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
+        reads: Passes in which a row is read.
+        config: The config, for its warps and stages; plain loads are not pipelined.
         read_bytes: Bytes read per element in each pass.
         written_bytes: Bytes written per element, once.
         weight: Arithmetic per element and pass over that of a norm.
+        machine: The device.
     """
-
-    blocks: int
-    rows: int
-    columns: int
-    chunk: int
-    passes: int
-    reads: int
-    warps: int
-    stages: int
-    read_bytes: float
-    written_bytes: float
-    weight: float
-
-    @property
-    def count(self) -> int:
-        """Number of chunks of one row."""
-        return ceil(self.columns / self.chunk)
-
-
-def row_plan(chunks: Chunks, machine: Machine) -> TilePlan:
-    """The plan of blocks that walk over their rows chunk by chunk."""
-    guess = row_footprint(chunks.chunk / (32 * chunks.warps), chunks.warps, chunks.rows)
-    walk = walk_of(chunks)
-    return TilePlan(chunks.warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))
-
-
-def walk_of(chunks: Chunks) -> Walk:
-    """What one block does, row by row: a later pass over a row reads it again."""
-    turns, row_bytes = chunks.passes * chunks.count * chunks.rows, chunks.rows * chunks.columns * chunks.read_bytes
-    written = chunks.rows * chunks.columns * chunks.written_bytes
-    later = chunks.reads - 1
-    return Walk(
-        blocks=chunks.blocks,
-        warps=chunks.warps,
-        stages=chunks.stages,
-        work=(Work(turns * _INSTRUCTIONS * chunks.weight, chunks.chunk),),
-        batches=chunks.count * chunks.rows,
-        near=chunks.count * chunks.rows * later,
+    warps, stages = warps_and_stages(config)
+    chunks, later = ceil(columns / chunk) * rows, reads - 1
+    turns, row_bytes = passes * chunks, rows * columns * read_bytes
+    stored = rows * columns * written_bytes
+    walk = Walk(
+        blocks=blocks,
+        warps=warps,
+        stages=stages,
+        work=(Work(turns * _INSTRUCTIONS * weight, chunk),),
+        batches=chunks,
+        near=chunks * later,
         turns=turns,
         own_bytes=row_bytes,
-        again=(Again(later * row_bytes, row_bytes / chunks.rows, 0.0),) if later else (),
+        again=(Again(later * row_bytes, row_bytes / rows, 0.0),) if later else (),
         common=(),
-        written_bytes=written,
-        through_bytes=row_bytes + written,
-        streamed_bytes=row_bytes * chunks.reads,
-        reductions=chunks.rows if chunks.passes > 1 else 0.0,
+        written_bytes=stored,
+        through_bytes=row_bytes + stored,
+        streamed_bytes=row_bytes * reads,
+        reductions=rows if passes > 1 else 0.0,
     )
+    guess = row_footprint(chunk / (32 * warps), warps, rows)
+    return TilePlan(warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))

@@ -32,8 +32,8 @@ class Across(NamedTuple):
 
 def exchange_cycles(tile: Across, warps: int) -> float:
     """Cycles of a multiprocessor's shared memory for the exchange among a block's warps, over all executions."""
-    held = max(1, tile.rows * tile.columns // (_LANES * warps))
-    run = max(1, min(tile.vector, held, tile.columns))
+    elements = max(1, tile.rows * tile.columns // (_LANES * warps))
+    run = max(1, min(tile.vector, elements, tile.columns))
     lanes = max(1, min(_LANES, tile.columns // run))  # along the columns; the others are along the rows
     across = max(1, min(warps, tile.columns // (run * lanes)))
     down = min(warps // across, max(1, tile.rows * lanes // _LANES))

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from triton_ops.lab.expectation import Portrait as Portrait
     from triton_ops.lab.expectation import explain as explain
     from triton_ops.lab.expectation import portrait as portrait
-    from triton_ops.lab.launches import launches_that_do_nothing as launches_that_do_nothing
     from triton_ops.lab.many_replays import LiveSummary as LiveSummary
     from triton_ops.lab.many_replays import ReplayPlan as ReplayPlan
     from triton_ops.lab.many_replays import SpaceSummary as SpaceSummary
@@ -21,15 +20,11 @@ if TYPE_CHECKING:
     from triton_ops.lab.profile_command import Part as Part
     from triton_ops.lab.profile_command import Step as Step
     from triton_ops.lab.profile_command import idle_share as idle_share
-    from triton_ops.lab.profile_command import ncu_command as ncu_command
     from triton_ops.lab.profile_command import parts_of as parts_of
-    from triton_ops.lab.profile_command import run_ncu as run_ncu
     from triton_ops.lab.profile_command import steps as steps
     from triton_ops.lab.profile_reading import KernelProfile as KernelProfile
     from triton_ops.lab.profile_report import ProfiledKernel as ProfiledKernel
     from triton_ops.lab.profile_report import ProfileReport as ProfileReport
-    from triton_ops.lab.profile_report import device_of as device_of
-    from triton_ops.lab.profile_report import placed_below_roof as placed_below_roof
     from triton_ops.lab.profile_report import read_profile as read_profile
     from triton_ops.lab.ptxas_log import Assembled as Assembled
     from triton_ops.lab.ptxas_log import read_ptxas as read_ptxas
@@ -49,15 +44,8 @@ if TYPE_CHECKING:
     from triton_ops.lab.sensitivities import cliffs as cliffs
     from triton_ops.lab.sensitivities import in_order as in_order
     from triton_ops.lab.sensitivities import sensitivity as sensitivity
-    from triton_ops.lab.simulator.advice import config_text as config_text
-    from triton_ops.lab.simulator.advice import percent as percent
-    from triton_ops.lab.simulator.advice import reasons as reasons
-    from triton_ops.lab.simulator.as_json import overlay_json as overlay_json
-    from triton_ops.lab.simulator.as_json import simulation_json as simulation_json
-    from triton_ops.lab.simulator.one_tunable import Dial as Dial
-    from triton_ops.lab.simulator.one_tunable import timelines as timelines
+    from triton_ops.lab.simulator.page import answers_of as answers_of
     from triton_ops.lab.simulator.page import page_of as page_of
-    from triton_ops.lab.simulator.places import Standing as Standing
     from triton_ops.lab.simulator.recorded import Overlay as Overlay
     from triton_ops.lab.simulator.recorded import overlay_of as overlay_of
     from triton_ops.lab.simulator.simulation import DEVICE as DEVICE

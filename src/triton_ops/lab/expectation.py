@@ -1,4 +1,4 @@
-"""What a config makes of a device, in figures: occupancy, waves, shared memory, roofline, advice, and its pipeline.
+"""A config on a device in figures: occupancy, waves, shared memory, roofline, advice, pipeline.
 
 Nothing is run. Registers and shared memory are the compiler's where the kernel could be compiled for the device.
 """
@@ -23,7 +23,7 @@ from triton_ops.compilation import (
     warp_choices,
     warps_habit,
 )
-from triton_ops.cost_model import Forecast, Model, Readings, differences, inferred_model, least_bytes
+from triton_ops.cost_model import Forecast, Model, Readings, differences, least_bytes
 from triton_ops.device import (
     SHARED,
     Calibration,
@@ -75,13 +75,14 @@ class Explained:
 
     @property
     def told(self) -> bool:
-        """Whether anything is known of the config: a forecast, its work, or what the compiler made of it."""
-        read = self.work is not None and not self.work.silent
-        return self.forecast is not None or read or (self.compiled is not None and self.compiled.resources is not None)
+        """True if anything is known of the config: a forecast, its work, or the compiler's result."""
+        has_work = self.work is not None and not self.work.silent
+        has_resources = self.compiled is not None and self.compiled.resources is not None
+        return self.forecast is not None or has_work or has_resources
 
 
 def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
-    """What model and compiler say of a config; a kernel that Triton compiles is read, whether or not work is declared.
+    """The answers of model and compiler for a config; a kernel that Triton compiles is read, even if work is declared.
 
     Args:
         expected: The kernel with its arguments, its space and its declared work.
@@ -89,33 +90,32 @@ def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machi
         spec: The device, which need not be here.
         machine: The device's figures; None for an architecture that the model does not know, which has no forecast.
     """
-    seen = _read(expected, config, spec)
-    readings, refused = seen.readings, _refused(seen.compiled)
+    reading = _read(expected, config, spec)
+    readings, refused = reading.readings, _refusal(reading.compiled)
     answer = Explained(
         source=DECLARED if expected.declared else INFERRED, forecast=None,
         silent=refused or f"the model does not know the architecture {spec.arch} of {spec.name}",
-        work=None if readings is None else readings.work_of(config), compiled=seen.compiled, refused=refused,
-        fitting=seen.fitting,
+        work=None if readings is None else readings.work_of(config), compiled=reading.compiled, refused=refused,
+        fitting=reading.fitting,
     )  # fmt: skip
-    made = seen.compiled.resources if seen.compiled is not None and seen.compiled.launchable else None
+    resources = reading.compiled.resources if reading.compiled is not None and reading.compiled.launchable else None
     if machine is None:
         return answer
     if not expected.declared or expected.work is None:
-        forecast = None if readings is None else inferred_model(readings, machine).explain(config, made)
-        silent = seen.why_not or (readings.silent if readings is not None else "")
+        forecast = None if readings is None else readings.model(machine).explain(config, resources)
+        silent = reading.why_not or (readings.silent if readings is not None else "")
         return _with_forecast(answer, forecast, silent or "a product has a dtype without a known rate")
-    declared = Model(expected.work, machine)
-    found: list[str] = []
-    if readings is not None and readings.told:
+    model = Model(expected.work, machine)
+    if readings is not None and readings.known_works:
         configs = [c for c in considered(expected.space) if not readings.work_of(c).silent]
-        both = zip(declared.score(configs), inferred_model(readings, machine).score(configs), strict=True)
-        found = differences(expected.work, readings.told, list(both))
+        both = zip(model.score(configs), readings.model(machine).score(configs), strict=True)
+        answer = replace(answer, differences=tuple(differences(expected.work, readings.known_works, list(both))))
     silent = "a tunable or a dtype that is declared is not one it can count"
-    return _with_forecast(replace(answer, differences=tuple(found)), declared.explain(config, made), silent)
+    return _with_forecast(answer, model.explain(config, resources), silent)
 
 
-def _refused(compiled: Compiled | None) -> str:
-    """Why a config cannot run, whatever time the model would give it; empty if it can, or if nobody knows."""
+def _refusal(compiled: Compiled | None) -> str:
+    """The reason why a config cannot run, whatever its forecast; empty if it can, or if nobody knows."""
     if compiled is None or compiled.status not in (Status.CONSTRAINT, Status.RESOURCES):
         return ""
     return compiled.reason
@@ -129,8 +129,8 @@ def _with_forecast(answer: Explained, forecast: Forecast | None, silent: str) ->
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What was read of a config and of some others of its space, and the compiled config; or why nothing can be."""
+class _Reading:
+    """Readings of a config and of some others of its space, and the compiled config; or why there are none."""
 
     readings: Readings | None = None
     compiled: Compiled | None = None
@@ -138,29 +138,29 @@ class _Seen:
     why_not: str = ""
 
 
-def _read(expected: Expected, config: Config, spec: DeviceSpec) -> _Seen:
+def _read(expected: Expected, config: Config, spec: DeviceSpec) -> _Reading:
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
-        return _Seen(why_not=ahead)
+        return _Reading(why_not=ahead)
     others = considered(expected.space)
     some = random.Random(0).sample(others, min(_COMPARED, len(others))) if expected.declared else []
     try:
         with CompilePool(ahead) as pool:
             compiling = pool.submit(config, anyway=True)
             readings = survey(list(dict.fromkeys([config, *some])), pool.read, limits=_LIMITS)
-            return _Seen(readings, compiling.result(), _fitting(compiling.result(), pool))
+            return _Reading(readings, compiling.result(), _with_fewer_stages(compiling.result(), pool))
     except (KernelTypeError, TargetError) as error:
-        return _Seen(why_not=error.message)
+        return _Reading(why_not=error.message)
 
 
-def _fitting(found: Compiled, pool: CompilePool) -> Compiled | None:
+def _with_fewer_stages(compiled: Compiled, pool: CompilePool) -> Compiled | None:
     """A config with fewer stages, where one needs too much shared memory; None if it fits, or if none does."""
-    needed = found.resources.shared_bytes if found.resources is not None else None
-    if found.status is not Status.RESOURCES or not needed:
+    shared_bytes = compiled.resources.shared_bytes if compiled.resources is not None else None
+    if compiled.status is not Status.RESOURCES or not shared_bytes:
         return None
-    _, deep = warps_and_stages(found.config)
+    _, deep = warps_and_stages(compiled.config)
     for stages in range(deep - 1, 0, -1):
-        fewer = pool.submit(Config({**found.config, "num_stages": stages}), anyway=True).result()
+        fewer = pool.submit(Config({**compiled.config, "num_stages": stages}), anyway=True).result()
         if fewer.launchable:
             return fewer
     return None
@@ -174,17 +174,14 @@ _FEW = 0.25  # occupancy below which a config that is not made for it hides too 
 
 @dataclass(frozen=True, kw_only=True)
 class Portrait:
-    """What a config makes of a device.
+    """A config on a device.
 
     Attributes:
         resources: What one block takes; None if it is not known.
         compiled: Whether the compiler gave them; otherwise the model has guessed them.
-        warps: Warps per block.
-        stages: Stages of the pipeline.
         shared_limit: Most shared memory of one block.
         residents: The blocks that one multiprocessor holds at a time; None if resources or limits are not known.
         waves: How often the launch fills the device; None if the grid or the residents are not known.
-        roofline: The limits of the device for this work.
         expected: The expected time below the roof; None without a forecast.
         measured: The measured time below the roof; None if none was given.
         accumulator: Rows and columns of the largest accumulator; None without products.
@@ -224,7 +221,7 @@ def portrait(
     explained: Explained, work: Work | None, config: Config, spec: DeviceSpec, *,
     calibration: Calibration | None = None, measured_ms: float | None = None,
 ) -> Portrait:  # fmt: skip
-    """What a config makes of a device.
+    """A config on a device.
 
     Args:
         explained: What the model says of the config, and what the compiler made of it.
@@ -246,17 +243,20 @@ def portrait(
         waves = Waves(launch.programs, residents.blocks * spec.units)
     roof = _roofline(explained, work, spec, calibration)
     accumulator = explained.work.accumulator if explained.work is not None else None
-    load, known = load_steps(explained.forecast, stages)
-    drawn = () if launch is None or accumulator is None else STAGES
+    load, is_forecast = load_steps(explained.forecast, stages)
+    depths = () if launch is None or accumulator is None else STAGES
     return Portrait(
         resources=resources, compiled=compiled, warps=warps, stages=stages,
         shared_limit=target.shared_bytes_per_block if target else None, residents=residents, waves=waves, roofline=roof,
-        expected=_placed(roof, explained.forecast.expected_ms if explained.forecast else None),
-        measured=_placed(roof, measured_ms), accumulator=accumulator,
+        expected=_place(roof, explained.forecast.expected_ms if explained.forecast else None),
+        measured=_place(roof, measured_ms), accumulator=accumulator,
         habits=_habits(target, launch, accumulator, warps, stages),
         warp_choices=warp_choices(target, ACCUMULATED_BYTES * prod(accumulator)) if target and accumulator else (),
-        timelines=tuple(timeline(depth, load=load) for depth in drawn), load_steps=load, load_known=known,
-        remarks=(*_fits(explained, spec, warps), *_remarks(residents, waves, resources, stages if drawn else 1, spec)),
+        timelines=tuple(timeline(depth, load=load) for depth in depths), load_steps=load, load_known=is_forecast,
+        remarks=(
+            *_fit_remarks(explained, spec, warps),
+            *_remarks(residents, waves, resources, stages if depths else 1, spec),
+        ),
     )  # fmt: skip
 
 
@@ -273,13 +273,13 @@ def _main(launches: tuple[LaunchWork, ...]) -> LaunchWork | None:
 
 
 def _resources(explained: Explained) -> tuple[Resources | None, bool]:
-    """What one block takes, and whether the compiler says so."""
-    found = explained.compiled.resources if explained.compiled is not None else None
-    if found is not None and found.registers is not None:
-        return found, True
+    """The resources of one block, and True if they are the compiler's."""
+    resources = explained.compiled.resources if explained.compiled is not None else None
+    if resources is not None and resources.registers is not None:
+        return resources, True
     guess = explained.forecast
     if guess is None:
-        return found, False
+        return resources, False
     return Resources(guess.registers, round(guess.spill_bytes), guess.shared_bytes), guess.compiled
 
 
@@ -288,10 +288,10 @@ def _roofline(explained: Explained, work: Work | None, spec: DeviceSpec, calibra
     products = [product for launch in launches for product in launch.products]
     dtype = "" if work is None else work.dtype
     dtype = dtype or (products[0].dtype if products else "float32")
-    flops, moved = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
-    read = sum(launch.flops for launch in launches) or sum(map(_single, launches))
+    flops, traffic = (work.flops, work.bytes) if work is not None else (0.0, 0.0)
+    operations = sum(launch.flops for launch in launches) or sum(map(_single, launches))
     return roofline(
-        spec, flops=flops or read, bytes_=moved or sum(map(least_bytes, launches)), dtype=dtype,
+        spec, flops=flops or operations, bytes_=traffic or sum(map(least_bytes, launches)), dtype=dtype,
         products=bool(products) or bool(flops), calibration=calibration,
     )  # fmt: skip
 
@@ -302,7 +302,7 @@ def _single(launch: LaunchWork) -> float:
     return launch.programs * each
 
 
-def _placed(roof: Roofline, ms: float | None) -> Placed | None:
+def _place(roof: Roofline, ms: float | None) -> Placed | None:
     return roof.placed(ms) if ms is not None and math.isfinite(ms) and ms > 0 else None
 
 
@@ -314,12 +314,12 @@ def _habits(
     kind = PRODUCTS if accumulator else ROWS
     elements = prod(accumulator) if accumulator else max((access.tile for access in launch.accesses), default=0)
     pipelined = stages_habit(target.arch, kind) if launch.loops else None
-    found = ((warps_habit(target, kind, elements), warps), (pipelined, stages))
-    return tuple((habit, value) for habit, value in found if habit is not None)
+    pairs = ((warps_habit(target, kind, elements), warps), (pipelined, stages))
+    return tuple((habit, value) for habit, value in pairs if habit is not None)
 
 
 def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
-    """How long a load takes in computed steps, and whether the model has told that."""
+    """The length of a load in computed steps, and True if it is the model's."""
     alone = {term.name: term.alone_ms for term in forecast.terms} if forecast is not None else {}
     computed = max((alone.get(name, 0.0) for name in ("matrix units", "shared memory", "arithmetic")), default=0.0)
     if "load latency" not in alone or computed <= 0:
@@ -327,34 +327,35 @@ def load_steps(forecast: Forecast | None, stages: int) -> tuple[float, bool]:
     return min(max(alone["load latency"] * max(stages - 1, 1) / computed, _LOADS[0]), _LOADS[1]), True
 
 
-def _fits(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
+def _fit_remarks(explained: Explained, spec: DeviceSpec, warps: int) -> list[str]:
     """A remark on the most stages that fit, where the config's own do not."""
-    found = explained.fitting
-    if found is None or found.resources is None:
+    compiled = explained.fitting
+    if compiled is None or compiled.resources is None:
         return []
-    made, limits, said = found.resources, limits_of(spec), ""
-    if limits is not None and made.registers is not None:
-        at_once = limits.residents(made.registers, made.shared_bytes or 0, warps)
-        said = f", occupancy {at_once.occupancy:.0%}, limited by {' and '.join(at_once.limited_by)}"
-    if made.wasteful:
-        said += f", but {made.spill_bytes:,} spilled bytes per thread"
-    return [f"with num_stages={found.config['num_stages']} it fits: {made.shared_bytes:,} bytes shared{said}"]
+    resources, limits, details = compiled.resources, limits_of(spec), ""
+    if limits is not None and resources.registers is not None:
+        at_once = limits.residents(resources.registers, resources.shared_bytes or 0, warps)
+        details = f", occupancy {at_once.occupancy:.0%}, limited by {' and '.join(at_once.limited_by)}"
+    if resources.wasteful:
+        details += f", but {resources.spill_bytes:,} spilled bytes per thread"
+    stages = compiled.config["num_stages"]
+    return [f"with num_stages={stages} it fits: {resources.shared_bytes:,} bytes shared{details}"]
 
 
 def _remarks(
     residents: Residents | None, waves: Waves | None, resources: Resources | None, stages: int, spec: DeviceSpec
 ) -> list[str]:
-    found = _on_blocks(residents, resources, stages, spec) if residents is not None else []
+    remarks = _on_blocks(residents, resources, stages, spec) if residents is not None else []
     if waves is not None and not waves.full:
         many = "1 block fills" if waves.grid == 1 else f"{waves.grid:,} blocks fill"
-        found.append(f"{many} {waves.used:.0%} of the device: smaller tiles, or a split reduction, are more blocks")
+        remarks.append(f"{many} {waves.used:.0%} of the device: smaller tiles, or a split reduction, are more blocks")
     elif waves is not None and waves.used < _FULL:
         empty = waves.at_once - (waves.tail_blocks or waves.at_once)
-        found.append(
+        remarks.append(
             f"the last wave has {waves.tail_blocks:,} blocks and leaves {empty:,} of {waves.at_once:,} places empty: "
             f"over all waves {waves.used:.0%} of the places are used"
         )
-    return found
+    return remarks
 
 
 def _on_blocks(residents: Residents, resources: Resources | None, stages: int, spec: DeviceSpec) -> list[str]:
@@ -362,15 +363,15 @@ def _on_blocks(residents: Residents, resources: Resources | None, stages: int, s
     if not residents.blocks:
         return [f"not even one block fits: the limit is {' and '.join(residents.limited_by)}"]
     spilled, wasteful = (resources.spill_bytes or 0, resources.wasteful) if resources else (0, False)
-    found: list[str] = []
+    remarks: list[str] = []
     if wasteful or (spilled and residents.occupancy < _FEW):
-        found.append(
+        remarks.append(
             f"occupancy of {residents.occupancy:.0%} together with {spilled:,} spilled bytes per thread: "
             "triton-ops spills tries cures"
         )
     if not wasteful and residents.limited_by == (SHARED,) and stages > 1:
-        found += _too_deep(residents, resources, stages, spec)
-    return found
+        remarks += _too_deep(residents, resources, stages, spec)
+    return remarks
 
 
 def _too_deep(residents: Residents, resources: Resources | None, stages: int, spec: DeviceSpec) -> list[str]:

@@ -8,10 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from triton_ops.base import require
 from triton_ops.lab.recording import Recording, read_recording
@@ -55,11 +56,7 @@ class SpaceSummary:
     """The summary of one search on one recording.
 
     Attributes:
-        file: Name of the recording's file.
-        search: Name of the searcher.
         budgets: Fractions of the optimum after each number of evaluations.
-        to_5pct: Evaluations until a config within 5 % of the optimum was found.
-        to_1pct: Evaluations until a config within 1 % of the optimum was found.
         overhead_ms: Median milliseconds of the search itself per evaluation.
         overhead_mean_ms: Mean milliseconds of the search itself, since a few evaluations take much longer than others.
         previews: Mean number of previews per run; a preview does not count as an evaluation.
@@ -80,11 +77,11 @@ class SpaceSummary:
             "file": self.file,
             "search": self.search,
             "budgets": {
-                str(budget): {name: round(getattr(share, name), 4) for name in ("mean", "median", "p10")}
+                str(budget): {name: round(value, 4) for name, value in asdict(share).items()}
                 for budget, share in self.budgets.items()
             },
-            "to_5pct": {"median": self.to_5pct.median, "p90": self.to_5pct.p90},
-            "to_1pct": {"median": self.to_1pct.median, "p90": self.to_1pct.p90},
+            "to_5pct": asdict(self.to_5pct),
+            "to_1pct": asdict(self.to_1pct),
             "overhead_ms": round(self.overhead_ms, 3),
             "overhead_mean_ms": round(self.overhead_mean_ms, 3),
             "previews": round(self.previews, 1),
@@ -96,13 +93,9 @@ class LiveSummary:
     """The summary of simulated tunes with one search on one recording.
 
     Attributes:
-        file: Name of the recording's file.
-        search: Name of the searcher.
         within_1pct: Share of the tunes that chose a config within 1 % of the optimum.
         regret_mean: Mean of how much slower the chosen config is than the best.
         regret_worst: The same of the worst tune.
-        trials: Mean number of trials.
-        seconds: Mean seconds of a tune.
         stopped: How many tunes ended for each reason.
     """
 
@@ -152,7 +145,8 @@ def summarise(file: str, search: str, runs: Sequence[ReplayRun], budgets: Sequen
 
 
 def _share(fractions: list[float]) -> Share:
-    return Share(statistics.fmean(fractions), statistics.median(fractions), _quantile(fractions, 0.1))
+    lowest, *_ = statistics.quantiles(fractions, n=10, method="inclusive") if len(fractions) > 1 else fractions
+    return Share(statistics.fmean(fractions), statistics.median(fractions), lowest)
 
 
 def _reach(counts: list[int | None]) -> Reach:
@@ -169,25 +163,14 @@ def _nearest(numbers: list[float], share: float) -> float:
     return sorted(numbers)[max(math.ceil(share * len(numbers)), 1) - 1]
 
 
-def _quantile(numbers: list[float], share: float) -> float:
-    """The quantile of `numbers`, interpolated linearly between neighbours as by NumPy."""
-    at = share * (len(numbers) - 1)
-    ordered, low = sorted(numbers), math.floor(at)
-    high = min(low + 1, len(numbers) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReplayPlan:
     """The replays to run.
 
     Attributes:
-        recordings: Files of recordings.
-        searches: Names of searchers.
         budgets: Numbers of evaluations to report; the largest is the length of a run.
         seeds: Number of runs of each search, with the seeds 0, 1, …
         records: Files of recordings of other problems and devices that searches may learn from.
-        batch: Number of configs that are asked for at a time.
         model: Whether a search may use the model of the kernel's work.
         undeclared: Whether a declared work is passed over, for what was read of the kernel.
         previews: Number of previews that a search may have.
@@ -204,36 +187,15 @@ class ReplayPlan:
     previews: PreviewAllowance = field(default_factory=PreviewAllowance)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OneReplay:
-    """One search on one recording with one seed; the attributes are those of `ReplayPlan`."""
+class _Job(NamedTuple):
+    """One search on one recording with one seed."""
 
+    plan: ReplayPlan
     recording: Path
     search: str
     seed: int
-    budget: int
-    batch: int
-    records: tuple[Path, ...]
-    model: bool
-    undeclared: bool
-    previews: PreviewAllowance
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OneTune:
-    """One simulated tune on one recording with one seed; the attributes are those of `ReplayPlan`."""
-
-    recording: Path
-    search: str
-    seed: int
-    records: tuple[Path, ...]
-    model: bool
-    undeclared: bool
-    effort: Effort
-    conditions: LiveConditions
-
-
-_Job = TypeVar("_Job", _OneReplay, _OneTune)
 _Run = TypeVar("_Run")
 
 
@@ -247,21 +209,7 @@ def replay_all(plan: ReplayPlan, jobs: int = 1) -> Iterator[SpaceSummary]:
     Raises:
         RecordingError: A file is no recording; raised before any replay.
     """
-    todo = [
-        _OneReplay(
-            recording=path,
-            search=search,
-            seed=seed,
-            budget=max(plan.budgets),
-            batch=plan.batch,
-            records=plan.records,
-            model=plan.model,
-            undeclared=plan.undeclared,
-            previews=plan.previews,
-        )
-        for path, search, seed in _each(plan)
-    ]
-    for (path, search), runs in _grouped(plan, _spread(todo, _done, jobs)):
+    for (path, search), runs in _groups(plan, _spread(_jobs(plan), _replay, jobs)):
         yield summarise(path.name, search, runs, plan.budgets)
 
 
@@ -279,45 +227,32 @@ def replay_live(
     Raises:
         RecordingError: A file is no recording; raised before any tune.
     """
-    todo = [
-        _OneTune(
-            recording=path,
-            search=search,
-            seed=seed,
-            records=plan.records,
-            model=plan.model,
-            undeclared=plan.undeclared,
-            effort=effort,
-            conditions=conditions or LiveConditions(),
-        )
-        for path, search, seed in _each(plan)
-    ]
-    for (path, search), runs in _grouped(plan, _spread(todo, _tuned, jobs)):
+    run = partial(_tune, effort=effort, conditions=conditions)
+    for (path, search), runs in _groups(plan, _spread(_jobs(plan), run, jobs)):
         yield summarise_live(path.name, search, runs)
 
 
-def _each(plan: ReplayPlan) -> list[tuple[Path, str, int]]:
+def _jobs(plan: ReplayPlan) -> list[_Job]:
     """Every recording with every search and every seed; all files can be read."""
     for path in (*plan.recordings, *plan.records):
         _read(path)
-    return [(path, search, seed) for path in plan.recordings for search in plan.searches for seed in range(plan.seeds)]
+    return [_Job(plan, *one) for one in product(plan.recordings, plan.searches, range(plan.seeds))]
 
 
-def _grouped(plan: ReplayPlan, ended: Iterable[tuple[_Job, _Run]]) -> Iterator[tuple[tuple[Path, str], list[_Run]]]:
+def _groups(plan: ReplayPlan, pairs: Iterable[tuple[_Job, _Run]]) -> Iterator[tuple[tuple[Path, str], list[_Run]]]:
     """The runs of each recording and search in the order of their seeds, as soon as there are all of them."""
     runs: dict[tuple[Path, str], dict[int, _Run]] = defaultdict(dict)
-    for job, run in ended:
-        found = runs[job.recording, job.search]
-        found[job.seed] = run
-        if len(found) == plan.seeds:
-            yield (job.recording, job.search), [found[seed] for seed in range(plan.seeds)]
+    for job, run in pairs:
+        by_seed = runs[job.recording, job.search]
+        by_seed[job.seed] = run
+        if len(by_seed) == plan.seeds:
+            yield (job.recording, job.search), [by_seed[seed] for seed in range(plan.seeds)]
 
 
 def _spread(todo: Sequence[_Job], run: Callable[[_Job], _Run], jobs: int) -> Iterator[tuple[_Job, _Run]]:
-    return ((job, run(job)) for job in todo) if jobs == 1 else _elsewhere(todo, run, jobs)
-
-
-def _elsewhere(todo: Sequence[_Job], run: Callable[[_Job], _Run], jobs: int) -> Iterator[tuple[_Job, _Run]]:
+    if jobs == 1:
+        yield from ((job, run(job)) for job in todo)
+        return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_take_one_thread) as pool:
         yield from _as_they_end(pool, todo, run)
 
@@ -338,23 +273,24 @@ def _as_they_end(pool: Executor, todo: Sequence[_Job], run: Callable[[_Job], _Ru
         raise
 
 
-def _done(job: _OneReplay) -> ReplayRun:
+def _replay(job: _Job) -> ReplayRun:
     target, searcher = _searcher(job)
-    return replay(target, searcher, job.budget, batch=job.batch, previews=job.previews)
+    return replay(target, searcher, max(job.plan.budgets), batch=job.plan.batch, previews=job.plan.previews)
 
 
-def _tuned(job: _OneTune) -> LiveRun:
+def _tune(job: _Job, effort: Effort, conditions: LiveConditions | None) -> LiveRun:
     target, searcher = _searcher(job)
-    read = recorded_readings(target) if job.model and uses_readings(target, job.undeclared) else None
-    texts = 0 if read is None else len(read.works)
-    return live_replay(target, searcher, job.effort, seed=job.seed, conditions=job.conditions, texts_read=texts)
+    reads = job.plan.model and uses_readings(target, job.plan.undeclared)
+    readings = recorded_readings(target) if reads else None
+    texts = 0 if readings is None else len(readings.works)
+    return live_replay(target, searcher, effort, seed=job.seed, conditions=conditions, texts_read=texts)
 
 
-def _searcher(job: _OneReplay | _OneTune) -> tuple[Recording, Searcher]:
-    """The recording, and a new searcher that knows what it may know."""
-    target = _read(job.recording)
-    records = transfers_for(target, [_read(path) for path in job.records])
-    priors = priors_for(target, job.undeclared) if job.model else []
+def _searcher(job: _Job) -> tuple[Recording, Searcher]:
+    """The recording, and a new searcher with the priors that it may have."""
+    target, plan = _read(job.recording), job.plan
+    records = transfers_for(target, [_read(path) for path in plan.records])
+    priors = priors_for(target, plan.undeclared) if plan.model else []
     return target, make_searcher(job.search, target.space, job.seed, priors, records)
 
 

@@ -41,12 +41,7 @@ class Step:
 
 
 def steps(target: str, command: list[str]) -> tuple[Step, ...]:
-    """The steps for a target, of which nothing is imported.
-
-    Args:
-        target: Its name on the command line.
-        command: Nsight Compute's command line.
-    """
+    """The steps for a target, of which nothing is imported."""
     return (
         Step("time", f"time {target}: {WARM_MS:g} ms of warm-up, {SAMPLED_MS:g} ms of samples, as do_bench"),
         Step("profiler", f"run it {CALLS} times under torch.profiler: kernels by their share, and where the GPU waits"),
@@ -59,7 +54,6 @@ class Part:
     """A kernel, or on a CPU an operator.
 
     Attributes:
-        name: Its name.
         share: Its share of the time of all, from 0 to 1.
         calls: How often it runs in one call.
         mean_ms: How long one takes.
@@ -72,7 +66,7 @@ class Part:
 
 
 def parts_of(call: Callable[[], Any], device_name: str) -> tuple[Part, ...]:
-    """What a call spends its time on by torch's profiler, the most expensive first.
+    """The kernels or operators of a call by torch's profiler, the most expensive first.
 
     Args:
         call: What is profiled; it has run before.
@@ -85,15 +79,15 @@ def parts_of(call: Callable[[], Any], device_name: str) -> tuple[Part, ...]:
             call()
         if gpu:
             torch.cuda.synchronize()
-    wanted = torch.autograd.DeviceType.CUDA if gpu else torch.autograd.DeviceType.CPU
+    device_type = torch.autograd.DeviceType.CUDA if gpu else torch.autograd.DeviceType.CPU
     took_us = {
         event.key: (float(event.self_device_time_total if gpu else event.self_cpu_time_total), int(event.count))
         for event in recorded.key_averages()
-        if event.device_type == wanted
+        if event.device_type == device_type
     }
     whole_us = sum(us for us, _ in took_us.values()) or 1.0
-    found = [Part(name, us / whole_us, n / CALLS, us / n / 1e3) for name, (us, n) in took_us.items() if us > 0]
-    return tuple(sorted(found, key=lambda part: -part.share))
+    parts = [Part(name, us / whole_us, n / CALLS, us / n / 1e3) for name, (us, n) in took_us.items() if us > 0]
+    return tuple(sorted(parts, key=lambda part: -part.share))
 
 
 def idle_share(parts: tuple[Part, ...], call_ms: float) -> float:
@@ -116,15 +110,13 @@ _SAID = (
 
 @dataclass(frozen=True, kw_only=True)
 class NcuRequest:
-    """What to profile.
+    """A program to profile, and the way to do it.
 
     Attributes:
-        program: The program and its arguments.
         metrics: The set of metrics: `basic`, `roofline`, `detailed` or `full`. What decides is added to each.
         kernel: A regular expression for the names of kernels; empty profiles all.
         skip: Launches that are left out at first.
         launches: Launches that are profiled; None profiles all.
-        out: The file that gets the CSV.
         from_start: Whether the whole program is profiled; else from where it calls `cudaProfilerStart`.
     """
 
@@ -146,26 +138,44 @@ class NcuRequest:
                 f"{self.launches} launches after {self.skip} are none to profile", hint="such as --launches 3 --skip 10"
             )
 
+    def command(self, ncu: str = "ncu") -> list[str]:
+        """The command line that profiles the program with its child processes."""
+        words = [ncu, "--set", self.metrics, "--target-processes", "all", "--clock-control", "none"]
+        for section in _SECTIONS:
+            words += ["--section", section]
+        if not self.from_start:
+            words += ["--profile-from-start", "off"]
+        if self.kernel:
+            words += ["--kernel-name", f"regex:{self.kernel}"]
+        if self.skip:
+            words += ["--launch-skip", str(self.skip)]
+        if self.launches is not None:
+            words += ["--launch-count", str(self.launches)]
+        return [*words, "--csv", "--page", "raw", "--log-file", self.out, *self.program]
 
-def ncu_command(request: NcuRequest, ncu: str = "ncu") -> list[str]:
-    """The command line that profiles a program of Triton kernels, child processes included.
+    def run(self) -> Path:
+        """Profile a program; returns the file with the CSV.
 
-    Args:
-        request: What to profile.
-        ncu: The profiler.
-    """
-    words = [ncu, "--set", request.metrics, "--target-processes", "all", "--clock-control", "none"]
-    for section in _SECTIONS:
-        words += ["--section", section]
-    if not request.from_start:
-        words += ["--profile-from-start", "off"]
-    if request.kernel:
-        words += ["--kernel-name", f"regex:{request.kernel}"]
-    if request.skip:
-        words += ["--launch-skip", str(request.skip)]
-    if request.launches is not None:
-        words += ["--launch-count", str(request.launches)]
-    return [*words, "--csv", "--page", "raw", "--log-file", request.out, *request.program]
+        Cost: the program is run once, and each profiled launch dozens of times.
+
+        Raises:
+            MissingDependencyError: There is no profiler here.
+            ProfileError: The profiler failed; the error says why, as far as it told.
+        """
+        process = subprocess.run(self.command(find_ncu()), check=False, stdout=_STDERR)
+        out = Path(self.out)
+        try:
+            text = read_file(out, _LARGEST_BYTES).decode("utf-8", errors="replace")
+        except OSError:
+            text = ""
+        for mark, reason, hint in _SAID:
+            if mark in text:
+                raise ProfileError(f"ncu wrote no profile: {reason}", hint=hint)
+        if process.returncode and '"Kernel Name"' not in text:
+            last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+            reason = f"ncu ended with code {process.returncode}: {last[:200]}"
+            raise ProfileError(reason, hint="run the program without ncu first")
+        return out
 
 
 def find_ncu() -> str:
@@ -174,35 +184,10 @@ def find_ncu() -> str:
     Raises:
         MissingDependencyError: There is none.
     """
-    found = shutil.which("ncu") or next((place for place in _PLACES if Path(place).is_file()), None)
-    if found is None:
+    program = shutil.which("ncu") or next((place for place in _PLACES if Path(place).is_file()), None)
+    if program is None:
         raise MissingDependencyError(
             "Nsight Compute is not here: there is no `ncu` on the PATH, nor in a CUDA toolkit",
             hint="it comes with CUDA's toolkit; `triton-ops profile command` prints the line for a machine that has it",
         )
-    return found
-
-
-def run_ncu(request: NcuRequest) -> Path:
-    """Profile a program; returns the file with the CSV.
-
-    Cost: the program is run once, and each profiled launch dozens of times.
-
-    Raises:
-        MissingDependencyError: There is no profiler here.
-        ProfileError: The profiler failed; the error says why, as far as it told.
-    """
-    done = subprocess.run(ncu_command(request, find_ncu()), check=False, stdout=_STDERR)
-    out = Path(request.out)
-    try:
-        text = read_file(out, _LARGEST_BYTES).decode("utf-8", errors="replace")
-    except OSError:
-        text = ""
-    for mark, said, hint in _SAID:
-        if mark in text:
-            raise ProfileError(f"ncu wrote no profile: {said}", hint=hint)
-    if done.returncode and '"Kernel Name"' not in text:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
-        said = f"ncu ended with code {done.returncode}: {last[:200]}"
-        raise ProfileError(said, hint="run the program without ncu first")
-    return out
+    return program

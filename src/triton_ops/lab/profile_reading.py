@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from triton_ops.base import read_file
+from triton_ops.device import DeviceSpec, Placed, Roofline, roofline, spec_called
 from triton_ops.exceptions import ProfileError
 
 _NUMBER = re.compile(r"[-+]?\d[\d.,'\u00a0\u202f]*(?:[eE][-+]?\d+)?")
@@ -56,11 +57,11 @@ def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
         unit: The printed unit; empty for plain counts.
         decimal_comma: Whether the file's numbers have a decimal comma.
     """
-    scale, base = _based(unit.strip())
-    found = _NUMBER.match(text.strip())
-    if found is None or text.strip()[found.end() : found.end() + 1].isalpha():
+    scale, base = _base_unit(unit.strip())
+    match = _NUMBER.match(text.strip())
+    if match is None or text.strip()[match.end() : match.end() + 1].isalpha():
         return Quantity(None, base, text.strip())
-    digits = re.sub(r"['\u00a0\u202f]", "", found[0])
+    digits = re.sub(r"['\u00a0\u202f]", "", match[0])
     digits = digits.replace(".", "").replace(",", ".") if decimal_comma else digits.replace(",", "")
     try:
         value = float(digits) * scale
@@ -70,23 +71,23 @@ def quantity(text: str, unit: str, decimal_comma: bool = False) -> Quantity:
 
 
 def has_decimal_comma(texts: Iterable[str]) -> bool:
-    """Whether the numbers of a file have a decimal comma: one that cannot be a separator of thousands shows it."""
+    """Return True for numbers with a decimal comma: one that cannot be a separator of thousands shows it."""
     return any(_DECIMAL_COMMA.fullmatch(text.strip()) for text in texts)
 
 
-def _based(unit: str) -> tuple[float, str]:
+def _base_unit(unit: str) -> tuple[float, str]:
     """The factor to the base unit, and the base unit."""
     if unit in _TIMES:
         return _TIMES[unit], "s"
     over, slash, under = unit.partition("/")
-    scale, word = _scaled(over)
+    scale, word = _prefix(over)
     if slash and under in _TIMES:
         scale, word = scale / _TIMES[under], "hz" if word == "cycle" else f"{word}/s"
         return scale, word
     return scale, f"{word}/{under}" if slash else word
 
 
-def _scaled(word: str) -> tuple[float, str]:
+def _prefix(word: str) -> tuple[float, str]:
     lowered = word.lower()
     for prefix, factor in _SCALES.items():
         if word.startswith(prefix) and lowered[1:] in _WORDS:
@@ -110,7 +111,6 @@ class ProfiledLaunch:
     """One launch of a kernel, or the average over the launches of a summary.
 
     Attributes:
-        kernel: The kernel's name.
         facts: What identifies it: `ID`, `Block Size`, `Grid Size`, `Device`, `CC` and the like, as printed.
         metrics: Every metric by its name; on the page `details`, where `Memory Throughput` has two units, each by name
             and unit too.
@@ -126,7 +126,6 @@ class ProfileTable:
     """The launches of one file.
 
     Attributes:
-        launches: The launches, in the order of the file.
         notes: What a reader should know, such as that the file is cut.
     """
 
@@ -144,7 +143,7 @@ def read_ncu(path: str | Path) -> ProfileTable:
         data = read_file(path, _LARGEST_BYTES)
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
-    return parse_ncu(_decoded(data, str(path)), str(path))
+    return parse_ncu(_text_of(data, str(path)), str(path))
 
 
 def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
@@ -166,7 +165,7 @@ def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
     if not tables:
         raise ProfileError(f"{name} is no CSV of Nsight Compute: {_what_it_is(text)}", hint=_HINT)
     launches = [launch for header, rows in tables for launch in _launches(header, rows)]
-    strange = sum(len(rows) - len(_whole(header, rows)) for header, rows in tables)
+    strange = sum(len(rows) - len(_whole_rows(header, rows)) for header, rows in tables)
     if strange:
         notes.append(f"{strange} lines between the rows are no rows of the table, and left out")
     if not launches:
@@ -176,7 +175,7 @@ def parse_ncu(text: str, name: str = "the text") -> ProfileTable:
     return ProfileTable(tuple(launches), tuple(notes))
 
 
-def _decoded(data: bytes, name: str) -> str:
+def _text_of(data: bytes, name: str) -> str:
     """The text of a file; a shell of Windows writes UTF-16."""
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
@@ -186,7 +185,7 @@ def _decoded(data: bytes, name: str) -> str:
 
 
 def _is_cut(lines: Sequence[str], text: str) -> bool:
-    """Whether the last line ends early: within a quoted field, before one, or with fewer than the line before it."""
+    """Return True if the last line ends early: within a field, before one, or with fewer than the line before it."""
     last = lines[-1]
     if text.endswith("\n") or not last.startswith('"') or len(lines) == 1:
         return False
@@ -196,14 +195,14 @@ def _is_cut(lines: Sequence[str], text: str) -> bool:
 
 
 def _what_it_is(text: str) -> str:
-    for mark, said in (
+    for mark, description in (
         ("ERR_NVGPUCTRPERM", "the profiler had no permission to read the GPU's counters"),
         ("No kernels were profiled", "no kernel was profiled"),
         ("Total Time (ns)", "it is a table of Nsight Systems"),
         ("==PROF==", "it has the profiler's messages and no table"),
     ):
         if mark in text:
-            return said
+            return description
     return f"no line names the column {_KERNEL!r}" if text.strip() else "it is empty"
 
 
@@ -225,14 +224,14 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]
         yield header, rows
 
 
-def _whole(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
+def _whole_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[list[str]]:
     """The rows that are whole, as long as the header: a row of a metric may end before the columns of rules."""
-    needed = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
-    return [[*row, *[""] * (len(header) - len(row))] for row in rows if needed <= len(row) <= len(header)]
+    length = max((header.index(name) + 1 for name in _VALUES if name in header), default=len(header))
+    return [[*row, *[""] * (len(header) - len(row))] for row in rows if length <= len(row) <= len(header)]
 
 
 def _launches(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
-    whole = _whole(header, rows)
+    whole = _whole_rows(header, rows)
     return _by_metric(header, whole) if _METRIC in header else _by_launch(header, whole)
 
 
@@ -240,17 +239,17 @@ def _by_launch(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Pro
     """The launches of the page `raw`: below the header a row with units and no kernel, then a row for each launch."""
     at = header.index(_KERNEL)
     units = list(rows[0]) if rows and not rows[0][at] else [""] * len(header)
-    named = [row for row in rows if row[at]]
-    comma = has_decimal_comma(text for row in named for text in row)
-    found = []
-    for row in named:
+    launched = [row for row in rows if row[at]]
+    comma = has_decimal_comma(text for row in launched for text in row)
+    launches = []
+    for row in launched:
         metrics = {
             name: quantity(text, unit, comma)
             for name, unit, text in zip(header, units, row, strict=True)
             if name not in _FACTS or unit
         }
-        found.append(ProfiledLaunch(row[at], _facts(header, row), metrics))
-    return found
+        launches.append(ProfiledLaunch(row[at], _facts(header, row), metrics))
+    return launches
 
 
 def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[ProfiledLaunch]:
@@ -261,15 +260,15 @@ def _by_metric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Pro
     kernel, metric, unit = header.index(_KERNEL), header.index(_METRIC), _place(header, _UNIT)
     identity = [header.index(name) for name in ("ID", "Process ID", _KERNEL) if name in header]
     comma = has_decimal_comma(row[value] for row in rows)
-    found: dict[tuple[str, ...], ProfiledLaunch] = {}
+    launches: dict[tuple[str, ...], ProfiledLaunch] = {}
     for row in rows:
         key = tuple(row[at] for at in identity)
-        launch = found.setdefault(key, ProfiledLaunch(row[kernel], _facts(header, row), {}))
+        launch = launches.setdefault(key, ProfiledLaunch(row[kernel], _facts(header, row), {}))
         if row[metric]:  # rows of rules have none
-            seen = quantity(row[value], row[unit] if unit is not None else "", comma)
-            launch.metrics.setdefault(row[metric], seen)
-            launch.metrics.setdefault(f"{row[metric]} [{seen.unit}]", seen)
-    return [launch for launch in found.values() if launch.metrics]
+            number = quantity(row[value], row[unit] if unit is not None else "", comma)
+            launch.metrics.setdefault(row[metric], number)
+            launch.metrics.setdefault(f"{row[metric]} [{number.unit}]", number)
+    return [launch for launch in launches.values() if launch.metrics]
 
 
 def _place(header: Sequence[str], name: str) -> int | None:
@@ -344,8 +343,6 @@ class KernelProfile:
     """One profiled launch; shares are percent, and a figure that the profile does not have is None.
 
     Attributes:
-        kernel: The kernel's name.
-        duration_s: Seconds of the launch.
         compute: Throughput of the multiprocessors, of their peak: `Compute (SM) Throughput`.
         memory: The same of the busiest part of the memory system: `Memory Throughput`.
         dram: The same of device memory.
@@ -355,17 +352,10 @@ class KernelProfile:
         occupancy: Warps at a time of the most that fit, as achieved.
         most_occupancy: The same as the launch allows.
         no_eligible: Cycles in which a scheduler had no warp to issue.
-        registers: Registers per thread.
-        waves: Waves of blocks.
-        blocks: Blocks of the launch.
-        threads: Threads of a block.
         by_registers: Blocks per multiprocessor that registers allow.
         by_shared: The same by shared memory.
         by_warps: The same by warps.
         by_blocks: The same by the number of blocks.
-        dram_bytes_per_s: Bytes per second of device memory.
-        dram_bytes: Bytes of device memory.
-        clock_hz: The clock of the multiprocessors.
         units: Multiprocessors.
         products: Operations of products of tiles, by the dtype of their operands, as counted.
         products_peak: The most of these operations per second at the clock that ran; None if none were counted.
@@ -432,36 +422,70 @@ class KernelProfile:
             return None
         return self.dram_bytes_per_s * self.duration_s
 
+    def device_spec(self, gpu: str | None = None) -> DeviceSpec | None:
+        """The device from the table, or the one that is named; None if it is not known.
+
+        Raises:
+            ProfileError: There is no device of the given name.
+        """
+        if gpu is None:
+            return spec_called(self.device) if self.device else None
+        spec = spec_called(gpu)
+        if spec is None:
+            raise ProfileError(f"no device {gpu!r} is in the table", hint="for example --gpu 'NVIDIA H200'")
+        return spec
+
+    def below_roof(
+        self, spec: DeviceSpec | None, flops: float = 0.0, dtype: str = ""
+    ) -> tuple[Roofline, Placed] | None:
+        """The roofline and the place of the launch below it, by the time and the bytes that the profiler counted.
+
+        Args:
+            spec: The device; None if it is not known.
+            flops: Operations of one launch; 0 takes those of products that the profiler counted.
+            dtype: Of the operands of these operations; empty takes that of the counted ones.
+
+        Returns:
+            None if the profile has no time, neither bytes nor operations are known, or no peak of the device is.
+        """
+        if spec is None or self.duration_s is None:
+            return None
+        roof = roofline(
+            spec, flops=flops or self.flops, bytes_=self.moved_bytes or 0.0, dtype=dtype or self.dtype, products=True
+        )
+        place = roof.placed(1e3 * self.duration_s)
+        return None if place is None else (roof, place)
+
 
 def figures_of(launch: ProfiledLaunch) -> KernelProfile:
     """The figures of a launch."""
     metrics = launch.metrics
-    known = {name: _first(metrics, names) for name, names in _NAMES.items()}
-    if known["dram_bytes"] is None:
+    figures = {name: _first(metrics, names) for name, names in _NAMES.items()}
+    if figures["dram_bytes"] is None:
         parts = [_first(metrics, (f"dram__bytes_{way}.sum",)) for way in ("read", "write")]
-        known["dram_bytes"] = sum(part for part in parts if part is not None) if any(parts) else None
-    known["blocks"] = known["blocks"] or _product(launch.facts.get("Grid Size", ""))
-    known["threads"] = known["threads"] or _product(launch.facts.get("Block Size", ""))
+        figures["dram_bytes"] = sum(part for part in parts if part is not None) if any(parts) else None
+    figures["blocks"] = figures["blocks"] or _product(launch.facts.get("Grid Size", ""))
+    figures["threads"] = figures["threads"] or _product(launch.facts.get("Block Size", ""))
     products, peak, busiest = _products(metrics)
-    waited, accesses = (_first(metrics, (name,)) for name in _SHARED_ACCESSES)
-    known["conflicts"] = 100 * waited / accesses if waited is not None and accesses else None
-    known["tensor"] = busiest if busiest is not None else known["tensor"]
-    local = [seen.value for name, seen in metrics.items() if _LOCAL.fullmatch(name) and seen.value is not None]
+    conflicts, accesses = (_first(metrics, (name,)) for name in _SHARED_ACCESSES)
+    figures["conflicts"] = 100 * conflicts / accesses if conflicts is not None and accesses else None
+    figures["tensor"] = busiest if busiest is not None else figures["tensor"]
+    local = [number.value for name, number in metrics.items() if _LOCAL.fullmatch(name) and number.value is not None]
     device = metrics.get(_DEVICE_NAME)
-    assert set(known) <= {each.name for each in fields(KernelProfile)}
+    assert set(figures) <= {each.name for each in fields(KernelProfile)}
     return KernelProfile(
         kernel=launch.kernel, local=max(local, default=None), stall=_stall(metrics), products=products,
         products_peak=peak,
-        device=device.text if device is not None else "", capability=launch.facts.get("CC", ""), **known,
+        device=device.text if device is not None else "", capability=launch.facts.get("CC", ""), **figures,
     )  # fmt: skip
 
 
 def _first(metrics: Mapping[str, Quantity], names: Sequence[str]) -> float | None:
     """The value of the first name that has one; a name may end with the unit that is meant."""
     for name in names:
-        seen = metrics.get(name)
-        if seen is not None and seen.value is not None:
-            return seen.value
+        number = metrics.get(name)
+        if number is not None and number.value is not None:
+            return number.value
     return None
 
 
@@ -473,37 +497,32 @@ def _products(
     A profile counts the same operations for all instructions together and for each kind of them, and with and without
     sparse operands; only the peak of what is named dense, and did the most, is the peak that holds.
     """
-    found = [
-        (match, seen.value)
-        for name, seen in metrics.items()
-        if (match := _OPERATIONS.fullmatch(name)) is not None and seen.value
+    counters = [
+        (match, number.value)
+        for name, number in metrics.items()
+        if (match := _OPERATIONS.fullmatch(name)) is not None and number.value
     ]
     counts: dict[str, float] = {}
-    for match, count in found:
+    for match, count in counters:
         dtype = _OPERANDS.get(match["element"], match["element"])
         counts[dtype] = max(counts.get(dtype, 0.0), count)
-    if not found:
+    if not counters:
         return (), None, None
-    most, _ = max(found, key=lambda pair: (bool(pair[0]["dense"]), pair[1]))
+    most, _ = max(counters, key=lambda pair: (bool(pair[0]["dense"]), pair[1]))
     peak, share = (metrics.get(f"{most[0]}.{what}") for what in _OF_PEAK)
     return tuple(counts.items()), peak.value if peak else None, share.value if share else None
 
 
 def _stall(metrics: Mapping[str, Quantity]) -> tuple[str, float] | None:
-    found = [
-        (match[1].replace("_", " "), seen.value)
-        for name, seen in metrics.items()
-        if (match := _STALL.fullmatch(name)) is not None and seen.value is not None
+    stalls = [
+        (match[1].replace("_", " "), number.value)
+        for name, number in metrics.items()
+        if (match := _STALL.fullmatch(name)) is not None and number.value is not None
     ]
-    return max(found, key=lambda pair: pair[1], default=None)
+    return max(stalls, key=lambda pair: pair[1], default=None)
 
 
 def _product(text: str) -> float | None:
     """The number of blocks or threads in a text such as `(128, 1, 1)` or `512`."""
     sizes = [int(part) for part in re.findall(r"\d+", text)]
-    if not sizes:
-        return None
-    found = 1
-    for size in sizes:
-        found *= size
-    return float(found)
+    return float(math.prod(sizes)) if sizes else None

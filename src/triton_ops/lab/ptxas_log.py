@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler has said of kernels: registers, stack frame, spills, and why it refused one.
+"""Logs of NVIDIA's assembler: registers, stack frame and spills of kernels, and why it refused one.
 
 Text of `ptxas -v`, by itself or among other lines: `TRITON_DUMP_PTXAS_LOG=1` has Triton print it, `-Xptxas -v`
 nvcc. Its form is that of CUDA 11 to 13.
@@ -33,10 +33,9 @@ _HINT = "give what ptxas -v printed: run with TRITON_DUMP_PTXAS_LOG=1 and TRITON
 
 @dataclass(frozen=True, kw_only=True)
 class Assembled:
-    """What the assembler said of one kernel.
+    """The assembler's figures of one kernel.
 
     Attributes:
-        kernel: Its name.
         arch: What it was compiled for; empty if that was not said.
         registers: Of a thread; None if that was not said, as of a kernel that was refused.
         stack_bytes: Of a thread's frame in local memory.
@@ -68,7 +67,7 @@ class Assembled:
 
     @property
     def next(self) -> str:
-        """What to try."""
+        """The next step; empty if there is none."""
         if self.verdict == REFUSED and "register" in self.refused:
             return "a smaller tile, or fewer warps: each thread of many warps has few registers"
         if self.verdict == REFUSED:
@@ -95,55 +94,55 @@ def read_ptxas(path: str | Path) -> tuple[Assembled, ...]:
         text = read_file(path, _LARGEST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}", hint="name another file") from error
-    found = parse_ptxas(text)
-    if not found:
+    kernels = parse_ptxas(text)
+    if not kernels:
         raise ProfileError(f"{path} says nothing of a kernel that ptxas has assembled", hint=_HINT)
-    return found
+    return kernels
 
 
 def parse_ptxas(text: str) -> tuple[Assembled, ...]:
     """As `read_ptxas`, of a text."""
-    found: list[Assembled] = []
+    kernels: list[Assembled] = []
     early: set[str] = set()  # kernels that are spoken of before their own lines
     of = ""
     for line in text.splitlines():
-        if (said := _SERIALISED.search(line)) is not None:
-            early.add(said[1])
-        elif (said := _ENTRY.search(line)) is not None:
-            of = said[1]
-            found.append(Assembled(kernel=of, arch=said[2] or "", serialised=of in early))
+        if (match := _SERIALISED.search(line)) is not None:
+            early.add(match[1])
+        elif (match := _ENTRY.search(line)) is not None:
+            of = match[1]
+            kernels.append(Assembled(kernel=of, arch=match[2] or "", serialised=of in early))
             early.discard(of)
-        elif (said := _REFUSED.search(line)) is not None:
-            _refuse(found, said[1].strip())
-        elif (said := _OF.search(line)) is not None:
-            of = said[1]
-        elif found and found[-1].refused:
+        elif (match := _REFUSED.search(line)) is not None:
+            _refuse(kernels, match[1].strip())
+        elif (match := _OF.search(line)) is not None:
+            of = match[1]
+        elif kernels and kernels[-1].refused:
             target = _FOR.search(line)  # in Triton's line with the command
-            found[-1] = replace(found[-1], arch=target[1]) if target else found[-1]
-        elif found and of == found[-1].kernel:
-            found[-1] = _with(found[-1], line)
-    return tuple(dict.fromkeys(found))
+            kernels[-1] = replace(kernels[-1], arch=target[1]) if target else kernels[-1]
+        elif kernels and of == kernels[-1].kernel:
+            kernels[-1] = _with(kernels[-1], line)
+    return tuple(dict.fromkeys(kernels))
 
 
-def _refuse(found: list[Assembled], reason: str) -> None:
+def _refuse(kernels: list[Assembled], reason: str) -> None:
     """Add an error to the kernel under way, or as a kernel of its own, whose lines it came before."""
-    last = found[-1] if found else Assembled(kernel="")
+    last = kernels[-1] if kernels else Assembled(kernel="")
     if _ABORTED in reason and last.refused:
         return  # what was wrong has been said
-    named = _NAMED.search(reason)
-    name = (named[1] or named[2]) if named else last.kernel
+    match = _NAMED.search(reason)
+    name = (match[1] or match[2]) if match else last.kernel
     under_way = name == last.kernel and last.registers is None and not last.refused
-    if under_way and found:
-        found[-1] = replace(last, refused=reason)
+    if under_way and kernels:
+        kernels[-1] = replace(last, refused=reason)
     elif name:
-        found.append(Assembled(kernel=name, arch=last.arch, refused=reason))
+        kernels.append(Assembled(kernel=name, arch=last.arch, refused=reason))
 
 
 def _with(one: Assembled, line: str) -> Assembled:
     if (frame := _FRAME.search(line)) is not None:
         stack, stores, loads = map(int, frame.groups())
         one = replace(one, stack_bytes=stack, store_bytes=stores, load_bytes=loads)
-    if (used := _USED.search(line)) is not None:
+    if (usage := _USED.search(line)) is not None:
         shared = _SHARED.search(line)
-        one = replace(one, registers=int(used[1]), shared_bytes=int(shared[1]) if shared else 0)
+        one = replace(one, registers=int(usage[1]), shared_bytes=int(shared[1]) if shared else 0)
     return one

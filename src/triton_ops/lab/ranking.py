@@ -10,7 +10,7 @@ from typing import Any
 
 from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Kernel, Operation, as_kernel, described
 from triton_ops.compilation import CompilePool, foresee
-from triton_ops.cost_model import Model, Readings, inferred_model
+from triton_ops.cost_model import Model, Readings
 from triton_ops.device import (
     DeviceSpec,
     Machine,
@@ -54,13 +54,10 @@ class RankedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What the model is to say of one problem of one kernel.
+    """One problem of one kernel, for which the model is asked.
 
     Attributes:
-        name: The kernel's name.
-        kernel: The kernel.
         arguments: The arguments of its launches: specs, tensors, or what stands for them.
-        space: The configs.
         work: The work that is declared; None if none is.
     """
 
@@ -72,7 +69,7 @@ class Expected:
 
     @property
     def declared(self) -> bool:
-        """Whether tiles are declared, which come before what is read."""
+        """True if tiles are declared, which come before what is read."""
         return self.work is not None and self.work.tiles is not None
 
 
@@ -122,12 +119,12 @@ def rank(
     expected = expected_of(target, args, kwargs, space=space, shape=shape, dtype=dtype)
     expected.space.first_config()
     configs = considered(expected.space)
-    refused = _refused(expected, spec, configs)
+    refused = _refusals(expected, spec, configs)
     if expected.declared:
         assert expected.work is not None
         return ranked(Model(expected.work, machine), configs, DECLARED, refused)
     readings = read(expected, spec, machine, configs, jobs)
-    return ranked(inferred_model(readings, machine), configs, INFERRED, refused)
+    return ranked(readings.model(machine), configs, INFERRED, refused)
 
 
 def device_spec(gpu: str | None) -> DeviceSpec:
@@ -137,9 +134,9 @@ def device_spec(gpu: str | None) -> DeviceSpec:
         DeviceError: There is none.
     """
     if gpu is None:
-        if missing := gpu_missing():
+        if reason := gpu_missing():
             raise DeviceError(
-                f"there is no GPU to explain a config for: {missing}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
+                f"there is no GPU to explain a config for: {reason}", "cuda", hint="name one: --gpu 'NVIDIA H200'"
             )
         return probe("cuda")
     spec = spec_called(gpu)
@@ -189,15 +186,15 @@ def expected_of(
             )
         problem = target.problem(None if shape is None else tuple(shape), dtype)
         arguments = Arguments(keyword=dict(problem.arguments))
-        found = target.space_for(problem) if space is None else as_space(space)
+        configs = target.space_for(problem) if space is None else as_space(space)
         work = None if target.work is None else target.work(problem)
-        return _checked(Expected(name=target.name, kernel=target.kernel, arguments=arguments, space=found, work=work))
+        return _check(Expected(name=target.name, kernel=target.kernel, arguments=arguments, space=configs, work=work))
     if shape is not None or dtype is not None:
         raise KernelTypeError("shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args")
     if space is None:
         raise SpaceError("there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}")
     kernel = as_kernel(target)
-    return _checked(
+    return _check(
         Expected(
             name=kernel.name, kernel=kernel, arguments=Arguments(tuple(args), dict(kwargs or {})),
             space=as_space(space), work=None,
@@ -211,9 +208,8 @@ def read(
     machine: Machine,
     configs: Sequence[Config],
     jobs: int | None = None,
-    limits: SurveyLimits | None = None,
 ) -> Readings:
-    """What is read of configs, in processes without a GPU.
+    """Read configs in processes without a GPU.
 
     Raises:
         TargetError: Nothing can be told, with the reason.
@@ -222,39 +218,39 @@ def read(
     if isinstance(ahead, str):
         raise TargetError(f"the model says nothing: {ahead}", hint=_HINT)
     with CompilePool(ahead, workers=jobs) as pool:
-        prior = inferred_prior(configs, machine, pool, limits=limits or UNHURRIED)
+        prior = inferred_prior(configs, machine, pool, limits=UNHURRIED)
     if prior.readings.silent:
         raise TargetError(f"the model says nothing: {prior.readings.silent}", hint=_HINT)
     return prior.readings
 
 
 def ahead_of(expected: Expected, spec: DeviceSpec) -> AheadOfTime | str:
-    """What reads the kernel's configs; or why they cannot be read."""
+    """The compiler of the kernel's configs; or the reason why there is none."""
     kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
     if kernel is None:
         return f"{expected.name} is no kernel that Triton compiles, and declares no tiles"
     return AheadOfTime(kernel, expected.arguments, target_of(spec), expected.space.members)
 
 
-def _refused(expected: Expected, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
+def _refusals(expected: Expected, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
     """The configs that a limit of Triton or of the device refuses, with the reason."""
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
         return {}
-    found = ((config, foresee(ahead, config)) for config in configs)
-    return {config: it.reason for config, it in found if it is not None and not it.deferred}
+    verdicts = ((config, foresee(ahead, config)) for config in configs)
+    return {config: it.reason for config, it in verdicts if it is not None and not it.deferred}
 
 
 def ranked(model: Model, configs: Iterable[Config], source: str, refused: Mapping[Config, str]) -> list[RankedConfig]:
     """The configs that have a forecast, the shortest first; those that cannot run are last."""
-    found: list[RankedConfig] = []
+    forecasts: list[RankedConfig] = []
     for config in configs:
         forecast = model.explain(config)
         if forecast is None and config not in refused:
             continue
         fits = forecast is not None and math.isfinite(forecast.expected_ms)
         limit = forecast.terms[0].name if forecast is not None and fits else "shared memory of a block"
-        found.append(
+        forecasts.append(
             RankedConfig(
                 config=config,
                 expected_ms=forecast.expected_ms if forecast is not None and config not in refused else math.inf,
@@ -263,14 +259,14 @@ def ranked(model: Model, configs: Iterable[Config], source: str, refused: Mappin
                 limited_by=refused.get(config, limit),
             )
         )
-    if not found:
+    if not forecasts:
         raise TargetError("the model makes no forecast for any config", hint=_HINT)
-    return sorted(found, key=lambda one: one.expected_ms)
+    return sorted(forecasts, key=lambda one: one.expected_ms)
 
 
 _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
 
 
-def _checked(expected: Expected) -> Expected:
+def _check(expected: Expected) -> Expected:
     expected.kernel.check(expected.space.tunables, described(expected.arguments, light=True))
     return expected

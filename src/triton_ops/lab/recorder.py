@@ -15,7 +15,7 @@ from typing import Any
 
 from triton_ops.backend import Operation
 from triton_ops.base import CHECKSUM, sealed, write_named
-from triton_ops.cost_model import readings_json, work_json
+from triton_ops.cost_model import work_json
 from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import RecordingError, TargetError
 from triton_ops.lab.ranking import expected_of, read
@@ -59,14 +59,14 @@ def record(
             )
         )  # fmt: skip
         uninterrupted(results[-1])
-    chosen = operation.space_for(problem) if space is None else as_space(space)
+    configs = operation.space_for(problem) if space is None else as_space(space)
     work = None if operation.work is None else operation.work(problem)
-    inferred = _inferred(operation, chosen, shape, dtype, results[0].device)
+    inferred = _inferred(operation, configs, shape, dtype, results[0].device)
     return {
         "family": "_".join(filter(None, [operation.name, dtype or (operation.dtypes[0] if operation.dtypes else "")])),
         "kind": operation.name,
         "shape": list(operation.full_shape(None if shape is None else tuple(shape))),
-        "space": {name: list(tunable.values) for name, tunable in chosen.tunables.items()},
+        "space": {name: list(tunable.values) for name, tunable in configs.tunables.items()},
         "arguments": _arguments(problem),
         "gpu": results[0].device,
         **versions(),
@@ -74,21 +74,21 @@ def record(
         "quantiles": ["min", "p20", "p50", "p80"],
         **({} if work is None else {"flops": work.flops, "bytes": work.bytes, "work": work_json(work)}),
         **({} if inferred is None else {"inferred": inferred}),
-        "rows": _rows(chosen, results),
+        "rows": _rows(configs, results),
     }
 
 
 def _inferred(
     operation: Operation, space: ConfigSpace, shape: Sequence[int] | None, dtype: str | None, device: str | None
 ) -> dict[str, Any] | None:
-    """What is read of the kernel, so that replays can use it; None where nothing can be told."""
+    """The readings of the kernel, for replays; None where nothing can be told."""
     spec = spec_named(device or "")
     machine = machine_of(spec) if spec is not None else None
     if spec is None or machine is None:
         return None
     expected = expected_of(operation, space=space, shape=shape, dtype=dtype)
     try:
-        return readings_json(read(expected, spec, machine, considered(expected.space)))
+        return read(expected, spec, machine, considered(expected.space)).as_json()
     except TargetError:  # such as a function that is not compiled
         return None
 
@@ -114,28 +114,30 @@ def write_recording(path: Path, content: Mapping[str, Any]) -> None:
 def _arguments(problem: Problem) -> dict[str, Any]:
     """The arguments that decide the distance to other problems (`search/place.py`): shapes, dtypes, words and flags."""
     tensors = {name: {"shape": list(spec.shape), "dtype": spec.dtype} for name, spec in problem.specs.items()}
-    choices = {name: given for name, given in problem.arguments if isinstance(given, (str, bool))}
+    choices = {name: value for name, value in problem.arguments if isinstance(value, (str, bool))}
     return {**tensors, **choices}
 
 
 def _rows(space: ConfigSpace, results: Sequence[TuningResult]) -> list[dict[str, Any]]:
     passes = [{trial.config: trial for trial in result.trials} for result in results]
-    tried = dict.fromkeys(config for found in passes for config in found)
-    return [_row(config, [found[config] for found in passes if config in found]) for config in tried if config in space]
+    configs = dict.fromkeys(config for trials in passes for config in trials)
+    return [
+        _row(config, [trials[config] for trials in passes if config in trials]) for config in configs if config in space
+    ]
 
 
 def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:
     failed = next((trial for trial in trials if not trial.ok), None)
     first = failed or trials[0]
-    made = first.resources
+    resources = first.resources
     row: dict[str, Any] = {
         "config": dict(config),
         "status": "ok" if failed is None else f"{failed.status}: {failed.error}",
         "compile_s": trials[0].compile_s,
-        "shared": made and made.shared_bytes,
-        "regs": made and made.registers,
-        "spills": made and made.spill_bytes,
-        **({} if made is None or made.serialised is None else {"serialised": made.serialised}),
+        "shared": resources and resources.shared_bytes,
+        "regs": resources and resources.registers,
+        "spills": resources and resources.spill_bytes,
+        **({} if resources is None or resources.serialised is None else {"serialised": resources.serialised}),
     }
     if failed is None:
         row["ms"] = [_quantiles(trial.measurement) for trial in trials if trial.measurement is not None]
@@ -144,5 +146,6 @@ def _row(config: Config, trials: Sequence[Trial]) -> dict[str, Any]:
     return row
 
 
-def _quantiles(found: Measurement) -> list[float]:
-    return [round(ms, 6) for ms in (min(found.samples_ms), found.p20_ms, found.median_ms, found.p80_ms)]
+def _quantiles(measurement: Measurement) -> list[float]:
+    fastest_ms = min(measurement.samples_ms)
+    return [round(ms, 6) for ms in (fastest_ms, measurement.p20_ms, measurement.median_ms, measurement.p80_ms)]

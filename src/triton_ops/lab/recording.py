@@ -87,13 +87,11 @@ class Recording:
     """One kernel on one problem and device, with every config of its space measured.
 
     Attributes:
-        file: Name of the file.
         kernel: Name of the kernel, without shape and dtype; empty if the file does not tell.
         problem: Shape of the problem; empty if the file does not tell.
         dtype: Dtype of the problem; empty if the file does not tell.
         device: Name of the device; empty if the file does not tell.
         space: A space of exactly the recorded configs.
-        trials: The trial of each config.
         head: The file's content without its configs.
         arguments: The problem's arguments as a key describes them; empty if the file does not tell.
     """
@@ -108,6 +106,11 @@ class Recording:
     head: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """The kernel, its problem and its dtype, as far as the file tells."""
+        return " ".join(filter(None, (self.kernel, "x".join(map(str, self.problem)), self.dtype)))
+
     @cached_property
     def best_ms(self) -> float:
         """Milliseconds of the fastest config."""
@@ -120,10 +123,10 @@ class Recording:
             return {}
         spec = spec_named(self.device)
         machine = machine_of(spec) if spec is not None else None
-        return {config: with_residents(_compiled(trial), machine) for config, trial in self.trials.items()}
+        return {config: with_residents(_compilation(trial), machine) for config, trial in self.trials.items()}
 
     def same_place(self, other: Recording) -> bool:
-        """Whether the other recording is of the same kernel, problem and device, and so gives the answer away."""
+        """Return True for a recording of the same kernel, problem and device, which gives the answer away."""
         return (self.kernel, self.problem, self.dtype, self.device, set(self.space.tunables)) == (
             other.kernel, other.problem, other.dtype, other.device, set(other.space.tunables),
         )  # fmt: skip
@@ -136,7 +139,7 @@ def read_recording(path: Path) -> Recording:
         RecordingError: The file cannot be read, has none of the forms, or has no config that ran.
     """
     try:
-        found = _parsed(path, unpacked(read_named(path)))
+        recording = _recording(path, unpacked(read_named(path)))
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror or error}", hint="give a file") from error
     except _UNREADABLE as error:
@@ -146,19 +149,19 @@ def read_recording(path: Path) -> Recording:
         ) from error
     except RunLogError as error:
         raise RecordingError(f"{path} is no recording: {error.message}", hint=error.hint) from error
-    if not any(trial.ok for trial in found.trials.values()):
+    if not any(trial.ok for trial in recording.trials.values()):
         raise RecordingError(f"{path} holds no config that ran", hint="give a recording with at least one time")
-    return found
+    return recording
 
 
-def _parsed(path: Path, content: bytes) -> Recording:
+def _recording(path: Path, content: bytes) -> Recording:
     if content.startswith(_RUN_LINE):
         return recording_of(Run.of(path, content.split(b"\n")[:-1]))
     if _CACHE_NAME in content:
         bounded(content)
         return _of_cache(path.name, _cache_content(content.decode()))
-    found = parsed(content)
-    return _of_rows(path.name, unsealed(found) if CHECKSUM in found else found)
+    plain = parsed(content)
+    return _of_rows(path.name, unsealed(plain) if CHECKSUM in plain else plain)
 
 
 def _cache_content(text: str) -> Any:
@@ -169,20 +172,20 @@ def _cache_content(text: str) -> Any:
 
 
 def _of_rows(name: str, content: Mapping[str, Any]) -> Recording:
-    found = msgspec.convert(content, _Rows, dec_hook=config_from_json)
-    unit_bytes = 1 if found.python else _WORD_BYTES
-    trials = [_row_trial(row, unit_bytes) for row in found.rows]
-    kernel, dtype = _family(found.family)
+    file = msgspec.convert(content, _Rows, dec_hook=config_from_json)
+    unit_bytes = 1 if file.python else _WORD_BYTES
+    trials = [_row_trial(row, unit_bytes) for row in file.rows]
+    kernel, dtype = _family(file.family)
     return Recording(
         file=name,
         kernel=kernel,
-        problem=found.shape,
+        problem=file.shape,
         dtype=dtype,
-        device=found.gpu,
-        space=_space(found.space, trials),
+        device=file.gpu,
+        space=_space(file.space, trials),
         trials={trial.config: trial for trial in trials},
         head={name: value for name, value in content.items() if name != "rows"},
-        arguments=found.arguments,
+        arguments=file.arguments,
     )
 
 
@@ -199,13 +202,14 @@ def _family(name: str) -> tuple[str, str]:
 
 def _row_trial(row: _Row, unit_bytes: int) -> Trial:
     spilled = None if row.spills is None else row.spills * unit_bytes
-    made = Resources(row.regs, spilled, row.shared, serialised=row.serialised)
+    resources = Resources(row.regs, spilled, row.shared, serialised=row.serialised)
+    fields: dict[str, Any] = {"resources": resources, "compile_s": row.compile_s}
     if row.status == "ok":
-        return Trial(row.config, Status.OK, _measured(_row_ms(row)), error="", resources=made, compile_s=row.compile_s)
-    return Trial(row.config, _row_failure(row.status), error=row.status, resources=made, compile_s=row.compile_s)
+        return Trial(row.config, Status.OK, _measurement(_row_ms(row)), **fields)
+    return Trial(row.config, _row_failure(row.status), error=row.status, **fields)
 
 
-def _compiled(trial: Trial) -> Compiled:
+def _compilation(trial: Trial) -> Compiled:
     """The part of a trial that was known before its launch; a config that failed later did compile."""
     if trial.status not in (Status.COMPILE, Status.RESOURCES, Status.CONSTRAINT, Status.DEFERRED):
         return Compiled(trial.config, Status.OK, "", trial.resources, compile_s=trial.compile_s)
@@ -223,7 +227,7 @@ def _row_failure(status: str) -> Status:
     word = status.partition(":")[0]
     if word == "OutOfResources":
         return Status.RESOURCES
-    return Status(word) if word in {known.value for known in Status} else Status.RUNTIME
+    return Status(word) if word in {member.value for member in Status} else Status.RUNTIME
 
 
 def _of_cache(name: str, content: Mapping[str, Any]) -> Recording:
@@ -246,15 +250,14 @@ def _cache_trial(names: Sequence[str], row: Mapping[str, Any]) -> Trial:
     config, time = Config.from_json({name: row[name] for name in names}), row["time"]
     if isinstance(time, str):
         return Trial(config, _FAILURES.get(time, Status.RUNTIME), error=time)
-    return Trial(config, Status.OK, _measured(time))
+    return Trial(config, Status.OK, _measurement(time))
 
 
 def recording_of(run: Run) -> Recording:
     """The recording in a run log; unlike `read_recording` also of one in which no config ran."""
     head, trials = run.head, run.trials
-    axes = {
-        name: [Config.from_json({name: value})[name] for value in given] for name, given in head.space.tunables.items()
-    }
+    tunables = head.space.tunables
+    axes = {name: [Config.from_json({name: value})[name] for value in values] for name, values in tunables.items()}
     return Recording(
         file=run.path.name,
         kernel=head.key.kernel,
@@ -269,8 +272,8 @@ def recording_of(run: Run) -> Recording:
 
 def _main_dtype(head: Head) -> str:
     """The dtype that the operation was asked for, else the dtype of the first tensor."""
-    tensors = (given["dtype"] for given in head.key.problem.values() if isinstance(given, dict) and "dtype" in given)
-    return head.dtype or next(tensors, "")
+    arguments = (argument for argument in head.key.problem.values() if isinstance(argument, dict))
+    return head.dtype or next((argument["dtype"] for argument in arguments if "dtype" in argument), "")
 
 
 def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> ConfigSpace:
@@ -279,5 +282,5 @@ def _space(axes: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> Config
     return ConfigSpace(tunables, listed=tuple(trial.config for trial in trials))
 
 
-def _measured(ms: float) -> Measurement:
+def _measurement(ms: float) -> Measurement:
     return Measurement((float(ms),), MODE)

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, replace
 
 from triton_ops.compilation import CompileJob, Queue
-from triton_ops.cost_model import InferredPrior, ModelPrior, Readings, readings_of, recorded_model
+from triton_ops.cost_model import InferredPrior, ModelPrior, Readings, recorded_model
 from triton_ops.device import machine_of, spec_named
 from triton_ops.evaluation import StationFacts
 from triton_ops.exceptions import SpaceError
@@ -60,8 +60,6 @@ class LiveRun:
 
     Attributes:
         regret: The time of the config that was chosen over the best recorded time, less 1.
-        seconds: Seconds of the whole tune.
-        trials: Number of trials.
         stopped: Why the search ended.
     """
 
@@ -110,8 +108,8 @@ def live_replay(
     loop.prepare([])
     compilers.advance(max(conditions.worker_s, clock.now_s))
     loop.run(SimulatedStation(recording, compilers, conditions, random.Random(seed)))
-    chosen = _chosen(list(loop.trials.values()), recording, effort, loop.default)
-    regret = math.inf if chosen is None else chosen / recording.best_ms - 1
+    chosen_ms = _chosen_ms(list(loop.trials.values()), recording, effort, loop.default)
+    regret = math.inf if chosen_ms is None else chosen_ms / recording.best_ms - 1
     seconds = clock.now_s + effort.race.seconds
     return LiveRun(regret, seconds=seconds, trials=len(loop.trials), stopped=loop.stopped)
 
@@ -128,19 +126,13 @@ class VirtualClock:
 
 
 class SimulatedCompilers:
-    """Compilers that take as long for each config as was recorded.
-
-    Args:
-        recording: The recording with the compilers' figures and seconds.
-        clock: The clock that they work by.
-        workers: Number of them.
-    """
+    """Compilers that take as long for each config as was recorded."""
 
     def __init__(self, recording: Recording, clock: VirtualClock, workers: int) -> None:
         self._recording, self._clock, self.workers = recording, clock, workers
         self._queue = Queue(max(1, workers // 2))
         self._running: list[tuple[float, int, CompileJob]] = []
-        self._begun = 0
+        self._count = 0
 
     def submit(self, config: Config, *, anyway: bool = False, spare: bool = False) -> Future[Compiled]:  # noqa: ARG002
         """Compile a config, as the compile pool does; no rule refuses any."""
@@ -166,19 +158,19 @@ class SimulatedCompilers:
     def _begin(self) -> None:
         while len(self._running) < self.workers and (job := self._queue.take()) is not None:
             took_s = self._recording.trials[job.config].compile_s or _USUAL_COMPILE_S
-            self._begun += 1
-            heapq.heappush(self._running, (self._clock.now_s + took_s, self._begun, job))
+            self._count += 1
+            heapq.heappush(self._running, (self._clock.now_s + took_s, self._count, job))
 
     def _end_one(self) -> None:
         ended_s, _, job = heapq.heappop(self._running)
         self._clock.now_s = max(ended_s, self._clock.now_s)
-        job.future.set_result(self._made(job.config))
+        job.future.set_result(self._compilation(job.config))
         self._queue.done(job)
         self._begin()
 
-    def _made(self, config: Config) -> Compiled:
-        found = self._recording.compiled.get(config)
-        return Compiled(config, Status.OK, "") if found is None else found
+    def _compilation(self, config: Config) -> Compiled:
+        compiled = self._recording.compiled.get(config)
+        return Compiled(config, Status.OK, "") if compiled is None else compiled
 
 
 class SimulatedStation:
@@ -208,16 +200,17 @@ class SimulatedStation:
         return replace(trial, measurement=Measurement((noisy,), trial.measurement.mode))
 
 
-def _chosen(trials: Iterable[Trial], recording: Recording, effort: Effort, default: Config) -> float | None:
+def _chosen_ms(trials: Iterable[Trial], recording: Recording, effort: Effort, default: Config) -> float | None:
     """The recorded time of the config that the last comparison chooses: the best of those that measured well.
 
     None if no config ran.
     """
-    ran = sorted((trial for trial in trials if trial.ok), key=lambda trial: trial.rank)
-    if not ran:
+    measured = sorted((trial for trial in trials if trial.ok), key=lambda trial: trial.rank)
+    if not measured:
         return None
-    near = [trial for trial in ran if trial.median_ms <= (1 + effort.near) * ran[0].median_ms][: effort.finalists]
-    configs = {trial.config for trial in near} | {trial.config for trial in ran if trial.config == default}
+    limit_ms = (1 + effort.near) * measured[0].median_ms
+    near = [trial for trial in measured if trial.median_ms <= limit_ms][: effort.finalists]
+    configs = {trial.config for trial in near} | {trial.config for trial in measured if trial.config == default}
     return min(recording.trials[config].median_ms for config in configs)
 
 
@@ -231,29 +224,29 @@ def priors_for(target: Recording, undeclared: bool = False) -> list[Prior]:
         target: The recording that is searched.
         undeclared: Whether a declared work is passed over.
     """
-    declared = None if uses_readings(target, undeclared) else recorded_model(target.head)
-    if declared is not None:
-        return [ModelPrior(declared)]
-    read, spec = recorded_readings(target), spec_named(target.device)
+    model = None if uses_readings(target, undeclared) else recorded_model(target.head)
+    if model is not None:
+        return [ModelPrior(model)]
+    readings, spec = recorded_readings(target), spec_named(target.device)
     machine = machine_of(spec) if spec is not None else None
-    if read is None or machine is None:
+    if readings is None or machine is None:
         return []
-    prior = InferredPrior(read, machine, list(target.space))
+    prior = InferredPrior(readings, machine, list(target.space))
     return [] if prior.silent else [prior]
 
 
 def uses_readings(target: Recording, undeclared: bool) -> bool:
-    """Whether a search on a recording goes by what was read of the kernel: only if no work is declared that counts."""
+    """Return True if a search goes by what was read of the kernel: only if no work is declared that counts."""
     return undeclared or recorded_model(target.head) is None
 
 
 def recorded_readings(target: Recording) -> Readings | None:
-    """What was read of the recorded kernel; None, with a warning, if it has another version's form."""
+    """The readings of the recorded kernel; None, with a warning, if they have another version's form."""
     plain = target.head.get("inferred")
     if not isinstance(plain, Mapping):
         return None
     try:
-        return readings_of(plain)
+        return Readings.from_json(plain)
     except SpaceError as error:
         _log.warning("%s is searched without a model: %s", target.file, error.message)
         return None
@@ -266,8 +259,8 @@ def transfers_for(target: Recording, records: Sequence[Recording]) -> list[Prior
     """
     helpful = [other for other in records if _helps(target, other)]
     helpful.sort(key=lambda other: (_distance(target, other), other.file))
-    made = (make_transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
-    return [transfer for transfer in made if transfer is not None]
+    transfers = (make_transfer(target.space, list(o.trials.values()), _distance(target, o)) for o in helpful)
+    return [transfer for transfer in transfers if transfer is not None]
 
 
 def _helps(target: Recording, other: Recording) -> bool:
@@ -312,8 +305,7 @@ class ReplayRun:
 
     def first_within(self, share: float) -> int | None:
         """Number of evaluations until a config at most `share` slower than the best was found; None if never."""
-        found = (count for count, fraction in enumerate(self.fractions, 1) if fraction * (1 + share) >= 1)
-        return next(found, None)
+        return next((count for count, fraction in enumerate(self.fractions, 1) if fraction * (1 + share) >= 1), None)
 
 
 @dataclass(frozen=True)
@@ -336,7 +328,6 @@ def replay(
     budget: int,
     *,
     batch: int = 1,
-    worthwhile: float = INDIFFERENCE,
     previews: PreviewAllowance | None = None,
 ) -> ReplayRun:
     """Let `searcher` try up to `budget` configs of `recording`, and tell it their recorded times.
@@ -349,44 +340,44 @@ def replay(
         searcher: A new searcher of the recording's space.
         budget: Most evaluations.
         batch: Number of configs that are asked for at a time.
-        worthwhile: Smaller expected gains count as no gain.
         previews: Number of previews that the searcher may have; None takes the defaults. A recording without the
             compiler's figures has no previews.
     """
-    allowed = previews or PreviewAllowance()
+    allowance = previews or PreviewAllowance()
     previewing = searcher if isinstance(searcher, UsesPreviews) and recording.compiled else None
-    best, asked = 0.0, set[Config]()
+    best, evaluated = 0.0, set[Config]()
     fractions: list[float] = []
     overhead: list[float] = []
     ended: int | None = None
-    shown = 0
+    preview_count = 0
     while len(fractions) < budget:
-        if ended is None and expected_gain(searcher) < worthwhile:
+        if ended is None and expected_gain(searcher) < INDIFFERENCE:
             ended = len(fractions)
         start = time.perf_counter()
         if previewing is not None:
-            shown += show_previews(recording, previewing, allowed.each * batch if fractions else allowed.first)
+            most = allowance.each * batch if fractions else allowance.first
+            preview_count += show_previews(recording, previewing, most)
         configs = searcher.ask(min(batch, budget - len(fractions)))
-        took = time.perf_counter() - start
+        seconds = time.perf_counter() - start
         if not configs:
             break
-        trials = [recording.trials[config] for config in configs if config not in asked]
-        asked.update(configs)
+        trials = [recording.trials[config] for config in configs if config not in evaluated]
+        evaluated.update(configs)
         start = time.perf_counter()
         searcher.tell(trials)
-        took += time.perf_counter() - start
+        seconds += time.perf_counter() - start
         for trial in trials:
             best = max(best, _fraction(recording, trial))
             fractions.append(best)
-        overhead += [took / len(configs)] * len(trials)
-    return ReplayRun(tuple(fractions), tuple(overhead), ended=ended, previews=shown)
+        overhead += [seconds / len(configs)] * len(trials)
+    return ReplayRun(tuple(fractions), tuple(overhead), ended=ended, previews=preview_count)
 
 
 def show_previews(recording: Recording, previewing: UsesPreviews, count: int) -> int:
     """Show a searcher up to `count` previews that it wants; returns the number of previews shown."""
-    wanted = previewing.wanted_previews(count)
-    previewing.take_previews([recording.compiled[config] for config in wanted])
-    return len(wanted)
+    configs = previewing.wanted_previews(count)
+    previewing.take_previews([recording.compiled[config] for config in configs])
+    return len(configs)
 
 
 def _fraction(recording: Recording, trial: Trial) -> float:

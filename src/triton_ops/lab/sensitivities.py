@@ -1,4 +1,4 @@
-"""Which tunables matter in a measured space, by a run log or a recording.
+"""The effects of tunables in a measured space, by a run log or a recording.
 
 The logarithm of the time is fitted by a sum of one effect for each value of each tunable, so that configs need not be
 on a grid. What such a sum does not explain is due to tunables that act together.
@@ -44,12 +44,12 @@ class Measured:
 
     @property
     def ran(self) -> Any:
-        """Which ran: bool [configs]."""
+        """The configs that ran: bool [configs]."""
         return np.isfinite(self.ms)
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Whether values are numbers, so that they have an order of their own."""
+    """Return True for numbers, which have an order of their own."""
     return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
@@ -69,8 +69,8 @@ def measured(recording: Recording) -> Measured:
     ordered = frozenset(name for name, each in tunables.items() if each.ordered or are_numbers(each.values))
     codes: dict[str, np.ndarray[Any, Any]] = {}
     for name, several in values.items():
-        known: dict[Hashable, int] = {_key(value): code for code, value in enumerate(several)}
-        places = (known.setdefault(_key(config.get(name)), len(known)) for config in recording.trials)
+        codes_by_value: dict[Hashable, int] = {_key(value): code for code, value in enumerate(several)}
+        places = (codes_by_value.setdefault(_key(config.get(name)), len(codes_by_value)) for config in recording.trials)
         codes[name] = np.fromiter(places, dtype=np.int64, count=len(recording.trials))
     ms = [trial.median_ms if trial.ok else np.nan for trial in trials]
     failed = np.array([trial.failed for trial in trials])
@@ -91,9 +91,6 @@ class Cliff:
     """One step of one tunable that costs much.
 
     Attributes:
-        name: The tunable.
-        before: The value before the step.
-        after: The value after it.
         pairs: Pairs of configs that differ in this step alone, of which the first ran.
         steep: Those of which the second is at least 1.5 times slower.
         spills: Those of which only the second spills.
@@ -118,25 +115,25 @@ def cliffs(recording: Recording) -> list[Cliff]:
 
     A file that has no figures of the compiler tells nothing of spills.
     """
-    seen = measured(recording)
+    space = measured(recording)
     trials = list(recording.trials.values())
-    widths = {name: int(codes.max()) + 1 for name, codes in seen.codes.items()}
-    places = dict(zip(seen.codes, accumulate(widths.values(), mul, initial=1), strict=False))
-    numbers = _numbers(seen.codes, places, len(trials))
-    found: list[Cliff] = []
-    for name, values in seen.values.items():
-        if name not in seen.ordered:
+    widths = {name: int(codes.max()) + 1 for name, codes in space.codes.items()}
+    places = dict(zip(space.codes, accumulate(widths.values(), mul, initial=1), strict=False))
+    numbers = _numbers(space.codes, places, len(trials))
+    jumps: list[Cliff] = []
+    for name, values in space.values.items():
+        if name not in space.ordered:
             continue
         by_value: dict[int, dict[int, Trial]] = {}
-        for number, code, trial in zip(numbers, seen.codes[name].tolist(), trials, strict=True):
+        for number, code, trial in zip(numbers, space.codes[name].tolist(), trials, strict=True):
             by_value.setdefault(code, {})[number - code * places[name]] = trial
         for low, high in pairwise(range(len(values))):
             for before, after in ((low, high), (high, low)):
                 pairs = list(_pairs(by_value.get(before, {}), by_value.get(after, {})))
                 cliff = _cliff(pairs, name, values[before], values[after])
                 if cliff is not None:
-                    found.append(cliff)
-    return sorted(found, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))
+                    jumps.append(cliff)
+    return sorted(jumps, key=lambda one: (-one.spills, -one.steep / one.pairs, -one.fails))
 
 
 _Trials: TypeAlias = "Mapping[int, Trial]"
@@ -144,10 +141,10 @@ _Trials: TypeAlias = "Mapping[int, Trial]"
 
 def _numbers(codes: Mapping[str, Any], places: Mapping[str, int], count: int) -> list[int]:
     """A number for each config, of which the value of each tunable is a digit."""
-    found = [0] * count
+    numbers = [0] * count
     for name, column in codes.items():
-        found = [number + code * places[name] for number, code in zip(found, column.tolist(), strict=True)]
-    return found
+        numbers = [number + code * places[name] for number, code in zip(numbers, column.tolist(), strict=True)]
+    return numbers
 
 
 def _cliff(pairs: Sequence[tuple[Trial, Trial]], name: str, before: Value, after: Value) -> Cliff | None:
@@ -189,12 +186,9 @@ _FEWEST = 3  # configs below which nothing is said
 
 @dataclass(frozen=True, kw_only=True)
 class ValueEffect:
-    """What one value of a tunable does.
+    """The effect of one value of a tunable.
 
     Attributes:
-        value: The value.
-        configs: Configs with this value that ran.
-        failed: Configs with this value that failed.
         slower: How much slower it makes a config than the tunable's best value, by the fit: 0.1 is a tenth.
         best_ms: The fastest config with this value; None if none ran.
         loss: How much slower that is than the fastest of all: what is lost if the tunable is fixed to this value.
@@ -210,10 +204,9 @@ class ValueEffect:
 
 @dataclass(frozen=True)
 class Knob:
-    """What a tunable does to the time.
+    """The effect of a tunable on the time.
 
     Attributes:
-        name: The tunable.
         share: Share of the variance of the logarithm of the time that its effects have.
         effects: Its values: numbers in rising order, others in the order of the space.
     """
@@ -229,26 +222,21 @@ class Knob:
 
     @property
     def span(self) -> float:
-        """How much slower the worst value makes a config than the best one, by the fit."""
+        """The slowdown by the worst value over the best one, by the fit."""
         return max(one.slower for one in self.effects if one.slower is not None)
 
     @property
     def most_lost(self) -> float:
-        """What is lost if the tunable is fixed to its worst value, and all others are chosen anew."""
+        """The loss if the tunable is fixed to its worst value, and all others are chosen anew."""
         return max(one.loss for one in self.effects if one.loss is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:
-    """Which tunables matter in a measured space.
+    """The tunables that matter in a measured space.
 
     Attributes:
-        kernel: The kernel and its problem.
         device: The device; empty if the file does not say.
-        configs: Configs that ran.
-        failed: Configs that failed.
-        best: The fastest config.
-        best_ms: Its milliseconds.
         explained: Share of the variance of the logarithm of the time that single tunables explain.
         knobs: The tunables with several values, the one that matters most first.
     """
@@ -264,73 +252,73 @@ class Sensitivity:
 
 
 def sensitivity(recording: Recording) -> Sensitivity:
-    """Which tunables matter in a recording or run log.
+    """Find the tunables that matter in a recording or run log.
 
     Raises:
         RecordingError: Fewer than three configs ran, all ran equally long, or one took no time.
 
     Cost: 20 ms for a thousand configs, and 2 s for 100,000 of ten tunables.
     """
-    seen = measured(recording)
-    ran = seen.ran
-    if (seen.ms[ran] <= 0).any():
+    space = measured(recording)
+    mask = space.ran
+    if (space.ms[mask] <= 0).any():
         raise RecordingError(f"{recording.file} has a config that took no time", hint="leave that config out")
-    times = np.log(seen.ms[ran])
+    times = np.log(space.ms[mask])
     times -= times.mean() if len(times) else 0.0
     spread = float(times @ times)
-    columns = {name: codes[ran] for name, codes in seen.codes.items()}
+    columns = {name: codes[mask] for name, codes in space.codes.items()}
     columns = {name: column for name, column in columns.items() if len(np.unique(column)) > 1}
     if len(times) < _FEWEST or spread <= _CLOSE**2 or not columns:
         raise RecordingError(
             f"{recording.file} has {len(times)} configs that ran in different times; nothing can be told from them",
             hint=f"give a file with {_FEWEST} or more",
         )
-    effects, left = _fitted(columns, times)
-    knobs = [_knob(seen, name, effects[name], spread) for name in columns]
-    best = int(np.nanargmin(seen.ms))
+    effects, residuals = _fit(columns, times)
+    knobs = [_knob(space, name, effects[name], spread) for name in columns]
+    best = int(np.nanargmin(space.ms))
     return Sensitivity(
-        kernel=" ".join(filter(None, (recording.kernel, "x".join(map(str, recording.problem)), recording.dtype))),
-        device=recording.device, configs=len(times), failed=int(seen.failed.sum()),
+        kernel=recording.title, device=recording.device, configs=len(times), failed=int(space.failed.sum()),
         best=next(islice(recording.trials, best, None)), best_ms=recording.best_ms,
-        explained=max(0.0, 1 - float(left @ left) / spread), knobs=tuple(sorted(knobs, key=lambda knob: -knob.share)),
+        explained=max(0.0, 1 - float(residuals @ residuals) / spread),
+        knobs=tuple(sorted(knobs, key=lambda knob: -knob.share)),
     )  # fmt: skip
 
 
-def _fitted(columns: Mapping[str, _Array], times: _Array) -> tuple[dict[str, _Array], _Array]:
+def _fit(columns: Mapping[str, _Array], times: _Array) -> tuple[dict[str, _Array], _Array]:
     """The effect of each value of each tunable, and what is left of each time.
 
     One tunable after another is fitted to what the others leave, until no effect changes.
     """
     counts = {name: np.maximum(np.bincount(column), 1) for name, column in columns.items()}
     effects = {name: np.zeros(len(count)) for name, count in counts.items()}
-    left = times.copy()
+    residuals = times.copy()
     for _ in range(_ROUNDS):
-        moved = 0.0
+        largest = 0.0
         for name, column in columns.items():
-            change = np.bincount(column, weights=left, minlength=len(counts[name])) / counts[name]
+            change = np.bincount(column, weights=residuals, minlength=len(counts[name])) / counts[name]
             effects[name] += change
-            left -= change[column]
-            moved = max(moved, float(np.abs(change).max()))
-        if moved < _CLOSE:
+            residuals -= change[column]
+            largest = max(largest, float(np.abs(change).max()))
+        if largest < _CLOSE:
             break
-    return effects, left
+    return effects, residuals
 
 
-def _knob(seen: Measured, name: str, effects: _Array, spread: float) -> Knob:
-    several, codes = seen.values[name], seen.codes[name]
-    ran = np.bincount(codes[seen.ran], minlength=len(several))
-    failed = np.bincount(codes[seen.failed], minlength=len(several))
-    best_ms = np.full(max(len(several), len(ran)), np.inf)
-    np.minimum.at(best_ms, codes[seen.ran], seen.ms[seen.ran])
-    of_any = effects[np.flatnonzero(ran[: len(effects)])]
+def _knob(space: Measured, name: str, effects: _Array, spread: float) -> Knob:
+    several, codes = space.values[name], space.codes[name]
+    counts = np.bincount(codes[space.ran], minlength=len(several))
+    failed = np.bincount(codes[space.failed], minlength=len(several))
+    best_ms = np.full(max(len(several), len(counts)), np.inf)
+    np.minimum.at(best_ms, codes[space.ran], space.ms[space.ran])
+    of_any = effects[np.flatnonzero(counts[: len(effects)])]
     values = []
     for code, value in enumerate(several):
-        measured_ms = float(best_ms[code]) if ran[code] else None
+        measured_ms = float(best_ms[code]) if counts[code] else None
         effect = ValueEffect(
-            value=value, configs=int(ran[code]), failed=int(failed[code]), best_ms=measured_ms,
-            slower=math.expm1(effects[code] - of_any.min()) if ran[code] else None,
+            value=value, configs=int(counts[code]), failed=int(failed[code]), best_ms=measured_ms,
+            slower=math.expm1(effects[code] - of_any.min()) if counts[code] else None,
             loss=None if measured_ms is None else measured_ms / float(best_ms.min()) - 1,
         )  # fmt: skip
         values.append(effect)
-    listed = effects[: len(several)]  # a file may hold values that its space does not list
-    return Knob(name, float(ran[: len(listed)] @ listed**2) / spread, tuple(values))
+    own_effects = effects[: len(several)]  # a file may hold values that its space does not list
+    return Knob(name, float(counts[: len(own_effects)] @ own_effects**2) / spread, tuple(values))

@@ -44,7 +44,6 @@ class Change:
     """One kind of change.
 
     Attributes:
-        name: Its name, in words.
         why: What it is expected to do.
         steps: The configs to try, each going further than the one before.
     """
@@ -63,30 +62,30 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
         target: What is compiled for.
         size: Tells the size of a config's accumulator or tile.
     """
-    found = [
+    kinds = [
         Change("smaller tile", "half of the accumulator, or of the row, is half of its registers",
-               lambda: _smaller(config, space, size)),
-        Change("more warps", "the same registers are spread over more threads", lambda: _wider(config, target)),
-        Change("fewer stages", "fewer tiles are under way", lambda: _shallower(config)),
+               lambda: _smaller_tiles(config, space, size)),
+        Change("more warps", "the same registers are spread over more threads", lambda: _more_warps(config, target)),
+        Change("fewer stages", "fewer tiles are under way", lambda: _fewer_stages(config)),
     ]  # fmt: skip
     if config.get("maxnreg") is not None:
-        freed = Change("no limit of registers", "maxnreg takes registers away", lambda: _unlimited(config))
-        found.insert(0, freed)
-    return tuple(found)
+        freed = Change("no limit of registers", "maxnreg takes registers away", lambda: _without_maxnreg(config))
+        kinds.insert(0, freed)
+    return tuple(kinds)
 
 
-def _smaller(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
+def _smaller_tiles(config: Config, space: ConfigSpace, size: SIZE) -> Iterator[Config]:
     """Configs of which each has half of the tile of the one before."""
     before = config
     for _ in range(_TILE_STEPS):
-        smaller = _halved(before, space, size)
+        smaller = _half_tile(before, space, size)
         if smaller is None:
             return
         yield smaller
         before = smaller
 
 
-def _halved(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
+def _half_tile(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
     """The config with the longest side of its tile made shorter; None if no tunable does that."""
     now = size(config)
     sides = [
@@ -107,25 +106,25 @@ def _halved(config: Config, space: ConfigSpace, size: SIZE) -> Config | None:
 
 def _less(values: tuple[object, ...], value: int) -> int | None:
     """The next smaller value of a tunable, or half of it where none is listed; None below the least side of a tile."""
-    listed = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one < value]
-    less = max(listed, default=value // 2 if value % 2 == 0 else 0)
+    smaller = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one < value]
+    less = max(smaller, default=value // 2 if value % 2 == 0 else 0)
     return less if less >= _LEAST_SIDE else None
 
 
-def _wider(config: Config, target: Target) -> Iterator[Config]:
+def _more_warps(config: Config, target: Target) -> Iterator[Config]:
     warps, _ = warps_and_stages(config)
     while (warps := warps * 2) * target.warp_size <= target.threads_per_block:
         yield Config({**config, "num_warps": warps})
 
 
-def _shallower(config: Config) -> Iterator[Config]:
+def _fewer_stages(config: Config) -> Iterator[Config]:
     _, stages = warps_and_stages(config)
     for fewer in (2, 1):
         if fewer < stages:
             yield Config({**config, "num_stages": fewer})
 
 
-def _unlimited(config: Config) -> Iterator[Config]:
+def _without_maxnreg(config: Config) -> Iterator[Config]:
     yield Config({**config, "maxnreg": None})
 
 
@@ -135,17 +134,14 @@ _MOST = {"cuda": 255, "hip": 512}
 
 @dataclass(frozen=True, kw_only=True)
 class SpillEvidence:
-    """What one config takes, and what it spills.
+    """The resources of one config, and its spills.
 
     Attributes:
-        config: The config.
         status: `ok` if it compiled and fits; `deferred` if it also spills much or a rule expects it to; else why not.
         reason: Why the status is not ok, in words.
         registers: Registers of one thread; None if it did not compile.
-        most_registers: Most registers that one thread can have.
         stack_bytes: The thread's frame in local memory.
         spill_bytes: The part of the frame that holds spilled registers.
-        shared_bytes: Shared memory of a block.
         accumulator: Rows and columns of the block's largest accumulator; None without products.
         accumulator_registers: Registers of each thread that it takes; None without products.
         local: Instructions that reach local memory; None where no disassembler could be run.
@@ -169,7 +165,7 @@ class SpillEvidence:
 
     @property
     def compiled(self) -> bool:
-        """Whether it was compiled and could be launched."""
+        """True if it was compiled and could be launched."""
         return self.status in (Status.OK, Status.DEFERRED) and self.spill_bytes is not None
 
     @property
@@ -179,19 +175,14 @@ class SpillEvidence:
 
 
 class Examiner:
-    """Compiles configs of one kernel without a GPU, and gathers the evidence of each.
-
-    Args:
-        ahead: What is compiled, and for which target.
-        pool: The processes that compile.
-    """
+    """Compiles configs of one kernel without a GPU, and gathers the evidence of each."""
 
     def __init__(self, ahead: AheadOfTime, pool: CompilePool) -> None:
         self._ahead = replace(ahead, arguments=described(ahead.arguments, light=True))
         self._pool = pool
 
     def evidence(self, config: Config) -> SpillEvidence:
-        """What a config takes and spills.
+        """Compile a config, and gather what it takes and spills.
 
         Cost: one compilation, and a third of a second where it spills.
 
@@ -200,21 +191,22 @@ class Examiner:
         """
         compiling = self._pool.submit(config, anyway=True)
         tile = self._pool.read(config).result().accumulator
-        found = compiling.result()
-        made, target = found.resources, self._ahead.target
+        compiled = compiling.result()
+        resources, target = compiled.resources, self._ahead.target
         warps, _ = warps_and_stages(config)
-        seen = SpillEvidence(
-            config=config, status=found.status, reason=found.reason, most_registers=_MOST[target.kind],
+        evidence = SpillEvidence(
+            config=config, status=compiled.status, reason=compiled.reason, most_registers=_MOST[target.kind],
             accumulator=tile, accumulator_registers=None if tile is None else prod(tile) / (warps * target.warp_size),
-            shared_bytes=made.shared_bytes if made else None,
+            shared_bytes=resources.shared_bytes if resources else None,
         )  # fmt: skip
-        if made is None or made.registers is None:
-            return seen
+        if resources is None or resources.registers is None:
+            return evidence
         limits = target.limits
         return replace(
-            seen, registers=made.registers, stack_bytes=made.stack_bytes, spill_bytes=made.spill_bytes,
-            residents=limits.residents(made.registers, made.shared_bytes or 0, warps) if limits else None,
-            local=self._local(found),
+            evidence, registers=resources.registers, stack_bytes=resources.stack_bytes,
+            spill_bytes=resources.spill_bytes,
+            residents=limits.residents(resources.registers, resources.shared_bytes or 0, warps) if limits else None,
+            local=self._local(compiled),
         )  # fmt: skip
 
     def tile(self, config: Config) -> int | None:
@@ -224,16 +216,16 @@ class Examiner:
             return prod(work.accumulator)
         return max((access.tile for launch in work.launches for access in launch.accesses), default=None)
 
-    def _local(self, found: Compiled) -> LocalTraffic | None:
+    def _local(self, compiled: Compiled) -> LocalTraffic | None:
         """The local traffic, which a config that spills nothing does not have."""
-        made = found.resources
-        if made is None or not found.launchable:
+        resources = compiled.resources
+        if resources is None or not compiled.launchable:
             return None
-        if not made.stack_bytes and not made.spill_bytes:
+        if not resources.stack_bytes and not resources.spill_bytes:
             return LocalTraffic(0, 0, 0, 0, 0)
-        built = self._ahead.built(found.config)  # from the disk cache
+        binaries = self._ahead.built(compiled.config)  # from the disk cache
         kind = self._ahead.target.kind
-        texts = [one.assembly if kind == "hip" else disassembled(one.binary) for one in built]
+        texts = [one.assembly if kind == "hip" else disassembled(one.binary) for one in binaries]
         return None if None in texts else _sum([local_traffic(kind, text) for text in texts if text is not None])
 
 
@@ -255,7 +247,6 @@ class Tried:
     """One change, with every config that was compiled to try it.
 
     Attributes:
-        name: The change, in words.
         why: What it is expected to do.
         before: The evidence of the config that spills.
         steps: The evidence of each config, in the order tried.
@@ -275,7 +266,7 @@ class Tried:
 
     @property
     def verdict(self) -> str:
-        """Whether the change cures the spill, helps, does not, makes the config slower, or is not possible."""
+        """The verdict: the change cures the spill, helps, does not, makes the config slower, or is not possible."""
         return IMPOSSIBLE if self.best is None else self.verdict_on(self.best)
 
     def verdict_on(self, step: SpillEvidence) -> str:
@@ -290,7 +281,7 @@ class Tried:
 
     @property
     def kept(self) -> bool:
-        """Whether the change helps."""
+        """True if the change helps."""
         return self.verdict in (CURES, HELPS)
 
     def timed(self, median_ms: dict[str, float]) -> Tried:
@@ -299,19 +290,19 @@ class Tried:
         return Tried(self.name, self.why, with_time(self.before, median_ms), tuple(steps))
 
 
-def with_time(seen: SpillEvidence, median_ms: dict[str, float]) -> SpillEvidence:
+def with_time(evidence: SpillEvidence, median_ms: dict[str, float]) -> SpillEvidence:
     """Evidence with the time that was measured, by the text of the config."""
-    return replace(seen, median_ms=median_ms.get(seen.config.text))
+    return replace(evidence, median_ms=median_ms.get(evidence.config.text))
 
 
-def healthy(seen: SpillEvidence) -> bool:
-    """Whether a config spills nothing worth a word."""
-    return seen.compiled and (seen.spill_bytes or 0) <= WASTEFUL_SPILL_BYTES
+def healthy(evidence: SpillEvidence) -> bool:
+    """Return True for a config that spills nothing worth a word."""
+    return evidence.compiled and (evidence.spill_bytes or 0) <= WASTEFUL_SPILL_BYTES
 
 
 @dataclass(frozen=True)
 class SpillReport:
-    """What a config spills, and what cures it.
+    """The spills of a config, and the cures that were tried.
 
     Attributes:
         target: The architecture that was compiled for.
@@ -327,7 +318,7 @@ class SpillReport:
 
     @property
     def spills(self) -> bool:
-        """Whether the config spills enough to matter."""
+        """True if the config spills enough to matter."""
         return self.before.compiled and not healthy(self.before)
 
     @property
@@ -341,7 +332,7 @@ class SpillReport:
 
     @property
     def advice(self) -> str:
-        """What to do, in one sentence."""
+        """The next step, in one sentence."""
         if not self.before.compiled:
             return f"it cannot be launched: {self.before.reason}"
         if not self.spills:
@@ -398,7 +389,7 @@ def cure_spills(
 
     Cost: a compilation for each of up to a dozen configs; with a measurement some seconds more.
     """
-    config = _checked_config(config)
+    config = _config_values(config)
     goal = _target(arch)
     if space is None and config and not isinstance(target, Operation):
         space = {name: [value] for name, value in config.items()}
@@ -409,20 +400,20 @@ def cure_spills(
             f"{expected.name} is no kernel that Triton compiles, so it spills nothing that can be seen",
             hint="name an Operation with a TritonKernel, or give the kernel itself",
         )
-    chosen = _chosen(expected.space, expected.name, config or {})
+    subject = _full_config(expected.space, expected.name, config or {})
     ahead = AheadOfTime(kernel, expected.arguments, goal, expected.space.members)
     with CompilePool(ahead) as pool:
-        report = _examined(Examiner(ahead, pool), chosen, expected.space, goal)
+        report = _examine(Examiner(ahead, pool), subject, expected.space, goal)
     if not (arch is None if measure is None else measure) or not report.spills:
         return report
-    return _measured(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
+    return _with_times(report, lambda configs: _times(target, args, kwargs, configs, shape, dtype))
 
 
-def _checked_config(config: Any) -> Mapping[str, Any] | None:
-    given = None if config is None else values_of(config)
-    if given is not None and not isinstance(given, Mapping):
+def _config_values(config: Any) -> Mapping[str, Any] | None:
+    values = None if config is None else values_of(config)
+    if values is not None and not isinstance(values, Mapping):
         raise ConfigValueError(f"config is {config!r}; it must be a mapping", hint="config={'BM': 64, 'num_warps': 8}")
-    return given
+    return values
 
 
 def _target(arch: str | None) -> Target:
@@ -433,17 +424,17 @@ def _target(arch: str | None) -> Target:
     return named_target(arch)
 
 
-def _chosen(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
+def _full_config(space: ConfigSpace, name: str, values: Mapping[str, Any]) -> Config:
     """The default config with the given values, which need not be in the space; launch options may be added."""
     options = ("num_warps", "num_stages", "num_ctas", "maxnreg")
     wrong = [one for one in values if one not in space.tunables and one not in options]
     if wrong:
         raise ConfigValueError(f"{name} has no tunable {', '.join(wrong)}", hint=f"it has {', '.join(space.tunables)}")
-    known = {one: value for one, value in values.items() if one in space.tunables}
-    return Config({**space.default_config, **values, **space.with_names(known)})
+    own_values = {one: value for one, value in values.items() if one in space.tunables}
+    return Config({**space.default_config, **values, **space.with_names(own_values)})
 
 
-def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Target) -> SpillReport:
+def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Target) -> SpillReport:
     before = examiner.evidence(config)
     notes = [] if (why := space.why_not(config)) is None else [f"the config is not in the space: {why}"]
     if before.compiled and not healthy(before) and before.accumulator is None:
@@ -452,24 +443,24 @@ def _examined(examiner: Examiner, config: Config, space: ConfigSpace, target: Ta
         notes += _without_limit(examiner, config)
     if not before.compiled or healthy(before):
         return SpillReport(target.arch, before, notes=tuple(notes))
-    tried: list[Tried] = []
+    attempts: list[Tried] = []
     for change in changes(config, space, target, lru_cache(maxsize=None)(examiner.tile)):
         one = Tried(change.name, change.why, before, ())
         for step in change.steps():
             one = Tried(change.name, change.why, before, (*one.steps, examiner.evidence(step)))
             if one.verdict == CURES:
                 break
-        tried.append(one)
-    helps = [one for one in tried if one.verdict == HELPS]
-    if len(helps) > 1 and not any(one.verdict == CURES for one in tried):
-        whole = Config({**config, **{name: value for one in helps for name, value in _changed(one).items()}})
-        named = " and ".join(one.name for one in helps)
-        tried.append(Tried(TOGETHER, named, before, (examiner.evidence(whole),)))
-    return SpillReport(target.arch, before, tuple(tried), tuple(notes))
+        attempts.append(one)
+    helps = [one for one in attempts if one.verdict == HELPS]
+    if len(helps) > 1 and not any(one.verdict == CURES for one in attempts):
+        whole = Config({**config, **{name: value for one in helps for name, value in _changes_of(one).items()}})
+        names = " and ".join(one.name for one in helps)
+        attempts.append(Tried(TOGETHER, names, before, (examiner.evidence(whole),)))
+    return SpillReport(target.arch, before, tuple(attempts), tuple(notes))
 
 
 def _without_limit(examiner: Examiner, config: Config) -> list[str]:
-    """What a config that does not compile takes without its own limit of registers; nothing if it does not then."""
+    """Resources without the config's own limit of registers, with which it does not compile; empty if it never does."""
     freed = examiner.evidence(Config({name: value for name, value in config.items() if name != "maxnreg"}))
     if not freed.compiled:
         return []
@@ -479,19 +470,19 @@ def _without_limit(examiner: Examiner, config: Config) -> list[str]:
     ]
 
 
-def _changed(tried: Tried) -> dict[str, Any]:
-    if tried.best is None:
+def _changes_of(attempt: Tried) -> dict[str, Any]:
+    if attempt.best is None:
         return {}
-    return {name: value for name, value in tried.best.config.items() if tried.before.config.get(name) != value}
+    return {name: value for name, value in attempt.best.config.items() if attempt.before.config.get(name) != value}
 
 
-def _measured(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:
+def _with_times(report: SpillReport, times: Callable[[list[Config]], dict[str, float]]) -> SpillReport:
     """The report with the times of the config and of every change that helps."""
-    kept = [one.best.config for one in report.tried if one.kept and one.best is not None]
-    median_ms = times(list(dict.fromkeys([report.before.config, *kept])))
-    tried = tuple(one.timed(median_ms) for one in report.tried)
+    configs = [one.best.config for one in report.tried if one.kept and one.best is not None]
+    median_ms = times(list(dict.fromkeys([report.before.config, *configs])))
+    attempts = tuple(one.timed(median_ms) for one in report.tried)
     notes = (note for note in report.notes if not note.startswith(_UNCHECKED))
-    return SpillReport(report.target, with_time(report.before, median_ms), tried, tuple(notes))
+    return SpillReport(report.target, with_time(report.before, median_ms), attempts, tuple(notes))
 
 
 def _times(

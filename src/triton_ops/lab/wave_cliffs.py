@@ -1,4 +1,4 @@
-"""What one config does over a series of shapes: waves, the empty places of the last one, and where a wave is added.
+"""One config over a series of shapes: waves, the empty places of the last one, and the shapes that add a wave.
 
 The config is compiled once, at the first shape. Blocks come from the declared work, or from the kernel's own grid,
 which is read in processes without a GPU.
@@ -32,7 +32,6 @@ class ShapePoint:
     """The config at one shape.
 
     Attributes:
-        extent: The extent that is varied.
         waves: How often the launch fills the device.
         expected_ms: The expected time; None without a forecast.
         of_limit: Share of the device's limit at that time; None without a forecast.
@@ -46,12 +45,7 @@ class ShapePoint:
 
 @dataclass(frozen=True)
 class ShapeCliff:
-    """Two neighbouring shapes between which a wave is added that is mostly empty.
-
-    Attributes:
-        before: The shape below the cliff.
-        after: The shape above it.
-    """
+    """Two neighbouring shapes between which a wave is added that is mostly empty."""
 
     before: ShapePoint
     after: ShapePoint
@@ -59,13 +53,10 @@ class ShapeCliff:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What one config does over a series of shapes.
+    """One config over a series of shapes.
 
     Attributes:
-        config: The config.
-        axis: The name of the extent that is varied.
         blocks_per_unit: Blocks that one multiprocessor holds at a time.
-        points: The shapes, by their extents.
         silent: Why there are no expected times; empty if there are.
     """
 
@@ -89,7 +80,7 @@ def sweep(
     operation: Operation, config: Config, shape: Sequence[int], dtype: str | None, axis: str, extents: Sequence[int],
     spec: DeviceSpec, calibration: Calibration | None = None,
 ) -> Sweep:  # fmt: skip
-    """What a config does while one extent of the shape is varied.
+    """Follow a config while one extent of the shape is varied.
 
     Args:
         operation: The operation, whose kernel Triton compiles.
@@ -112,33 +103,33 @@ def sweep(
     machine = machine_of(spec, calibration)
     first = expected_of(operation, shape=shapes[0], dtype=dtype)
     explained = explain(first, config, spec, machine)
-    seen = portrait(explained, first.work, config, spec, calibration=calibration)
+    figures = portrait(explained, first.work, config, spec, calibration=calibration)
     if explained.refused:
         raise TargetError(
             f"config ({config}) cannot run on {spec.name}: {explained.refused}", hint="take another config"
         )
-    if seen.residents is None or not seen.residents.blocks or seen.resources is None:
+    if figures.residents is None or not figures.residents.blocks or figures.resources is None:
         why = explained.compiled.reason if explained.compiled is not None else explained.silent
         raise TargetError(f"how many blocks fit cannot be told: {why}", hint="triton-ops explain says more")
-    declared = first.declared and machine is not None
-    if not declared and len(shapes) > MOST_READ:
+    is_declared = first.declared and machine is not None
+    if not is_declared and len(shapes) > MOST_READ:
         raise SettingsError(
             f"{len(shapes)} shapes are too many for a kernel whose grid must be read", hint=f"at most {MOST_READ}"
         )
-    at_once = seen.residents.blocks * spec.units
+    at_once = figures.residents.blocks * spec.units
     points = []
     for extent, one in zip(extents, shapes, strict=True):
         expected = expected_of(operation, shape=one, dtype=dtype)
-        if declared and machine is not None:
-            points.append(_by_model(extent, expected, config, machine, seen.resources, at_once))
+        if is_declared and machine is not None:
+            points.append(_by_model(extent, expected, config, machine, figures.resources, at_once))
         else:
             points.append(ShapePoint(extent, Waves(_programs(expected, config, spec), at_once)))
     return Sweep(
         config=config,
         axis=axis,
-        blocks_per_unit=seen.residents.blocks,
+        blocks_per_unit=figures.residents.blocks,
         points=tuple(points),
-        silent="" if declared else explained.silent or _UNDECLARED,
+        silent="" if is_declared else explained.silent or _UNDECLARED,
     )
 
 
@@ -160,11 +151,12 @@ def _by_model(
     extent: int, expected: Expected, config: Config, machine: Machine, resources: Resources, at_once: int
 ) -> ShapePoint:
     assert expected.work is not None
-    found = Model(expected.work, machine).explain(config, resources)
-    if found is None:
+    forecast = Model(expected.work, machine).explain(config, resources)
+    if forecast is None:
         raise TargetError(f"the model makes no forecast at {extent}", hint="triton-ops explain says more")
-    blocks = max(1, round(found.waves * found.blocks_per_unit * machine.units))
-    return ShapePoint(extent, Waves(blocks, at_once), found.expected_ms, found.lower_bound_ms / found.expected_ms)
+    blocks = max(1, round(forecast.waves * forecast.blocks_per_unit * machine.units))
+    expected_ms = forecast.expected_ms
+    return ShapePoint(extent, Waves(blocks, at_once), expected_ms, forecast.lower_bound_ms / expected_ms)
 
 
 def _programs(expected: Expected, config: Config, spec: DeviceSpec) -> int:

@@ -1,4 +1,4 @@
-"""What a run log says, as a report: for terminals, pull requests, scripts and browsers."""
+"""Reports of run logs for terminals, pull requests, scripts and browsers, and the server of pages."""
 
 from triton_ops._faces import lazy_face
 
@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from triton_ops.report.facts import Report as Report
     from triton_ops.report.live import watched as watched
     from triton_ops.report.page import page_of as page_of
+    from triton_ops.report.server import serve_page as serve_page
     from triton_ops.report.tables import SHOWN as SHOWN
     from triton_ops.report.tables import Block as Block
     from triton_ops.report.tables import Part as Part

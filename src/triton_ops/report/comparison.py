@@ -23,10 +23,8 @@ class Common:
     """The configs that ran in both runs.
 
     Attributes:
-        configs: How many there are.
         quartiles: The second run's time over the first's: a quarter of the configs are below the first number, half
             below the second, three quarters below the third.
-        correlation: Spearman's correlation of the two orders.
         places: The place of the first run's best config in the second run, and of the second's in the first, from 1
             on; None if it did not run there.
     """
@@ -42,8 +40,6 @@ class Comparison:
     """Two runs beside each other.
 
     Attributes:
-        first: One run.
-        second: The other one.
         differences: What differs, by name, each with the text of the first and of the second; empty where it has none.
         common: The configs of both; a text says why their times cannot be compared.
         agreement: Whether both tunes of one problem came to the same: `same` winner, winners that `tie` in one of the
@@ -90,19 +86,19 @@ def _agreement(first: Report, second: Report) -> Agreement:
     return "tie" if other.winner in one.ties or one.winner in other.ties else "differ"
 
 
-def agreement_text(found: Comparison) -> str:
-    """Whether two tunes of one problem agree, in a sentence; empty where that is not known."""
-    one, other = found.first.record, found.second.record
-    if found.agreement == "unknown" or one is None or other is None:
+def agreement_text(comparison: Comparison) -> str:
+    """The agreement of two tunes of one problem, in a sentence; empty where it is not known."""
+    one, other = comparison.first.record, comparison.second.record
+    if comparison.agreement == "unknown" or one is None or other is None:
         return ""
-    if found.agreement == "same":
+    if comparison.agreement == "same":
         return "both tunes have the same winner"
-    named = f"{one.winner} in the first, {other.winner} in the second"
-    if found.agreement == "tie":
-        return f"the winners are others, and tie: {named}"
-    gap = next((each.gap for each in found.first.contenders if each.trial.config == other.winner), None)
-    told = f": there the second's is slower by {expm1(gap.centre):.1%}" if gap is not None else ""
-    return f"the tunes disagree on the winner: {named}{told}"
+    winners = f"{one.winner} in the first, {other.winner} in the second"
+    if comparison.agreement == "tie":
+        return f"the winners are others, and tie: {winners}"
+    gap = next((each.gap for each in comparison.first.contenders if each.trial.config == other.winner), None)
+    detail = f": there the second's is slower by {expm1(gap.centre):.1%}" if gap is not None else ""
+    return f"the tunes disagree on the winner: {winners}{detail}"
 
 
 def _of_one_problem(first: Report, second: Report) -> bool:
@@ -117,21 +113,21 @@ def _common(first: Report, second: Report) -> Common | str:
     both = [config for config in times if config in others]
     if len(both) < _FEWEST:
         return f"{len(both)} of the configs ran in both runs, too few to compare"
-    if len({mode for found in (times, others) for config in both for mode in (found[config][1],)}) > 1:
+    if len({mode for run in (times, others) for config in both for mode in (run[config][1],)}) > 1:
         return "the runs measured in different modes, so that times are not compared"
-    left, right = ([found[config][0] for config in both] for found in (times, others))
-    if min(left) <= 0:
+    firsts, seconds = ([run[config][0] for config in both] for run in (times, others))
+    if min(firsts) <= 0:
         return "a config has no measurable time"
-    low, middle, high = quantiles([b / a for a, b in zip(left, right, strict=True)], n=4, method="inclusive")
+    low, middle, high = quantiles([b / a for a, b in zip(firsts, seconds, strict=True)], n=4, method="inclusive")
     return Common(
-        configs=len(both), quartiles=(low, middle, high), correlation=spearman(left, right),
+        configs=len(both), quartiles=(low, middle, high), correlation=spearman(firsts, seconds),
         places=(_place(first, second), _place(second, first)),
     )  # fmt: skip
 
 
 def _times(report: Report) -> dict[Config, tuple[float, str]]:
-    ran = (trial for trial in report.run.trials.values() if trial.measurement is not None)
-    return {trial.config: (trial.measurement.median_ms, trial.measurement.mode) for trial in ran if trial.measurement}
+    pairs = ((trial.config, trial.measurement) for trial in report.run.trials.values())
+    return {config: (times.median_ms, times.mode) for config, times in pairs if times is not None}
 
 
 def _place(of: Report, among: Report) -> int | None:
@@ -140,9 +136,9 @@ def _place(of: Report, among: Report) -> int | None:
     return configs.index(of.best.config) + 1 if of.best is not None and of.best.config in configs else None
 
 
-def comparison_text(found: Comparison) -> str:
-    """Whether the tunes agree, and how the configs of both runs compare."""
-    return "; ".join(filter(None, [agreement_text(found), common_text(found.common)]))
+def comparison_text(comparison: Comparison) -> str:
+    """The agreement of the tunes, and the comparison of the configs of both runs."""
+    return "; ".join(filter(None, [agreement_text(comparison), common_text(comparison.common)]))
 
 
 def common_text(common: Common | str) -> str:

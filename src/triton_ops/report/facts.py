@@ -1,4 +1,4 @@
-"""What a report says of one run, found in its run log alone."""
+"""The facts of one run, from its run log alone."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from triton_ops.values import Status, Trial, totals
 def paste_lines(config: Config, record: Record | None) -> dict[str, str]:
     """Texts to paste, by where they go; the lockfile only where the run left a record that a lockfile takes."""
     call = _config_call(config.plain)
-    found = {
+    texts = {
         "triton.Config": call,
         "decorator": f"@triton_ops.autotune(configs=[{call}])",
         "plain values": _source(dict(config.plain)),
     }
     if record is not None:
-        lock, left = lock_of([record])
-        if not left:
-            found["lockfile"] = lock.text
-    return found
+        lock, leftovers = lock_of([record])
+        if not leftovers:
+            texts["lockfile"] = lock.text
+    return texts
 
 
 def _config_call(config: Mapping[str, Any]) -> str:
@@ -69,7 +69,6 @@ class Row:
         number: Its place in the order in which configs were tried, from 1 on.
         at_s: Seconds of the run after which its trial ended; None for a finalist that has no line of its own.
         origin: Why it was tried; empty as above.
-        trial: Its trial.
         fate: What became of it: the winner, a tie, or what dropped it.
     """
 
@@ -105,8 +104,6 @@ class FailureGroup:
     Attributes:
         status: How the trials ended.
         reason: The reason of the first of them.
-        configs: How many there are.
-        first: The first config.
     """
 
     status: Status
@@ -117,17 +114,13 @@ class FailureGroup:
 
 @dataclass(frozen=True)
 class Report:
-    """One run and what can be said of it.
-
-    Attributes:
-        run: The content of the run log.
-    """
+    """One run and what can be said of it."""
 
     run: Run
 
     @cached_property
     def record(self) -> Record | None:
-        """What the run left; None if it has not ended, or no config ran."""
+        """The run's record; None if it has not ended, or no config ran."""
         return None if self.run.end is None else self.run.end.record
 
     @property
@@ -145,16 +138,18 @@ class Report:
     def best(self) -> Trial | None:
         """The winner's trial; of a run that has not ended, the fastest screening so far; None if no config ran."""
         trials = self.run.trials
-        if self.record is not None and (found := trials.get(self.record.winner)) is not None and found.ok:
-            return found
+        if self.record is not None and (winner := trials.get(self.record.winner)) is not None and winner.ok:
+            return winner
         return min((trial for trial in trials.values() if trial.ok), key=lambda trial: trial.rank, default=None)
 
     @cached_property
     def default(self) -> Trial | None:
         """The trial of the config that others are compared with; None if none was tried as the default."""
-        tried = (event for event in self.run.events if isinstance(event, Tried) and event.origin is TrialOrigin.DEFAULT)
-        first = next(tried, None)
-        config = self.record.default if self.record is not None else None if first is None else first.trial.config
+        if self.record is not None:
+            config = self.record.default
+        else:
+            lines = (event for event in self.run.events if isinstance(event, Tried))
+            config = next((line.trial.config for line in lines if line.origin is TrialOrigin.DEFAULT), None)
         return None if config is None else self.run.trials.get(config)
 
     @property
@@ -167,7 +162,7 @@ class Report:
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """How many configs ended in each status that occurred."""
+        """The number of configs that ended in each status that occurred."""
         return totals(list(self.run.trials.values()))
 
     @cached_property
@@ -196,28 +191,28 @@ class Report:
 
     def _compared(self, lines: Mapping[Config, Finalist]) -> list[Contender]:
         winner = None if self.best is None else lines.get(self.best.config)
-        found = [
+        contenders = [
             Contender(trial=line.trial, rounds=len(_levels(line)), gap=_gap(line, winner), fate=self._fate(line.trial))
             for line in lines.values()
         ]
         order = {"winner": 0, "tie": 1}
-        return sorted(found, key=lambda one: (order.get(one.fate, 2), one.gap.centre if one.gap else 1e9))
+        return sorted(contenders, key=lambda one: (order.get(one.fate, 2), one.gap.centre if one.gap else 1e9))
 
     @cached_property
     def confirmations(self) -> dict[int, list[Contender]]:
         """By the number of each fresh process that compared the ties again, what it found; empty if none did."""
-        found: dict[int, dict[Config, Finalist]] = {}
+        by_process: dict[int, dict[Config, Finalist]] = {}
         for event in self.run.events:
             if isinstance(event, Finalist) and event.process:
-                found.setdefault(event.process, {})[event.trial.config] = event
-        return {process: self._compared(lines) for process, lines in sorted(found.items())}
+                by_process.setdefault(event.process, {})[event.trial.config] = event
+        return {process: self._compared(lines) for process, lines in sorted(by_process.items())}
 
     @cached_property
     def roof(self) -> Roofline | None:
         """The roofline of the problem on the device; None if its work was not declared, or no limit is known."""
         facts = self.run.head.roof
-        found = None if facts is None else facts.roofline()
-        return None if found is None or found.least_ms is None else found
+        roof = None if facts is None else facts.roofline()
+        return None if roof is None or roof.least_ms is None else roof
 
     def placed(self, trial: Trial | None) -> Placed | None:
         """A trial's time below the roof; None without a roof or a time."""
@@ -232,31 +227,31 @@ class Report:
         for trial in self.run.trials.values():
             if trial.failed:
                 groups.setdefault((trial.status, _NUMBER.sub("0", trial.error)), []).append(trial)
-        found = [
+        failures = [
             FailureGroup(status=status, reason=trials[0].error, configs=len(trials), first=trials[0].config)
             for (status, _), trials in groups.items()
         ]
-        return sorted(found, key=lambda group: -group.configs)
+        return sorted(failures, key=lambda group: -group.configs)
 
     @cached_property
     def dropped(self) -> dict[str, int]:
-        """How many candidates each step of the run dropped, in the order of the steps."""
+        """The number of candidates that each step of the run dropped, in the order of the steps."""
         fates = Counter(row.fate for row in self.rows)
         looked_at = {event.compiled.config: event.compiled for event in self.run.events if isinstance(event, Preview)}
         only = [one for config, one in looked_at.items() if config not in self.run.trials]
-        found = {f"only compiled, {'and not tried' if status is Status.OK else DROPPED_BY[status]}": count
+        counts = {f"only compiled, {'and not tried' if status is Status.OK else DROPPED_BY[status]}": count
                  for status, count in Counter(one.status for one in only).items()}  # fmt: skip
-        found.update({by: fates.pop(by) for by in DROPPED_BY.values() if by in fates})
-        found.update((fate, count) for fate, count in fates.items() if fate not in ("winner", "tie", _NOT_YET))
-        return found
+        counts.update({by: fates.pop(by) for by in DROPPED_BY.values() if by in fates})
+        counts.update((fate, count) for fate, count in fates.items() if fate not in ("winner", "tie", _NOT_YET))
+        return counts
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """Where and how the run took place."""
+        """Facts on the machine, the versions and the settings of the run."""
         head = self.run.head
         place = head.environment
         resumed = [event.at for event in self.run.events if isinstance(event, Resumed)]
-        found = {
+        facts = {
             **{f"device {name}": value for name, value in place.device.items()},
             **{f"host {name}": value for name, value in place.host.items()},
             **{f"version of {name}": value for name, value in place.versions.items()},
@@ -268,11 +263,11 @@ class Report:
             "cache state": head.key.cache_state,
             **self._guard(),
         }
-        return {name: str(value) for name, value in found.items() if value not in ("", None)}
+        return {name: str(value) for name, value in facts.items() if value not in ("", None)}
 
     @cached_property
     def sensitivity(self) -> Sensitivity | str:
-        """Which tunables matter, or why that cannot be said."""
+        """The tunables that matter, or the reason why that cannot be said."""
         try:
             return sensitivity(recording_of(self.run))
         except RecordingError as error:
@@ -280,7 +275,7 @@ class Report:
 
     @property
     def state(self) -> str:
-        """Whether the run has ended, and why."""
+        """The state of the run: ended, with the reason, or not."""
         if self.run.end is not None:
             return f"ended: {self.run.end.stopped}"
         at = self.run.under_way
@@ -301,8 +296,8 @@ class Report:
         return Row(number=number, at_s=at_s, origin=origin, trial=trial, fate=self._fate(trial))
 
     def _guard(self) -> Mapping[str, Any]:
-        given = {} if self.record is None else self.record.guard
-        return {f"sensor {name}": value for name, value in given.items()}
+        readings = {} if self.record is None else self.record.guard
+        return {f"sensor {name}": value for name, value in readings.items()}
 
     def _fate(self, trial: Trial) -> str:
         if not trial.ok:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
+import re
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from triton_ops import settings
 from triton_ops.base import json_text
-from triton_ops.exceptions import DeviceError, RunLogError, SettingsError
+from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.processes import command, new_mark
 from triton_ops.records import read_run
 from triton_ops.report.facts import Report
 from triton_ops.report.page import live_page, run_data
+from triton_ops.report.server import Answer, address_of, listening, new_token
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult
 
 PAUSE_S = 1.0  # between two readings of the file, at least
 _REST = 9  # times the seconds of the last reading: a long run costs a tenth of a CPU, however long it is
 _LOOK_S = 0.2
+POLL_S = 15.0  # that a page's question for news is held
+_NEWS = re.compile(r"run\.json\?seen=(\d{1,9})", re.ASCII)
 
 
 class GrowingReport:
@@ -53,7 +57,7 @@ class GrowingReport:
         self._spent = spent
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._seen: tuple[int, ...] | None = None
+        self._status: tuple[int, ...] | None = None
         self._run: dict[str, Any] = {}
         self._text = ""
         self._version = 0
@@ -65,18 +69,27 @@ class GrowingReport:
         """Say that nobody writes any more: the next reading is the last one, and whoever waits is answered."""
         self._over.set()
 
+    def answer(self, name: str) -> Answer | None:
+        """The page, or what is new since the version that a page shows; None for another path."""
+        if name == "":
+            page = self.page()
+            if page is None:
+                text = "The run log cannot be read yet; reload this page.\n"
+                return HTTPStatus.SERVICE_UNAVAILABLE, text, "text/plain"
+            return HTTPStatus.OK, page, "text/html"
+        if (question := _NEWS.fullmatch(name)) is None:
+            return None
+        news = self.newer(int(question[1]), POLL_S)
+        return HTTPStatus.NO_CONTENT if news is None else HTTPStatus.OK, news or "", "application/json"
+
     def page(self) -> str | None:
         """The page as it is now; None while the file cannot be read as a run log."""
         with self._lock:
             self._refresh()
             return live_page(self._run, self._version) if self._version else None
 
-    def newer(self, seen: int, most_s: float) -> str | None:
+    def newer(self, shown_version: int, most_s: float) -> str | None:
         """The run as JSON for the page, as soon as there is another version than the one that a page shows.
-
-        Args:
-            seen: The version that the page shows.
-            most_s: Seconds to wait.
 
         Returns:
             The JSON, the last one with `over`; None if there is nothing new.
@@ -88,7 +101,7 @@ class GrowingReport:
             with self._lock:
                 self._refresh(now=over)
                 version, text = self._version, self._text
-            if version and (over or version != seen):
+            if version and (over or version != shown_version):
                 if over:
                     self.told_the_end.set()
                 return f'{{"version":{version},"over":{str(over).lower()},"run":{text}}}'
@@ -102,9 +115,9 @@ class GrowingReport:
         A file that cannot be read, as while it is replaced, leaves what was read before.
         """
         state = self._state()
-        if state is None or state == self._seen or (self._clock() < self._next_s and not now):
+        if state is None or state == self._status or (self._clock() < self._next_s and not now):
             return
-        self._seen, before_s = state, self._spent()
+        self._status, before_s = state, self._spent()
         try:
             self._run = run_data(Report(read_run(self._path)))
         except RunLogError:
@@ -115,18 +128,15 @@ class GrowingReport:
         self._version += 1
 
     def _state(self) -> tuple[int, ...] | None:
-        """What changes when the file does; None if it is not there."""
+        """A status that changes when the file does; None if it is not there."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-HOST = "127.0.0.1"
-_TOKEN_BYTES = 24
 _END_S = 4.0  # that the process is given to answer pages that are open
-_LARGEST_PORT = 65_535
 
 
 @contextmanager
@@ -143,49 +153,29 @@ def watched(listener: Listener, port: int, tell: Callable[[str], None]) -> Itera
 
     Cost: half a second of a CPU to start, by a process of the lowest priority, and at most a tenth of a CPU then.
     """
-    with _listening(port) as bound:
+    with listening(port, "--watch-port") as bound:
         watch = _Watch(listener, bound, tell)
         try:
             yield watch
         finally:
             watch.end()
-        if not watch.begun:
+        if not watch.has_run:
             tell("--watch: the winner was known and nothing was tuned, so there is nothing to watch; --force tunes")
 
 
-def _listening(port: int) -> socket.socket:
-    if not 0 <= port <= _LARGEST_PORT:
-        raise SettingsError(f"--watch-port {port} is no port", hint=f"give 1 to {_LARGEST_PORT}, or 0 for a free one")
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((HOST, port))
-        found.listen()
-    except OSError as error:
-        found.close()
-        raise SettingsError(
-            f"port {port} of {HOST} cannot be used: {error.strerror or error}", hint="leave --watch-port out"
-        ) from error
-    return found
-
-
 class _Watch:
-    """A listener that has the report served from the moment when the run has a log.
-
-    Attributes:
-        begun: Whether a run has started.
-    """
+    """A listener that has the report served from the moment when the run has a log."""
 
     def __init__(self, listener: Listener, bound: socket.socket, tell: Callable[[str], None]) -> None:
         self._listener = listener
         self._bound = bound
         self._tell = tell
         self._process: subprocess.Popen[bytes] | None = None
-        self.begun = False
+        self.has_run = False
 
     def started(self, plan: RunPlan) -> None:
         """Serve the run's log, and tell where."""
-        self.begun = True
+        self.has_run = True
         if plan.log is None:
             self._tell("--watch: this run keeps no log, so that there is nothing to watch")
         else:
@@ -214,7 +204,7 @@ class _Watch:
             self._process.wait()
 
     def _serve(self, log: Path) -> None:
-        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        token = new_token()
         try:
             self._process = subprocess.Popen(
                 command("triton_ops.report.server_process", os.getpid(), self._bound.fileno(), log.absolute()),
@@ -227,4 +217,4 @@ class _Watch:
         except (OSError, DeviceError) as error:
             self._tell(f"--watch: no process can be started for it: {error}")
             return
-        self._tell(f"watch this run at http://{HOST}:{self._bound.getsockname()[1]}/{token}/ while it goes on")
+        self._tell(f"watch this run at {address_of(self._bound, token)} while it goes on")

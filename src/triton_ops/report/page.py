@@ -53,15 +53,15 @@ def _page(data: dict[str, Any], *further: str) -> str:
 
 
 def run_data(report: Report) -> dict[str, Any]:
-    """What the page shows of a run, as plain JSON values."""
-    found: dict[str, Any] = storable(_run(report))
-    return found
+    """The data of a run for the page, as plain JSON values."""
+    data: dict[str, Any] = storable(_run(report))
+    return data
 
 
 def _run(report: Report) -> dict[str, Any]:
-    seen = report.sensitivity
-    kept = report.fastest_first[:MOST_ROWS]
-    table = _Rows(report.run.head.space.tunables, kept)
+    knobs = report.sensitivity
+    rows = report.fastest_first[:MOST_ROWS]
+    table = _Rows(report.run.head.space.tunables, rows)
     return {
         "id": report.run.head.id, "title": report.title, "device": report.device,
         "facts": headline(report), "paste": report.paste, "environment": report.environment,
@@ -73,18 +73,18 @@ def _run(report: Report) -> dict[str, Any]:
         "elapsed_s": report.run.at_s,
         "contenders": [[*contender_cells(one), _gap(one.gap)] for one in report.contenders],
         "confirmations": [
-            [process, [[*contender_cells(one), _gap(one.gap)] for one in found]]
-            for process, found in report.confirmations.items()
+            [process, [[*contender_cells(one), _gap(one.gap)] for one in rivals]]
+            for process, rivals in report.confirmations.items()
         ],
         "roof": _roof(report), "roof_facts": roof_facts(report),
         "dropped": list(report.dropped.items()),
         "failures": [[one.configs, str(one.status), one.reason, str(one.first)] for one in report.failures],
-        "unclear": seen if isinstance(seen, str) else "",
-        "explained": None if isinstance(seen, str) else seen.explained,
-        "knobs": [] if isinstance(seen, str) else [
+        "unclear": knobs if isinstance(knobs, str) else "",
+        "explained": None if isinstance(knobs, str) else knobs.explained,
+        "knobs": [] if isinstance(knobs, str) else [
             {"name": knob.name, "share": knob.share, "span": knob.span,
              "values": [[str(one.value), one.configs, one.failed, one.slower, one.best_ms] for one in knob.effects]}
-            for knob in seen.knobs
+            for knob in knobs.knobs
         ],
     }  # fmt: skip
 
@@ -103,14 +103,14 @@ def _roof(report: Report) -> dict[str, Any] | None:
 
 
 def _map(reports: Sequence[Report]) -> dict[str, Any] | None:
-    found = problem_map(reports)
-    if found is None:
+    problems = problem_map(reports)
+    if problems is None:
         return None
-    shown: dict[str, Any] = storable({
-        "configs": [str(config) for config in found.configs],
-        "rows": [[*map_cells(row)[:4], list(row.slower)] for row in found.rows],
+    data: dict[str, Any] = storable({
+        "configs": [str(config) for config in problems.configs],
+        "rows": [[*map_cells(row)[:4], list(row.slower)] for row in problems.rows],
     })  # fmt: skip
-    return shown
+    return data
 
 
 class _Rows:
@@ -119,20 +119,20 @@ class _Rows:
     def __init__(self, tunables: Mapping[str, Sequence[Any]], rows: Sequence[Row]) -> None:
         configs = [dict(row.trial.config.plain) for row in rows]
         self.names = list(dict.fromkeys((*tunables, *(name for config in configs for name in config))))
-        seen: dict[str, dict[str, int]] = {name: {} for name in self.names}
+        places: dict[str, dict[str, int]] = {name: {} for name in self.names}
         for name, values in tunables.items():
             for value in in_order(values):
-                _place(seen[name], str(tuple(value) if isinstance(value, list) else value))
+                _place(places[name], str(tuple(value) if isinstance(value, list) else value))
         self._errors: dict[str, int] = {}
         self._fates: dict[str, int] = {}
         self.rows = [
             [
                 *self._facts(row),
-                *(_place(seen[name], str(config[name])) if name in config else -1 for name in self.names),
+                *(_place(places[name], str(config[name])) if name in config else -1 for name in self.names),
             ]
             for row, config in zip(rows, configs, strict=True)
         ]
-        self.values = [list(seen[name]) for name in self.names]
+        self.values = [list(places[name]) for name in self.names]
         self.errors, self.fates = list(self._errors), list(self._fates)
 
     def _facts(self, row: Row) -> list[Any]:
@@ -148,8 +148,8 @@ class _Rows:
         ]  # fmt: skip
 
 
-def _place(seen: dict[str, int], text: str) -> int:
-    return seen.setdefault(text, len(seen))
+def _place(places: dict[str, int], text: str) -> int:
+    return places.setdefault(text, len(places))
 
 
 def _brief(value: float | None) -> float | None:
@@ -162,8 +162,8 @@ def _gap(gap: Any) -> list[float] | None:
 
 
 def _comparison(first: Report, second: Report) -> Any:
-    found = comparison_of(first, second)
+    comparison = comparison_of(first, second)
     return storable({
-        "first": first.run.head.id, "second": second.run.head.id, "common": comparison_text(found),
-        "differences": [[name, *both] for name, both in found.differences.items()],
+        "first": first.run.head.id, "second": second.run.head.id, "common": comparison_text(comparison),
+        "differences": [[name, *both] for name, both in comparison.differences.items()],
     })  # fmt: skip

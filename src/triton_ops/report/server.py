@@ -1,4 +1,4 @@
-"""The server of one growing report: it answers this machine alone, only who knows the token, and changes nothing.
+"""A server of one page: it answers this machine alone, only who knows the token, and changes nothing.
 
 What it defends against: other users of the machine, who may connect but do not know the token; pages of other sites in
 the same browser, which may send requests and may let a name of their own resolve to this machine, so that the `Host`
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import re
+import secrets
 import socket
 import threading
 import time
@@ -20,15 +21,15 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from triton_ops.report.live import GrowingReport
+from triton_ops.exceptions import SettingsError
 
+Answer = tuple[HTTPStatus, str, str]
+"""A status, a text and its media type."""
 MOST_CONNECTIONS = 24  # of who knows the token
 MOST_STRANGERS = 64
 REQUEST_S = 5.0  # that a stranger has for a request
-POLL_S = 15.0  # that a page's question for news is held
 _IDLE_S = 20.0  # that a page may take nothing of its answer
 _HOST = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?", re.ASCII | re.IGNORECASE)  # a tunnel has another port
-_NEWS = re.compile(r"run\.json\?seen=(\d{1,9})", re.ASCII)
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",  # the page's own policy stands in the page
@@ -39,13 +40,13 @@ _HEADERS = {
 }
 
 
-class ReportServer(ThreadingHTTPServer):
-    """Serves a growing report on a socket that already listens, under `/TOKEN/`.
+class PageServer(ThreadingHTTPServer):
+    """Serves a page and its data on a socket that already listens, under `/TOKEN/`.
 
     Args:
         listening: The socket.
         token: What the address of the page holds.
-        growing: The report.
+        answer: Path and query below the token to the answer; None if there is no such thing.
         clock: A monotonic clock in seconds.
     """
 
@@ -56,14 +57,14 @@ class ReportServer(ThreadingHTTPServer):
         self,
         listening: socket.socket,
         token: str,
-        growing: GrowingReport,
+        answer: Callable[[str], Answer | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(listening.getsockname(), _Answers, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self.token = token
-        self.growing = growing
+        self.answer = answer
         self._clock = clock
         self._strangers: dict[socket.socket, float] = {}  # until when, the oldest first
         self._readers: set[socket.socket] = set()
@@ -93,7 +94,7 @@ class ReportServer(ThreadingHTTPServer):
             self._cut(sum(until_s <= self._clock() for until_s in self._strangers.values()))
 
     def welcome(self, request: socket.socket) -> bool:
-        """Whether a connection that has shown the token is answered; it is no stranger's any more."""
+        """Take a connection that has shown the token from the strangers; False if too many are answered already."""
         with self._changed:
             if len(self._readers) >= MOST_CONNECTIONS:
                 return False
@@ -126,40 +127,30 @@ class ReportServer(ThreadingHTTPServer):
 class _Answers(BaseHTTPRequestHandler):
     """Answers one request and closes the connection."""
 
-    server: ReportServer
+    server: PageServer
     server_version = "triton-ops"
     sys_version = ""
     timeout = _IDLE_S
 
     def do_GET(self) -> None:
-        """The page, or what is new since the version that a page shows."""
-        if (name := self._asked()) is None:
+        """Answer who knows the token."""
+        if (name := self._path_below_token()) is None:
             return
-        news = _NEWS.fullmatch(name)
-        if name == "":
-            page = self.server.growing.page()
-            if page is None:
-                self._say(HTTPStatus.SERVICE_UNAVAILABLE, "The run log cannot be read yet; reload this page.\n")
-            else:
-                self._answer(HTTPStatus.OK, page, "text/html")
-        elif news is not None:
-            found = self.server.growing.newer(int(news[1]), POLL_S)
-            if found is None:
-                self._answer(HTTPStatus.NO_CONTENT, "", "application/json")
-            else:
-                self._answer(HTTPStatus.OK, found, "application/json")
-        else:
+        answer = self.server.answer(name)
+        if answer is None:
             self._say(HTTPStatus.NOT_FOUND, "Not found.\n")
+        else:
+            self._answer(*answer)
 
     do_HEAD = do_GET  # noqa: N815 - the base class looks for such names
 
-    def _refused(self) -> None:
+    def _refuse(self) -> None:
         self._say(HTTPStatus.METHOD_NOT_ALLOWED, "This server is read only.\n", Allow="GET, HEAD")
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refused  # noqa: N815
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
-    def _asked(self) -> str | None:
-        """What is asked for below the token; None if the request was refused."""
+    def _path_below_token(self) -> str | None:
+        """Path and query below the token; None if the request was refused."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or _HOST.fullmatch(hosts[0].strip()) is None:
             self._say(HTTPStatus.FORBIDDEN, "Open the page by 127.0.0.1 or localhost.\n")
@@ -169,7 +160,7 @@ class _Answers(BaseHTTPRequestHandler):
             self._say(HTTPStatus.NOT_FOUND, "Not found.\n")
             return None
         if not self.server.welcome(self.connection):
-            self._say(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages of this run are open.\n")
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE, "Too many pages are open.\n")
             return None
         if not slash:  # the page asks for news by a path of its own folder
             self._answer(HTTPStatus.MOVED_PERMANENTLY, "", "text/plain", Location=f"/{self.server.token}/")
@@ -191,3 +182,59 @@ class _Answers(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
         """Keep no log: nobody reads it, and addresses hold the token."""
+
+
+HOST = "127.0.0.1"
+_LARGEST_PORT = 65_535
+_TOKEN_BYTES = 24
+_LOOK_S = 0.1
+
+
+def serve_page(answer: Callable[[str], Answer | None], port: int, tell: Callable[[str], None]) -> None:
+    """Serve a page until this process is interrupted.
+
+    Args:
+        answer: As `PageServer` takes it.
+        port: The port on 127.0.0.1; 0 takes one that is free.
+        tell: Is given the address of the page.
+
+    Raises:
+        SettingsError: The port is out of range or taken.
+        KeyboardInterrupt: Ctrl-C was pressed.
+    """
+    with listening(port, "--port") as bound:
+        token = new_token()
+        with PageServer(bound, token, answer) as server:
+            tell(f"open {address_of(bound, token)} in a browser; Ctrl-C ends it")
+            server.serve_forever(_LOOK_S)
+
+
+def listening(port: int, option: str) -> socket.socket:
+    """A socket that listens on a port of this machine alone.
+
+    Raises:
+        SettingsError: The port, which `option` gave, is out of range or taken.
+    """
+    if not 0 <= port <= _LARGEST_PORT:
+        raise SettingsError(f"{option} {port} is no port", hint=f"give 1 to {_LARGEST_PORT}, or 0 for a free one")
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((HOST, port))
+        bound.listen()
+    except OSError as error:
+        bound.close()
+        raise SettingsError(
+            f"port {port} of {HOST} cannot be used: {error.strerror or error}", hint=f"leave {option} out"
+        ) from error
+    return bound
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def address_of(bound: socket.socket, token: str) -> str:
+    """The address of the page that is serve on a socket."""
+    return f"http://{HOST}:{bound.getsockname()[1]}/{token}/"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from triton_ops.processes import Leftovers, die_with
 from triton_ops.report.live import GrowingReport
-from triton_ops.report.server import ReportServer
+from triton_ops.report.server import PageServer
 
 GOODBYE_S = 3.0  # that pages which are open are given to fetch the last state
 DRAIN_S = 0.5
@@ -28,7 +28,7 @@ def main() -> None:
     os.nice(_LOWEST)
     token = sys.stdin.readline().strip()
     growing = GrowingReport(Path(sys.argv[4]))
-    server = ReportServer(socket.socket(fileno=descriptor), token, growing)
+    server = PageServer(socket.socket(fileno=descriptor), token, growing.answer)
     threading.Thread(target=server.serve_forever, args=(_LOOK_S,), daemon=True).start()
     sys.stdin.read()
     growing.end()

@@ -17,7 +17,6 @@ class ProblemRow:
     """One problem of the kernel.
 
     Attributes:
-        report: Its run.
         slower: For each config of the map its time over that of the problem's best config; None where it did not run,
             `failed` where it failed.
     """
@@ -33,8 +32,8 @@ class ProblemRow:
     @property
     def of_limit(self) -> float | None:
         """The share of its limit that the best config reaches; None if the limit is not known."""
-        placed = self.report.placed(self.report.best)
-        return None if placed is None else placed.of_limit
+        place = self.report.placed(self.report.best)
+        return None if place is None else place.of_limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +51,12 @@ class ProblemMap:
 
 def problem_map(reports: Sequence[Report]) -> ProblemMap | None:
     """The map of the runs of the first one's kernel; of equal problems the first run counts. None for one problem."""
-    found = {
+    by_problem = {
         one.run.head.key_id: one
         for one in reversed(reports)
         if one.run.head.key.kernel == reports[0].run.head.key.kernel and one.best is not None
     }
-    ordered = sorted(found.values(), key=lambda one: (one.device, one.run.head.shape or (), one.title))
+    ordered = sorted(by_problem.values(), key=lambda one: (one.device, one.run.head.shape or (), one.title))
     if len(ordered) < 2:
         return None
     configs = tuple(dict.fromkeys(one.best.config for one in ordered if one.best is not None))

@@ -22,7 +22,6 @@ class Part:
     """A part of a report.
 
     Attributes:
-        title: Its title; empty for the head of a run.
         header: Names of the columns; empty strings for a list of names and facts.
         rows: The rows, each with one text per column.
         right: Names of the columns that hold numbers.
@@ -38,12 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Block:
-    """A text to paste.
-
-    Attributes:
-        title: Where it goes.
-        text: The text.
-    """
+    """A text to paste."""
 
     title: str
     text: str
@@ -55,9 +49,9 @@ def parts_of(report: Report, top: int = SHOWN) -> Iterator[Part | Block]:
     yield from (Block(name, text) for name, text in report.paste.items() if name != "lockfile")
     if report.contenders:
         yield Part("Last comparison", _COMPARED, list(map(contender_cells, report.contenders)), ("ms", "rounds"))
-    for process, found in report.confirmations.items():
+    for process, contenders in report.confirmations.items():
         title = f"Compared again, in fresh process {process}"
-        yield Part(title, _COMPARED, list(map(contender_cells, found)), ("ms", "rounds"))
+        yield Part(title, _COMPARED, list(map(contender_cells, contenders)), ("ms", "rounds"))
     if rows := list(roof_facts(report).items()):
         yield Part("Roofline", ("", ""), rows)
     yield from _trials(report, top)
@@ -76,26 +70,26 @@ def parts_of(report: Report, top: int = SHOWN) -> Iterator[Part | Block]:
 
 def comparison_parts(first: Report, second: Report) -> Iterator[Part]:
     """The parts of the comparison of two runs."""
-    found = comparison_of(first, second)
-    rows = [[name, *both] for name, both in found.differences.items()]
+    comparison = comparison_of(first, second)
+    rows = [[name, *both] for name, both in comparison.differences.items()]
     header = ("", first.run.head.id, second.run.head.id)
-    yield Part("What differs", header, rows, note=comparison_text(found))
+    yield Part("What differs", header, rows, note=comparison_text(comparison))
 
 
 def further_parts(reports: Sequence[Report]) -> Iterator[Part]:
-    """What several runs say together: the kernel over its problems, and the comparisons with the first run."""
-    found = problem_map(reports)
-    if found is not None:
-        yield from _map_parts(found)
+    """The parts of several runs together: the kernel over its problems, and the comparisons with the first run."""
+    problems = problem_map(reports)
+    if problems is not None:
+        yield from _map_parts(problems)
     for other in compared(reports):
         yield from comparison_parts(reports[0], other)
 
 
-def _map_parts(found: ProblemMap) -> Iterator[Part]:
-    configs = found.configs[:_MOST_CONFIGS]
+def _map_parts(problems: ProblemMap) -> Iterator[Part]:
+    configs = problems.configs[:_MOST_CONFIGS]
     names = [letter(number) for number in range(len(configs))]
-    rows = [map_cells(row)[: _MAPPED + len(names)] for row in found.rows]
-    more = len(found.configs) - len(configs)
+    rows = [map_cells(row)[: _MAPPED + len(names)] for row in problems.rows]
+    more = len(problems.configs) - len(configs)
     note = "each best config's time over that of the problem's own" + (f"; {more} configs more" if more > 0 else "")
     header = ("problem", "ms", "of limit", "over default", *names)
     yield Part("Over problems", header, rows, header[1:], note)
@@ -113,19 +107,19 @@ def _trials(report: Report, top: int) -> Iterator[Part]:
 
 
 def _curve(report: Report) -> Iterator[Part]:
-    found = report.run.best_so_far
-    if not found:
+    points = report.run.best_so_far
+    if not points:
         return
-    kept = found if len(found) <= _MARKS else [*found[: _MARKS // 2], *found[-_MARKS // 2 :]]
-    rows = [[f"{at_s:.1f}", f"{trial.median_ms:.4g}", str(trial.config)] for at_s, trial in kept]
-    note = f"{len(found) - len(kept)} in between are left out" if len(kept) < len(found) else ""
+    shown_points = points if len(points) <= _MARKS else [*points[: _MARKS // 2], *points[-_MARKS // 2 :]]
+    rows = [[f"{at_s:.1f}", f"{trial.median_ms:.4g}", str(trial.config)] for at_s, trial in shown_points]
+    note = f"{len(points) - len(shown_points)} in between are left out" if len(shown_points) < len(points) else ""
     yield Part("Best so far, by screening", ("after s", "ms", "config"), rows, ("after s", "ms"), note)
 
 
 def _sensitivity(report: Report) -> Iterator[Part]:
-    seen = report.sensitivity
-    if isinstance(seen, str) or not seen.knobs:
+    sensitivity = report.sensitivity
+    if isinstance(sensitivity, str) or not sensitivity.knobs:
         return
-    rows = [[knob.name, f"{knob.share:.0%}", f"+{knob.span:.0%}", str(knob.best.value)] for knob in seen.knobs]
+    rows = [[knob.name, f"{knob.share:.0%}", f"+{knob.span:.0%}", str(knob.best.value)] for knob in sensitivity.knobs]
     header = ("tunable", "share", "span", "best")
     yield Part("Which tunables matter", header, rows, header[1:3])

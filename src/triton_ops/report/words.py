@@ -23,7 +23,7 @@ def relative_text(trial: Trial) -> str:
 
 
 def gap_text(gap: Interval | None) -> str:
-    """How much slower than the winner, with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
+    """The slowdown against the winner with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
     if gap is None:
         return "-"
     centre, low, high = (math.expm1(value) for value in (gap.centre, gap.low, gap.high))
@@ -43,7 +43,7 @@ def contender_cells(one: Contender) -> list[str]:
 def headline(report: Report) -> dict[str, str]:
     """The facts with which a report begins."""
     best, record = report.best, report.record
-    found = {
+    facts = {
         "run": report.run.head.id,
         "kernel": report.title,
         "device": report.device,
@@ -51,20 +51,20 @@ def headline(report: Report) -> dict[str, str]:
         "tried": _counts(report),
     }
     if best is None:
-        return {**found, "winner": "none: no config ran"}
-    found["best so far" if record is None else "winner"] = str(best.config)
-    found["time"] = f"{best.median_ms:.4g} ms, {best.best_measurement.mode}"
+        return {**facts, "winner": "none: no config ran"}
+    facts["best so far" if record is None else "winner"] = str(best.config)
+    facts["time"] = f"{best.median_ms:.4g} ms, {best.best_measurement.mode}"
     if report.gain is not None:
         interval = None if record is None else record.gain_interval
-        found["gain"] = f"{gain_text(report.gain, interval)} as fast as the default"
+        facts["gain"] = f"{gain_text(report.gain, interval)} as fast as the default"
     if record is not None:
         if record.unproven:
-            found["unproven"] = record.unproven
-        found["confidence"] = record.confidence
-        found["ties"] = f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})"
-        found["checked"] = f"results compared with {record.verified.against}" if record.verified.against else ""
-        found.update({f"note {number}": note for number, note in enumerate(record.notes, 1)})
-    return {name: text for name, text in found.items() if text}
+            facts["unproven"] = record.unproven
+        facts["confidence"] = record.confidence
+        facts["ties"] = f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})"
+        facts["checked"] = f"results compared with {record.verified.against}" if record.verified.against else ""
+        facts.update({f"note {number}": note for number, note in enumerate(record.notes, 1)})
+    return {name: text for name, text in facts.items() if text}
 
 
 def _counts(report: Report) -> str:
@@ -77,14 +77,14 @@ def roof_facts(report: Report) -> dict[str, str]:
     """The ceilings of the device and the places of the best config and the default below them; empty if not known."""
     if report.roof is None:
         return {}
-    found = roof_rows(report.roof)
+    facts = roof_rows(report.roof)
     if report.roof.least_ms is not None:
-        found["at best"] = f"{report.roof.least_ms:.4g} ms"
+        facts["at best"] = f"{report.roof.least_ms:.4g} ms"
     trials = {"best": report.best, "default": report.default}
     for name, trial in trials.items():
-        if (placed := report.placed(trial)) is not None:
-            found[name] = f"{placed.ms:.4g} ms{reached(placed)}"
-    return found
+        if (place := report.placed(trial)) is not None:
+            facts[name] = f"{place.ms:.4g} ms{reached(place)}"
+    return facts
 
 
 def map_cells(row: ProblemRow) -> list[str]:

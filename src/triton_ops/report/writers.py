@@ -40,7 +40,7 @@ def escaped(text: str) -> str:
             return text
         if _CODE.fullmatch(text):
             return f"`{text}`"
-    return f"<code>{_OTHER.sub(lambda found: f'&#{ord(found[0])};', text)}</code>"
+    return f"<code>{_OTHER.sub(lambda match: f'&#{ord(match[0])};', text)}</code>"
 
 
 def _part(part: Part) -> Iterator[str]:
@@ -68,13 +68,13 @@ def _block(block: Block) -> list[str]:
 
 def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
     """All runs, the kernel over its problems (null for one problem), and the comparisons with the first run."""
-    found = problem_map(reports)
+    problems = problem_map(reports)
     return {
         "runs": [report_json(report) for report in reports],
-        "problems": None if found is None else {
-            "configs": [dict(config.plain) for config in found.configs],
+        "problems": None if problems is None else {
+            "configs": [dict(config.plain) for config in problems.configs],
             "rows": [{"run": row.report.run.head.id, "problem": row.label, "of_limit": row.of_limit,
-                      "gain": row.report.gain, "slower": list(row.slower)} for row in found.rows],
+                      "gain": row.report.gain, "slower": list(row.slower)} for row in problems.rows],
         },
         "comparisons": [comparison_json(comparison_of(reports[0], other)) for other in compared(reports)],
     }  # fmt: skip
@@ -82,7 +82,7 @@ def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
 
 def report_json(report: Report) -> dict[str, Any]:
     """All of a report; times are in milliseconds, and `gap` is the share by which a config is slower."""
-    head, seen = report.run.head, report.sensitivity
+    head, sensitivity = report.run.head, report.sensitivity
     return {
         "run": head.id, "file": str(report.run.path), "kernel": head.key.kernel, "problem": head.key.label,
         "device": report.device, "state": report.state, "elapsed_s": report.run.at_s, "totals": report.totals,
@@ -90,7 +90,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "unproven": None if report.record is None else report.record.unproven,
         "paste": report.paste,
         "finalists": [_contender(one) for one in report.contenders],
-        "confirmations": [list(map(_contender, found)) for found in report.confirmations.values()],
+        "confirmations": [list(map(_contender, rivals)) for rivals in report.confirmations.values()],
         "roofline": _roof(report),
         "trials": [_row(row) for row in report.rows],
         "best_so_far": [
@@ -102,22 +102,22 @@ def report_json(report: Report) -> dict[str, Any]:
             {"status": str(one.status), "reason": one.reason, "configs": one.configs, "first": dict(one.first.plain)}
             for one in report.failures
         ],
-        "sensitivity": None if isinstance(seen, str) else {
-            "explained": seen.explained,
+        "sensitivity": None if isinstance(sensitivity, str) else {
+            "explained": sensitivity.explained,
             "knobs": [{"name": knob.name, "share": knob.share, "span": knob.span,
-                       "values": [asdict(one) for one in knob.effects]} for knob in seen.knobs],
+                       "values": [asdict(one) for one in knob.effects]} for knob in sensitivity.knobs],
         },
         "environment": report.environment,
     }  # fmt: skip
 
 
-def comparison_json(found: Comparison) -> dict[str, Any]:
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison of two runs; `common` is null where times cannot be compared, and `why_not` has the reason."""
-    common = found.common
+    common = comparison.common
     return {
-        "first": found.first.run.head.id, "second": found.second.run.head.id,
-        "agreement": found.agreement,
-        "differences": {name: list(both) for name, both in found.differences.items()},
+        "first": comparison.first.run.head.id, "second": comparison.second.run.head.id,
+        "agreement": comparison.agreement,
+        "differences": {name: list(both) for name, both in comparison.differences.items()},
         "common": None if isinstance(common, str) else asdict(common),
         "why_not": common if isinstance(common, str) else "",
     }  # fmt: skip

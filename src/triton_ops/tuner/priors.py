@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from triton_ops.backend import LAUNCH_OPTIONS, is_tensor
 from triton_ops.compilation import CompilePool
-from triton_ops.cost_model import InferredPrior, Readings, groups
+from triton_ops.cost_model import InferredPrior, Readings
 from triton_ops.device import Machine, load_calibration, machine_of
 from triton_ops.kernel_ir import KernelWork
 from triton_ops.records import model_of
@@ -81,7 +81,7 @@ def survey(
     readings = reader.begun(configs, contents)
     if not readings.works:
         return readings
-    todo = list(groups(configs, readings).values())
+    todo = readings.representatives(configs)
     capped = len(todo) > limits.texts
     spread = random.Random(0).sample(todo, limits.texts) if capped else todo
     reader.read(readings, spread, _SPREAD_SHARE if capped and limits.promising else 1.0)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.clocks import Clock
+from tests.simulated_device import DISTURBANCES, Noise, SimulatedDevice, SimulatedTimer
 from triton_ops import Choice, ConfigSpace, FunctionKernel, Operation, TensorSpec, compare, time_ms
 from triton_ops.backend import Arguments
 from triton_ops.benchmark import comparing as compare_module
@@ -28,7 +29,6 @@ from triton_ops.exceptions import (
     TargetError,
     UnknownTunableError,
 )
-from triton_ops.lab.simulated_device import DISTURBANCES, Noise, SimulatedDevice, SimulatedTimer
 from triton_ops.timing import (
     Arm,
     CaptureError,

@@ -15,6 +15,7 @@ triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
 from tests import tuned_kernels  # noqa: E402
+from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.device import gpu_missing  # noqa: E402
@@ -32,7 +33,6 @@ from triton_ops.exceptions import (  # noqa: E402
     UnknownTunableError,
     UntunedError,
 )
-from triton_ops.lab.launches import launches_that_do_nothing  # noqa: E402
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, cache_folder, store_in  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 

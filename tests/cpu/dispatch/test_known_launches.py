@@ -11,7 +11,7 @@ import triton.language as tl  # noqa: E402
 from triton.runtime.autotuner import Autotuner  # noqa: E402
 
 import triton_ops  # noqa: E402
-from triton_ops.lab import launches_that_do_nothing  # noqa: E402
+from tests.launches import launches_that_do_nothing  # noqa: E402
 
 
 @triton.jit

@@ -16,12 +16,12 @@ triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
 from tests import decorated_kernels  # noqa: E402
+from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.dispatch import deciding  # noqa: E402
 from triton_ops.dispatch.own_loop import measures_itself  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SpaceError  # noqa: E402
-from triton_ops.lab import launches_that_do_nothing  # noqa: E402
 from triton_ops.records import (  # noqa: E402
     Misses,
     cache_folder,

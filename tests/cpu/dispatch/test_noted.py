@@ -230,7 +230,7 @@ def test_a_grid_function_that_raises_is_noted_as_such():
 
 
 def test_a_launch_notes_its_call_once_and_a_file_of_before_is_read(tmp_path, monkeypatch):
-    from triton_ops.lab import launches_that_do_nothing
+    from tests.launches import launches_that_do_nothing
 
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path))

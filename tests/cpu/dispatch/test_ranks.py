@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
+from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import ENVIRONMENT  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops import settings  # noqa: E402
@@ -26,7 +27,6 @@ from triton_ops.dispatch import (  # noqa: E402
 )
 from triton_ops.dispatch.ranks import Meeting  # noqa: E402
 from triton_ops.exceptions import SettingsError  # noqa: E402
-from triton_ops.lab.launches import launches_that_do_nothing  # noqa: E402
 from triton_ops.records.misses import flush_misses  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 
@@ -97,7 +97,7 @@ from tests.tuned_kernels import add, grid
 from triton_ops.dispatch import sources
 from triton_ops.records import cache_folder, store_in
 from triton_ops.space import Config
-from triton_ops.lab import launches_that_do_nothing
+from tests.launches import launches_that_do_nothing
 
 def launched(rank, file):
     os.environ["TRITON_OPS_CACHE_DIR"] += str(rank)

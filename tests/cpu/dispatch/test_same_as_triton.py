@@ -19,8 +19,8 @@ triton = pytest.importorskip("triton")
 
 import triton_ops  # noqa: E402
 from tests import tuned_kernels  # noqa: E402
+from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
-from triton_ops.lab import launches_that_do_nothing  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]
 Autotuner, TRITONS = triton.runtime.autotuner.Autotuner, triton.autotune

@@ -12,11 +12,11 @@ triton = pytest.importorskip("triton")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import triton_ops  # noqa: E402
+from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.tuned_kernels import add, grid  # noqa: E402
 from triton_ops import Operation, TensorSpec, TritonKernel, choose, recall, tune  # noqa: E402
 from triton_ops.dispatch import Decision  # noqa: E402
 from triton_ops.exceptions import DeviceError, KernelTypeError, UnsupportedDtypeError  # noqa: E402
-from triton_ops.lab.launches import launches_that_do_nothing  # noqa: E402
 
 N = 1024
 CONFIGS = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.cost_model import Readings, readings_json, readings_of
+from triton_ops.cost_model import Readings
 from triton_ops.exceptions import SpaceError
 from triton_ops.kernel_ir import Access, KernelWork, LaunchWork, LoopWork
 from triton_ops.kernel_ir.work import Argument
@@ -137,7 +137,7 @@ def readings():
 
 
 def test_what_was_read_is_kept_and_read_again(readings):
-    again = readings_of(json.loads(json.dumps(readings_json(readings))))
+    again = Readings.from_json(json.loads(json.dumps(readings.as_json())))
     assert again == readings
     assert not again.silent
 
@@ -145,26 +145,26 @@ def test_what_was_read_is_kept_and_read_again(readings):
 @pytest.mark.parametrize("plain", [{}, {"names": ["a"], "works": [{"values": [1]}]}, {"names": 3, "works": []}])
 def test_what_cannot_be_read_again_is_refused(plain):
     with pytest.raises(SpaceError, match="cannot be read again"):
-        readings_of(plain)
+        Readings.from_json(plain)
 
 
 def test_a_recording_brings_what_was_read_of_its_kernel(file, readings):
     assert priors_for(read_recording(file())) == []
-    recording = read_recording(file(inferred=readings_json(readings)))
+    recording = read_recording(file(inferred=readings.as_json()))
     (prior,) = priors_for(recording)
     assert len(set(prior.score([Config(config) for config in CONFIGS]))) > 10
     assert tune(recording, priors=[prior]).trials > 0
 
 
 def test_what_another_version_has_read_is_no_error_of_a_replay(file, readings, caplog):
-    plain = readings_json(readings)
+    plain = readings.as_json()
     del plain["works"][0]["work"]["launches"][0]["accesses"][0]["tile"]
     assert priors_for(read_recording(file(inferred=plain))) == []
     assert "own.json.gz is searched without a model" in caplog.text
 
 
 def test_the_command_simulates_tunes(cli, file, readings):
-    path = file(inferred=readings_json(readings))
+    path = file(inferred=readings.as_json())
     ran = cli("replay", path, "--live", "--undeclared", "--seeds", "2", "--jobs", "1", "--json")
     assert ran.code == 0, ran.err
     (space,) = json.loads(ran.out)["spaces"]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from triton_ops.device import Waves
 from triton_ops.device.limits import LIMITS
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
-from triton_ops.lab import KernelProfile, NcuRequest, device_of, ncu_command, placed_below_roof, read_profile
+from triton_ops.lab import KernelProfile, NcuRequest, read_profile
 from triton_ops.lab import profile_command as command
 from triton_ops.lab.profile_reading import figures_of, has_decimal_comma, parse_ncu, quantity, read_ncu
 from triton_ops.lab.profile_report import COMPUTE, LATENCY, LAUNCH, MEMORY, UNDECIDED, judged, kernel_kind
@@ -332,7 +332,7 @@ def test_what_does_not_fit_a_profile_is_refused(cli, tmp_path, words, said):
 
 def test_the_command_leaves_clocks_alone_and_follows_child_processes(cli):
     request = NcuRequest(program=["python", "my script.py"], kernel="matmul", skip=3, launches=2, out="p.csv")
-    words = ncu_command(request)
+    words = request.command()
     text = " ".join(words)
     for part in (
         "--clock-control none", "--target-processes all", "--set roofline", "--section SpeedOfLight",
@@ -442,12 +442,12 @@ def test_the_roofline_places_live_kernels_as_the_profiler_does(tmp_path):
     given = tmp_path / "given.csv"
     given.write_bytes(gzip.decompress((DATA / "ncu_2025_3_raw.csv.gz").read_bytes()))
     found = {one.judgement.profile.kernel: one.judgement.profile for one in read_profile(given).kernels}
-    spec = device_of(found["profiled_copy"])
+    spec = found["profiled_copy"].device_spec()
     assert spec.name == "NVIDIA H200"
-    _, copy = placed_below_roof(found["profiled_copy"], spec)
+    _, copy = found["profiled_copy"].below_roof(spec)
     assert copy.of_limit == pytest.approx(found["profiled_copy"].dram / 100, rel=0.1)
     product = found["profiled_product"]
-    roof, placed = placed_below_roof(product, spec)
+    roof, placed = product.below_roof(spec)
     assert (product.flops, product.dtype, placed.limit) == (WORK["profiled_product"], "bfloat16", "bfloat16")
     assert product.tensor == pytest.approx(92, abs=1)
     assert product.flops / product.duration_s / product.products_peak == pytest.approx(product.tensor / 100, rel=0.1)

@@ -22,10 +22,7 @@ from benchmarks.timing.simulated_quality import (
     told_apart,
 )
 
-from triton_ops import ConfigSpace
-from triton_ops.benchmark import compare_contestants, duel_policy
-from triton_ops.benchmark.contestant import contestants_of
-from triton_ops.lab.simulated_device import (
+from tests.simulated_device import (
     DISTURBANCES,
     POWER_CAPPED,
     Disturbance,
@@ -33,6 +30,9 @@ from triton_ops.lab.simulated_device import (
     SimulatedDevice,
     SimulatedTimer,
 )
+from triton_ops import ConfigSpace
+from triton_ops.benchmark import compare_contestants, duel_policy
+from triton_ops.benchmark.contestant import contestants_of
 from triton_ops.search import make_searcher
 from triton_ops.timing import INDIFFERENCE
 

@@ -27,7 +27,7 @@ from triton_ops.lab import (  # noqa: E402
     Explained,
     device_spec,
 )
-from triton_ops.lab.expectation import _fits, _remarks  # noqa: E402
+from triton_ops.lab.expectation import _fit_remarks, _remarks  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tuner import SurveyLimits  # noqa: E402
 from triton_ops.values import (  # noqa: E402
@@ -291,7 +291,7 @@ def test_explain_of_a_block_with_too_much_shared_memory_counts_no_waves(cli):
 def test_stages_that_fit_are_told_with_what_they_spill(spilled, end):
     fitting = Compiled(Config({"num_stages": 3}), Status.DEFERRED, "", Resources(64, spilled, 1024))
     explained = Explained(source="inferred", forecast=None, silent="", work=None, fitting=fitting)
-    (said,) = _fits(explained, device_spec(H200), 32)
+    (said,) = _fit_remarks(explained, device_spec(H200), 32)
     assert said.startswith("with num_stages=3 it fits: 1,024 bytes shared")
     assert said.endswith(end)
 

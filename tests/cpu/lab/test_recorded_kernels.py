@@ -11,7 +11,7 @@ from benchmarks.model.inferred_quality import table
 from benchmarks.model.model_quality import figures, read, time_ms
 
 from triton_ops.base import unsealed
-from triton_ops.cost_model import inferred_model, readings_of
+from triton_ops.cost_model import Readings
 from triton_ops.device import machine_of, spec_named
 from triton_ops.lab import read_recording, write_recording
 
@@ -39,7 +39,7 @@ LEAST = {  # Spearman's correlation, and the share of the optimum that the first
 def test_work_that_was_read_ranks_a_recorded_space(name):
     recording = read(RECORDINGS / f"{name}.json.gz")
     ran = [row for row in recording["rows"] if row["status"] == "ok"]
-    model = inferred_model(readings_of(recording["inferred"]), machine_of(spec_named(recording["gpu"])))
+    model = Readings.from_json(recording["inferred"]).model(machine_of(spec_named(recording["gpu"])))
     found = figures(model.score([row["config"] for row in ran]), [time_ms(row) for row in ran])
     correlation, of_five = LEAST[name]
     assert found["spearman"] >= correlation

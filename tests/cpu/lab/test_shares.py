@@ -2,7 +2,7 @@
 
 import pytest
 
-from triton_ops.lab.simulated_device import wilson
+from tests.simulated_device import wilson
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from triton_ops.lab.simulated_device import (
+from tests.simulated_device import (
     DISTURBANCES,
     POWER_CAPPED,
     Disturbance,

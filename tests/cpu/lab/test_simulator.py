@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.runs import begun
-from triton_ops.cost_model import spearman
+from triton_ops.cost_model import spearman, textbook_work
 from triton_ops.device import machine_of, spec_named
 from triton_ops.exceptions import RecordingError
 from triton_ops.kernels import load
 from triton_ops.lab import WORKLOADS, overlay_of, simulate, whole_space
 from triton_ops.lab.simulator.one_tunable import series
 from triton_ops.lab.simulator.places import ranked
-from triton_ops.lab.simulator.workloads import LESSON, least_sides, work_of
+from triton_ops.lab.simulator.workloads import LESSON, least_sides
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Status, Trial
@@ -107,7 +107,8 @@ def test_no_config_that_can_run_is_said_in_the_advice(cli):
 def test_a_device_without_a_rate_for_the_dtype_explains_itself():
     machine = machine_of(spec_named("H200"))
     silent = replace(machine, mma_flops_per_cycle={})
-    found = ranked(work_of("product", (64, 64, 64), "bfloat16"), silent, LESSON, least_sides("product", "bfloat16"))
+    work, sides = textbook_work("product", (64, 64, 64), "bfloat16"), least_sides("product", "bfloat16")
+    found = ranked(work, silent, LESSON, sides)
     assert {one.why_not for one in found} == {"the device has no known matrix rate for bfloat16"}
 
 
@@ -180,7 +181,7 @@ def test_the_run_log_of_a_shipped_kernel_is_laid_over(cli, tmp_path):
         config = Config(default, ALGORITHM="tiles", LOADS="pointers", HALVES=False, BM=tile, BN=tile)
         log.trial(Trial(config, Status.OK, Measurement((1 / tile,), "host")), Origin.SEARCHER)
     found = overlay_of(tmp_path / f"{log.id}.jsonl")
-    assert (found.title, found.device, found.read) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
+    assert (found.title, found.device, found.inferred) == ("matmul 1024x1024x1024 bfloat16", "H200", False)
     assert found.spearman > 0.5
     log = begun(tmp_path, id="20261122T101112000000-0123abce", key=replace(key, kernel="mine"))
     log.trial(Trial(Config(n=1), Status.OK, Measurement((1.0,), "host")), Origin.SEARCHER)

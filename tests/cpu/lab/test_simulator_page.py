@@ -1,18 +1,40 @@
-"""The simulator's page in a browser: it redraws on every change, by keyboard too, and nothing leaves it."""
+"""The simulator's page in a browser: it redraws on every change, by keyboard too, and asks nobody but its server."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from itertools import pairwise
+from urllib.parse import urlencode
 
 import pytest
 
 from tests.browser import opened_browser, serious_faults
-from triton_ops.lab import config_text, overlay_of, page_of, simulate
+from tests.records import ENVIRONMENT
+from triton_ops.lab import (
+    WORKLOADS,
+    answers_of,
+    overlay_of,
+    page_of,
+    simulate,
+    whole_space,
+)
+from triton_ops.lab.simulator.page import grid_of
+from triton_ops.lab.simulator.places import config_text
+from triton_ops.lab.simulator.workloads import known_devices
+from triton_ops.report.server import PageServer
 
 from .test_simulator import RECORDINGS
 
 HOSTILE = "<img src=https://example.org onerror=alert(1)></script>"
+LARGEST_BYTES = 2_000_000
 
 
 @pytest.fixture(scope="module")
@@ -22,112 +44,227 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory):
+def overlays():
     recorded = [overlay_of(RECORDINGS / f"{name}.json.gz") for name in ("matmul_bf16-2048x6144x3072", "flash_d64")]
+    return [recorded[0], replace(recorded[1], title=HOSTILE)]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory, overlays):
     path = tmp_path_factory.mktemp("page") / "page.html"
-    page = page_of(simulate("gemm"), [recorded[0], replace(recorded[1], title=HOSTILE)])
-    path.write_text(page, encoding="utf-8")
-    return path
+    path.write_text(page_of(simulate("gemm"), overlays), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def address(overlays):
+    """The address of a page that this process serves."""
+    bound = socket.create_server(("127.0.0.1", 0))
+    with PageServer(bound, "token", answers_of(simulate("gemm"), overlays)) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        serving.start()
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/token/"
+        server.shutdown()
+        serving.join()
+
+
+@contextmanager
+def seen(browser, address, **look):
+    """An opened page; that it had no error and asked nobody but its own folder is seen at the end."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, **look)
+    page = context.new_page()
+    complaints, requests = [], []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: complaints.append(dialog.message))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(address)
+    page.wait_for_selector('main:not([aria-busy="true"])')
+    yield page
+    context.close()
+    assert complaints == []
+    asked = [url for url in requests if not url.startswith("data:")]
+    assert asked[0] == address
+    assert all(url.startswith(f"{address}ranking.json?") for url in asked[1:])
+    assert len(asked) == 1 or address.startswith("http:")
 
 
 @pytest.fixture
 def page(browser, file):
-    """The opened page; that it had no error and asked for nothing is seen at the end."""
     with seen(browser, file) as found:
         yield found
 
 
-class Seen:
-    """A page with what it complained of and asked for."""
-
-    def __init__(self, browser, file, **look):
-        self.context = browser.new_context(viewport={"width": 1200, "height": 900}, **look)
-        self.page = self.context.new_page()
-        self.complaints, self.requests = [], []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(file.as_uri())
-        self.file = file
-
-    def __enter__(self):
-        return self.page
-
-    def __exit__(self, kind, *_):
-        self.context.close()
-        if kind is None:
-            assert self.complaints == []
-            assert [url for url in self.requests if not url.startswith("data:")] == [self.file.as_uri()]
-
-
-def seen(browser, file, **look):
-    return Seen(browser, file, **look)
+@pytest.fixture
+def served(browser, address):
+    with seen(browser, address) as found:
+        yield found
 
 
 def places(page):
     return page.locator("#places tbody td.config").all_inner_texts()
 
 
-def test_workload_device_and_a_knob_change_the_ranking_and_the_chart(page):
-    def state():
-        return places(page), page.inner_text("#advice"), page.locator("#why svg").first.get_attribute("aria-label")
+def state(page):
+    return places(page), page.inner_text("#advice"), page.locator("#why svg").first.get_attribute("aria-label")
 
-    states = [state()]
+
+def answered(page, act):
+    """Do something that the server is asked about, and wait until its answer is drawn."""
+    with page.expect_response(re.compile("ranking.json")):
+        act()
+    page.wait_for_selector('#answer[aria-busy="false"]')
+
+
+def test_workload_size_and_device_change_the_ranking_of_a_file(page):
+    states = [state(page)]
     assert "1 ★ winner" in page.inner_text("#places tr.winner")
-    page.select_option("#workload", "skinny-gemm")
-    states.append(state())
-    page.select_option("#device", "A100-SXM4-80GB")
-    states.append(state())
-    page.click('#knobs button[data-knob="num_stages"][data-value="1"]')
-    states.append(state())
-    page.fill("#extent-0", "8192")
-    states.append(state())
-    page.select_option("#source", "space")
-    states.append(state())
+    for control, value in (
+        ("#workload", "skinny-gemm"), ("#size", "large"), ("#device", "A100-SXM4-80GB"), ("#size", "small"),
+        ("#workload", "attention"),
+    ):  # fmt: skip
+        page.select_option(control, value)
+        states.append(state(page))
+    for one, other in pairwise(states):
+        assert one[2] != other[2]
+    assert len({one[0][0] for one in states}) > 1
+
+
+def test_every_change_of_a_served_page_is_asked_for(served):
+    states = [state(served)]
+    for act in (
+        lambda: served.select_option("#workload", "skinny-gemm"),
+        lambda: served.select_option("#device", "A100-SXM4-80GB"),
+        lambda: served.click('#knobs button[data-knob="num_stages"][data-value="1"]'),
+        lambda: served.fill("#extent-0", "8192"),
+        lambda: served.select_option("#source", "space"),
+    ):
+        answered(served, act)
+        states.append(state(served))
     for one, other in pairwise(states):
         assert one[0] != other[0]
         assert one[2] != other[2]
     assert "num_stages=1" in " ".join(states[3][0])
     assert states[4][1] != states[3][1]
     assert len(states[5][0]) == 30
-    page.click("#more")
-    assert len(places(page)) == 480
+    served.click("#more")
+    assert len(places(served)) == 480
 
 
-def test_the_first_page_is_what_the_terminal_shows(page):
-    found = simulate("gemm")
-    assert places(page) == [config_text(one.config) for one in found.standings]
+@pytest.mark.parametrize("kind", ["page", "served"])
+def test_the_first_page_is_what_the_terminal_shows(kind, request):
+    page, found = request.getfixturevalue(kind), simulate("gemm")
+    assert places(page) == [one.text for one in found.standings]
     assert page.inner_text("#advice") == found.advice
+    shown = page.locator("#places tbody tr").all()
+    for row, one in zip(shown, found.standings, strict=True):
+        for cell in one.cells[1:-1]:
+            assert cell in row.inner_text()
 
 
-def test_another_config_is_chosen_and_a_knob_turned_by_keyboard(page):
+def test_a_file_has_what_the_model_says_of_every_workload_device_and_size():
+    first = simulate("gemm")
+    grid = grid_of(first)
+    assert list(grid) == list(WORKLOADS)
+    for name, workload in WORKLOADS.items():
+        assert list(grid[name]) == list(known_devices())
+        for device, sizes in grid[name].items():
+            assert set(sizes) == set(workload.sizes)
+            for size, shown in sizes.items():
+                agrees(shown, simulate(name, shape=workload.sizes[size], gpu=device))
+
+
+def agrees(shown, simulation):
+    """A ranking of the page is that of the model, in the same words and figures."""
+    standings = simulation.standings
+    assert shown["advice"] == simulation.advice
+    assert [row["config"] for row in shown["rows"]] == [one.text for one in standings]
+    assert [row["place"] for row in shown["rows"]] == [one.place for one in standings]
+    for row, one in zip(shown["rows"], standings, strict=True):
+        assert row["cells"] == one.cells
+        assert row["score"] == pytest.approx(one.score, rel=1e-4)
+        assert list(map(tuple, row["reasons"])) == simulation.reasons(one)
+    for knob, dial in zip(shown["knobs"], simulation.dials, strict=True):
+        assert (knob["name"], knob["range"]) == (dial.name, pytest.approx(dial.range, rel=1e-4))
+        for turned, turn in zip(knob["turns"], dial.turns, strict=True):
+            assert turned == {**asdict(turn), "expected_ms": pytest.approx(turn.expected_ms, rel=1e-4)}
+    for extent, points in shown["shapes"].items():
+        expected = simulation.over(extent)
+        assert points["winners"] == [point.winner for point in expected]
+        for slower, point in zip(points["slower"], expected, strict=True):
+            assert slower == pytest.approx(point.slower, abs=0.006)
+
+
+def test_a_file_says_what_it_has_not_and_how_to_get_it(page):
+    page.select_option("#workload", "attention")
+    page.select_option("#device", "H100")
+    text = page.inner_text("#limits")
+    assert text.startswith("This file has the sizes above in bfloat16, each with the same configs. For other sizes")
+    assert page.inner_text("#limits code") == 'triton-ops simulate attention --gpu "H100" --serve'
+    for control in ("#dtype", "#source", "#own", "#extents input", "#knobs button"):
+        assert not page.locator(control).first.is_visible()
+
+
+def test_a_file_is_no_larger_than_two_megabytes_and_always_the_same():
+    first = simulate("gemm")
+    whole = simulate("gemm", configs=whole_space(WORKLOADS["gemm"].space))
+    page = page_of(first)
+    assert page == page_of(first)
+    assert len(page) <= LARGEST_BYTES
+    assert len(page_of(whole)) <= LARGEST_BYTES
+
+
+def test_what_was_asked_stands_first_in_a_file(browser, tmp_path):
+    config = {"BM": 1, "BN": 512, "num_warps": 4}
+    asked = simulate("rmsnorm", shape=(100, 700), dtype="float16", gpu="H100", configs=[config])
+    path = tmp_path / "page.html"
+    path.write_text(page_of(asked), encoding="utf-8")
+    with seen(browser, path.as_uri()) as page:
+        assert places(page) == [config_text(config)]
+        assert page.inner_text("#advice") == asked.advice
+        assert page.input_value("#size") == "as asked"
+        page.select_option("#size", "large")
+        large = simulate("rmsnorm", shape=(65536, 8192), dtype="float16", gpu="H100")
+        assert page.inner_text("#advice") == large.advice
+
+
+def test_another_config_is_chosen_and_a_knob_turned_by_keyboard(served):
+    served.focus("#places tbody tr:nth-child(2) button")
+    answered(served, lambda: served.keyboard.press("Enter"))
+    second = places(served)[1]
+    assert served.inner_text("#why p.mono") == second
+    assert served.inner_text("#knob-config") == second
+    assert served.evaluate("document.activeElement.textContent") == second
+    served.focus('#knobs button[data-knob="BM"][data-value="128"]')
+    answered(served, lambda: served.keyboard.press("Space"))
+    assert "BM=128" in served.inner_text("#why p.mono")
+    assert served.evaluate("document.activeElement.dataset.knob") == "BM"
+    served.focus("#workload")
+    answered(served, lambda: served.keyboard.press("ArrowDown"))
+    assert served.input_value("#workload") == "skinny-gemm"
+    assert served.input_value("#source") == "lesson"
+
+
+def test_another_config_of_a_file_is_explained(page):
     page.focus("#places tbody tr:nth-child(2) button")
     page.keyboard.press("Enter")
-    second = places(page)[1]
-    assert page.inner_text("#why p.mono") == second
-    assert page.evaluate("document.activeElement.textContent") == second
-    page.focus('#knobs button[data-knob="BM"][data-value="128"]')
-    page.keyboard.press("Space")
-    assert "BM=128" in page.inner_text("#why p.mono")
-    assert page.evaluate("document.activeElement.dataset.knob") == "BM"
-    page.focus("#workload")
-    page.keyboard.press("ArrowDown")
-    assert page.input_value("#workload") == "skinny-gemm"
+    assert page.inner_text("#why p.mono") == places(page)[1]
+    assert page.evaluate("document.activeElement.textContent") == places(page)[1]
+    assert page.inner_text("#knob-config") == places(page)[0]
 
 
-def test_what_makes_no_sense_is_said_and_the_last_ranking_stays(page):
-    before = page.inner_text("#advice")
+def test_what_makes_no_sense_is_said_and_the_last_ranking_stays(served):
+    before = served.inner_text("#advice")
     for at, text, said in (
         (0, "0", "M must be a whole number from 1 to 2,147,483,647."),
         (1, "1.5", "N must be a whole number"),
         (2, "", "K must be a whole number"),
     ):
-        page.fill(f"#extent-{at}", text)
-        assert page.inner_text("#problem").startswith(said)
-        page.fill(f"#extent-{at}", "4096")
-        assert page.inner_text("#problem") == ""
-    page.select_option("#source", "own")
+        answered(served, lambda at=at, text=text: served.fill(f"#extent-{at}", text))
+        assert served.inner_text("#problem").startswith(said)
+        answered(served, lambda at=at: served.fill(f"#extent-{at}", "4096"))
+        assert served.inner_text("#problem") == ""
+    answered(served, lambda: served.select_option("#source", "own"))
     for text, said in (
         ("BM=128", "Line 1: there is no BN, BK."),
         ("BM=16 BN=16 BK=16\nBX=1", "Line 2: gemm has no tunable BX."),
@@ -135,49 +272,68 @@ def test_what_makes_no_sense_is_said_and_the_last_ranking_stays(page):
         ("BM=1 BM=2", "Line 1: BM is given twice."),
         (" ", "There is no config to rank."),
     ):
-        page.fill("#own", text)
-        assert page.inner_text("#problem") == said
-    assert page.inner_text("#advice") == before
+        answered(served, lambda text=text: served.fill("#own", text))
+        assert served.inner_text("#problem") == said
+    assert served.inner_text("#advice") == before
 
 
-def test_configs_that_cannot_run_say_why(page):
-    page.select_option("#source", "own")
-    page.fill("#own", f"BM=96 BN=64 BK=64\nBM=256 BN=256 BK=128 num_stages=4\nBM=64 BN=64 BK={HOSTILE.split()[0]}")
-    rows = page.locator("#places td.reason").all_inner_texts()
+def test_configs_that_cannot_run_say_why(served):
+    answered(served, lambda: served.select_option("#source", "own"))
+    text = f"BM=96 BN=64 BK=64\nBM=256 BN=256 BK=128 num_stages=4\nBM=64 BN=64 BK={HOSTILE.split()[0]}"
+    answered(served, lambda: served.fill("#own", text))
+    rows = served.locator("#places td.reason").all_inner_texts()
     assert rows[0] == "BM is 96, which is no power of two"
     assert rows[1].startswith("needs 524,288 bytes of shared memory per block")
     assert rows[2] == "BK must be a whole number of 1 or more"
-    assert page.inner_text("#advice").startswith("None of the 3 configs can run here")
-    assert not page.is_visible("#knob-section")
+    assert served.inner_text("#advice").startswith("None of the 3 configs can run here")
+    assert not served.is_visible("#knob-section")
 
 
-def test_recordings_are_laid_over_the_prediction(page):
+@pytest.mark.parametrize("kind", ["page", "served"])
+def test_recordings_are_laid_over_the_prediction(kind, request, overlays):
+    page = request.getfixturevalue(kind)
     page.select_option("#workload", "recording:0")
     assert "correlation of expected and measured times is 0.98" in page.inner_text("#agreement")
     assert "0.8 is asked of products, and is reached" in page.inner_text("#agreement")
     assert page.locator("#scatter circle.dot").count() == 425
     assert page.is_disabled("#device")
+    assert places(page)[:30] == [one.text for one in overlays[0].standings[:30]]
     page.select_option("#workload", "recording:1")
     assert HOSTILE in page.inner_text("#agreement")
-    assert "these times do not change" in page.inner_text("#agreement")
+    assert "The work was read from the kernel" in page.inner_text("#agreement")
     assert page.locator("img").count() == 0
     page.select_option("#workload", "rmsnorm")
+    page.wait_for_selector('#answer[aria-busy="false"]')
+    assert page.inner_text("#agreement").startswith("Choose a recording")
     assert page.is_enabled("#device")
-    assert "Choose a recording" in page.inner_text("#agreement")
 
 
+@pytest.mark.parametrize("kind", ["file", "address"])
 @pytest.mark.parametrize(
     ("look", "workload"),
     [({}, "recording:0"), ({"color_scheme": "dark"}, "gemm"), ({"viewport": {"width": 390, "height": 844}}, "gemm")],
 )
-def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, file, look, workload):
+def test_no_serious_fault_of_access_and_no_sideways_scrolling(browser, request, kind, look, workload):
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, "bypass_csp": True, **look})
     opened = context.new_page()
-    opened.goto(file.as_uri())
+    opened.goto(request.getfixturevalue(kind))
+    opened.wait_for_selector("#places tr.winner")
     opened.select_option("#workload", workload)
+    opened.wait_for_selector('#answer[aria-busy="false"]')
     assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert serious_faults(opened) == []
     context.close()
+
+
+def test_texts_of_files_never_become_markup_and_nothing_is_fetched(overlays):
+    hostile = "</script><script>alert(1)</script><img src=https://example.org onerror=alert(2)>"
+    page = page_of(simulate("gemm"), [replace(overlays[1], title=hostile, file=hostile)])
+    assert hostile not in page
+    assert "<img" not in page
+    assert page.count("<script>") == 5
+    assert "default-src 'none'" in page
+    assert "connect-src" not in page
+    assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
 
 
 def test_the_command_writes_the_page(cli, tmp_path):
@@ -189,3 +345,55 @@ def test_the_command_writes_the_page(cli, tmp_path):
     refused = cli("simulate", "gemm", "--html", tmp_path / "none" / "page.html")
     assert (refused.code, refused.out) == (2, "")
     assert "cannot be written" in refused.err
+
+
+def test_the_command_serves_the_page_until_it_is_interrupted():
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "triton_ops", "simulate", "gemm", "--serve"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT, text=True,
+    )  # fmt: skip
+    with serving:
+        try:
+            told = serving.stderr.readline()
+            address = re.fullmatch(r"open (http://127\.0\.0\.1:\d+/[\w-]{32}/) in a browser; Ctrl-C ends it\n", told)[1]
+            question = urlencode({"workload": "rmsnorm", "extents": "77,1234", "device": "H100", "dtype": "float16"})
+            with urllib.request.urlopen(f"{address}ranking.json?{question}") as answer:
+                shown = json.load(answer)
+        finally:
+            serving.send_signal(2)
+            out, err = serving.communicate(timeout=60)
+    agrees(shown, simulate("rmsnorm", shape=(77, 1234), gpu="H100", dtype="float16"))
+    assert (serving.returncode, out, err) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("question", "problem"),
+    [
+        ("", "No workload is called ''; there are gemm, skinny-gemm, rmsnorm, attention."),
+        ("workload=gemm&extents=1,2,3&device=Voodoo", "Device 'Voodoo' is not known"),
+        ("workload=gemm&extents=1,2&device=H200", "Gemm takes 3 extents"),
+        ("workload=gemm&extents=1,2,3&device=A100-SXM4-80GB&dtype=fp8", "The matrix units of A100-SXM4-80GB have no"),
+        (f"workload=gemm&extents={'9' * 5000},2,3&device=H200", "M must be a whole number"),
+        ("workload=gemm&extents=1,2,3&device=H200&source=own&own=BM%3Dnan BN%3D1 BK%3D1", "Tunable 'BM' has"),
+        ("&".join(f"a{at}=1" for at in range(20)), "The question cannot be read"),
+    ],
+)
+def test_a_question_that_has_no_answer_is_explained(question, problem):
+    _, text, kind = answers_of(simulate("gemm"))(f"ranking.json?{question}")
+    assert kind == "application/json"
+    assert json.loads(text)["problem"].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--serve", "--html", "page.html"], "--serve and --html exclude each other"),
+        (["--serve", "--json"], "--serve and --json exclude each other"),
+        (["--port", "80"], "--port is for --serve"),
+        (["--serve", "--port", "99999"], "--port 99999 is no port"),
+    ],
+)
+def test_options_of_the_server_that_do_not_fit_are_refused(cli, words, said):
+    ran = cli("simulate", "gemm", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err

@@ -36,7 +36,7 @@ def browser():
 
 @pytest.fixture
 def page(browser, file):
-    with seen(browser, file) as found:
+    with seen(browser, file.as_uri()) as found:
         yield found
 
 

@@ -25,7 +25,7 @@ from triton_ops.report import live as growing
 from triton_ops.report import live as watching
 from triton_ops.report import server
 from triton_ops.report.live import GrowingReport
-from triton_ops.report.server import ReportServer
+from triton_ops.report.server import PageServer
 from triton_ops.space import Config
 from triton_ops.values import Measurement, Status, Trial
 
@@ -62,7 +62,7 @@ def served(path, clock=time.monotonic):
     """The address of a growing report that this process serves."""
     bound = socket.create_server(("127.0.0.1", 0))
     found = GrowingReport(path)
-    one = ReportServer(bound, TOKEN, found, clock)
+    one = PageServer(bound, TOKEN, found.answer, clock)
     serving = threading.Thread(target=one.serve_forever, args=(0.01,), daemon=True)
     serving.start()
     try:
@@ -80,7 +80,7 @@ def log(tmp_path, monkeypatch):
     monkeypatch.setattr(growing, "PAUSE_S", 0.0)
     monkeypatch.setattr(growing, "_REST", 0.0)
     monkeypatch.setattr(growing, "_LOOK_S", 0.01)
-    monkeypatch.setattr(server, "POLL_S", 0.05)
+    monkeypatch.setattr(growing, "POLL_S", 0.05)
     return begun(tmp_path)
 
 
@@ -257,7 +257,7 @@ def goes_on(connection):
 
 
 def test_a_page_that_waits_for_news_is_no_stranger(log, monkeypatch):
-    monkeypatch.setattr(server, "POLL_S", 60.0)
+    monkeypatch.setattr(growing, "POLL_S", 60.0)
     monkeypatch.setattr(server, "MOST_STRANGERS", 2)
     now_s = [0.0]
     with served(log.path, lambda: now_s[0]) as (address, found, _), contextlib.ExitStack() as held:
@@ -276,7 +276,7 @@ def test_pages_beyond_the_limit_are_told_so(log, monkeypatch):
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 0)
     with served(log.path) as (address, _, _):
         status, _, text = asked(address)
-    assert (status, text) == (503, "Too many pages of this run are open.\n")
+    assert (status, text) == (503, "Too many pages are open.\n")
 
 
 def test_a_long_run_is_read_seldom(tmp_path):

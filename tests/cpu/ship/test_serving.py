@@ -217,8 +217,8 @@ def test_the_programs_of_a_device_that_is_not_here_are_compiled(tmp_path):
 def test_a_decorated_kernel_is_compiled_from_the_classes_of_its_arguments():
     triton = pytest.importorskip("triton")
     torch = pytest.importorskip("torch")
+    from tests.launches import launches_that_do_nothing
     from tests.tuned_kernels import add
-    from triton_ops.lab import launches_that_do_nothing
 
     configs = [triton.Config({"BLOCK": size}, num_warps=4) for size in (128, 256)]
     kernel = triton_ops.autotune(configs, ["n"], on_miss="default")(add)
@@ -241,7 +241,7 @@ def test_decorated_kernels_of_a_module_are_verified_by_name(tmp_path, capsys):
     """Also those below heuristics, and those of Triton's own decorator, which are tuned under `install`."""
     torch = pytest.importorskip("torch")
     from tests import decorated_kernels
-    from triton_ops.lab import launches_that_do_nothing
+    from tests.launches import launches_that_do_nothing
 
     x = torch.zeros(256)
     calls = {"add": (x, x, x, 256), "scale": (x, x, 256, 1.5, "a", True), "theirs": (x, x, 256)}
@@ -267,8 +267,8 @@ def test_decorated_kernels_of_a_module_are_verified_by_name(tmp_path, capsys):
 def test_programs_are_loaded_on_the_gpu_that_is_named(monkeypatch):
     triton = pytest.importorskip("triton")
     torch = pytest.importorskip("torch")
+    from tests.launches import launches_that_do_nothing
     from tests.tuned_kernels import fill
-    from triton_ops.lab import launches_that_do_nothing
     from triton_ops.ship import preparing as module
 
     @contextmanager

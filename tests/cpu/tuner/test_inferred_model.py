@@ -23,10 +23,9 @@ from triton_ops.cost_model import (  # noqa: E402
     InferredPrior,
     Model,
     Readings,
-    inferred_model,
 )
 from triton_ops.cost_model.fit import Fit  # noqa: E402
-from triton_ops.cost_model.inferred import InferredTiles, untold  # noqa: E402
+from triton_ops.cost_model.inferred import InferredTiles, why_silent  # noqa: E402
 from triton_ops.device import machine_of, named_target, spec_named  # noqa: E402
 from triton_ops.kernel_ir import KernelWork  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
@@ -174,13 +173,13 @@ def test_launches_follow_each_other():
 def test_work_at_unknown_addresses_has_no_forecast_and_says_why():
     (launch,) = norm().launches
     lost = replace(launch, accesses=tuple(replace(access, known=False) for access in launch.accesses))
-    assert "100% of the bytes that it moves are at addresses that cannot be told" in untold(lost)
+    assert "100% of the bytes that it moves are at addresses that cannot be told" in why_silent(lost)
     assert math.isnan(model_of(KernelWork((lost,))).expected_ms(OPTIONS))
 
 
 def test_a_kernel_that_moves_nothing_has_no_forecast():
     (launch,) = norm().launches
-    assert untold(replace(launch, accesses=())) == "no load, store or product of it can be told"
+    assert why_silent(replace(launch, accesses=())) == "no load, store or product of it can be told"
 
 
 def test_a_dtype_that_the_device_has_no_rate_for_has_no_forecast():
@@ -335,7 +334,7 @@ def test_the_least_work_is_that_of_the_config_with_the_least():
     readings = Readings(("BLOCK",), {})
     for block in (256, 1024):
         readings.works[readings.key({"BLOCK": block})] = norm(block)
-    model = inferred_model(readings, H200)
+    model = readings.model(H200)
     assert model.work.bytes == pytest.approx(2 * 2.0 * 4096 * 1024)
     assert 0 < model.lower_bound_ms < model.expected_ms({"BLOCK": 1024, **OPTIONS})
 

@@ -1,13 +1,15 @@
-"""A ranking in words: the reasons of each place, and one sentence of advice. Translated for the page as well."""
+"""A ranking in words: the reasons of each place, and one sentence of advice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from triton_ops.cost_model import MOST_REGISTERS
 from triton_ops.device import Machine
-from triton_ops.lab.simulator.places import Standing
+from triton_ops.lab.simulator.places import Standing, percent
 
 _HELP = {
     "matrix units": "the matrix units are busy, as they should be",
@@ -36,16 +38,6 @@ _HELP = {
 _SHOWN = 6  # terms in the reasons of one config
 
 
-def percent(share: float) -> str:
-    """A share in whole percents."""
-    return f"{100 * share:.0f} %"
-
-
-def config_text(config: Mapping[str, Any]) -> str:
-    """A config as it is typed."""
-    return " ".join([f"{name}={value}" for name, value in config.items()])
-
-
 def advice(standings: Sequence[Standing], rule: str) -> str:
     """One sentence: what wins such work as a rule, which config is expected to win here, and what limits it.
 
@@ -59,51 +51,49 @@ def advice(standings: Sequence[Standing], rule: str) -> str:
         return f"{which} run here: {standings[0].why_not}." if standings else ""
     first = able[0]
     lead = f"{rule[:1].upper()}{rule[1:]}; here " if rule else "Here "
-    said = f"{config_text(first.config)} is expected to win, limited by {first.limited_by}"
     remedy = _HELP.get(first.limited_by, "")
-    return f"{lead}{said}: {remedy}." if remedy else f"{lead}{said}."
+    return f"{lead}{first.text} is expected to win, limited by {first.limited_by}{f': {remedy}' if remedy else ''}."
 
 
 def reasons(one: Standing, machine: Machine) -> list[tuple[str, str]]:
-    """What explains the place of a config: names and sentences, the most important first."""
-    found = one.forecast
-    if found is None:
+    """The explanation of a config's place: names and sentences, the most important first."""
+    forecast = one.forecast
+    if forecast is None:
         return [("cannot run", one.why_not)]
-    said = [("cannot run", one.why_not)] if one.why_not else _times(one)
-    kib, limit = found.shared_bytes / 1024, machine.shared_bytes_per_block / 1024
-    said.append(("shared memory", f"{kib:.1f} of {limit:.1f} KiB per block, {percent(one.of_shared)}"))
-    spilled = f"{found.spill_bytes:.0f} bytes per thread are spilled" if found.spill_bytes > 0 else "nothing is spilled"
-    source = "by the compiler" if found.compiled else "a guess"
-    said.append(("registers", f"{found.registers} of {MOST_REGISTERS} per thread, {spilled}; {source}"))
+    facts = [("cannot run", one.why_not)] if one.why_not else _times(one)
+    kib, limit = forecast.shared_bytes / 1024, machine.shared_bytes_per_block / 1024
+    facts.append(("shared memory", f"{kib:.1f} of {limit:.1f} KiB per block, {percent(one.of_shared)}"))
+    spilled = f"{forecast.spill_bytes:.0f} bytes per thread are" if forecast.spill_bytes > 0 else "nothing is"
+    source = "by the compiler" if forecast.compiled else "a guess"
+    facts.append(("registers", f"{forecast.registers} of {MOST_REGISTERS} per thread, {spilled} spilled; {source}"))
     if one.why_not:
-        return said
-    said += _residents(one, machine)
-    said.append(("pipeline", _pipeline(one)))
-    return said
+        return facts
+    facts += _residents(one, machine)
+    facts.append(("pipeline", _pipeline(one)))
+    return facts
 
 
 def _times(one: Standing) -> list[tuple[str, str]]:
-    found = one.forecast
-    assert found is not None
-    parts = [f"{term.name} {term.alone_ms:.3g} ms" for term in found.terms[:_SHOWN]]
-    share = 100 * found.lower_bound_ms / found.expected_ms
+    assert one.forecast is not None
+    forecast = one.forecast
+    parts = [f"{term.name} {term.alone_ms:.3g} ms" for term in forecast.terms[:_SHOWN]]
+    share = 100 * forecast.lower_bound_ms / forecast.expected_ms
     return [
-        ("expected", f"{found.expected_ms:.4g} ms, {one.score:.1f} % of the winner's speed"),
-        ("lower bound", f"{found.lower_bound_ms:.4g} ms, {share:.0f} % of the expected time"),
+        ("expected", f"{forecast.expected_ms:.4g} ms, {one.score:.1f} % of the winner's speed"),
+        ("lower bound", f"{forecast.lower_bound_ms:.4g} ms, {share:.0f} % of the expected time"),
         ("alone", ", ".join(parts)),
     ]
 
 
 def _residents(one: Standing, machine: Machine) -> list[tuple[str, str]]:
-    found = one.forecast
-    assert found is not None
-    blocks = "1 block" if found.blocks_per_unit == 1 else f"{found.blocks_per_unit} blocks"
-    said = [("waves", f"{found.waves:.2f} of {blocks} on each of {machine.units} multiprocessors; {_tail(one)}")]
+    forecast = one.forecast
+    assert forecast is not None
+    blocks = "1 block" if forecast.blocks_per_unit == 1 else f"{forecast.blocks_per_unit} blocks"
+    facts = [("waves", f"{forecast.waves:.2f} of {blocks} on each of {machine.units} multiprocessors; {_tail(one)}")]
     if one.residents is not None:
-        held, limits = one.residents, " and ".join(one.residents.limited_by)
-        share = f"{held.warps} of {held.most_warps} warps, {percent(held.occupancy)}"
-        said.append(("occupancy", f"{share}; limited by {limits}"))
-    return said
+        warps = f"{one.residents.warps} of {one.residents.most_warps} warps, {percent(one.occupancy)}"
+        facts.append(("occupancy", f"{warps}; limited by {' and '.join(one.residents.limited_by)}"))
+    return facts
 
 
 def _tail(one: Standing) -> str:
@@ -116,10 +106,28 @@ def _tail(one: Standing) -> str:
 
 def _pipeline(one: Standing) -> str:
     if one.forecast is not None and "waits" in [term.name for term in one.forecast.terms]:
-        return (
-            "plain loads are not pipelined" if one.stages == 1 else "plain loads are not pipelined; stages gain nothing"
-        )
+        return "plain loads are not pipelined" + ("" if one.stages == 1 else "; stages gain nothing")
     if one.stages == 1:
         return "one stage: every step waits for its loads"
     ahead = "1 step" if one.stages == 2 else f"{one.stages - 1} steps"
     return f"loads run {ahead} ahead of the products"
+
+
+def standing_json(one: Standing, machine: Machine) -> dict[str, Any]:
+    """One config in a ranking as plain values."""
+    forecast = one.forecast
+    figures = {} if forecast is None else {**asdict(forecast), "terms": {t.name: t.alone_ms for t in forecast.terms}}
+    expected_ms = figures.pop("expected_ms", None)
+    return {
+        "place": one.place or None,
+        "config": dict(one.config),
+        "expected_ms": expected_ms if expected_ms is not None and math.isfinite(expected_ms) else None,
+        "score": one.score,
+        "why_not": one.why_not or None,
+        "limited_by": one.limited_by,
+        "occupancy": one.occupancy,
+        "idle": one.idle,
+        "of_shared": one.of_shared,
+        **figures,
+        "reasons": dict(reasons(one, machine)),
+    }

@@ -1,7 +1,4 @@
-"""What one knob does: the winner with another value of it, the pipeline by stages, configs at other shapes.
-
-All of this is translated for the page as well.
-"""
+"""Knobs turned alone: the winner with another value of it, the pipeline by stages, configs at other shapes."""
 
 from __future__ import annotations
 
@@ -9,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triton_ops.compilation import STAGES as STAGE_COUNTS
-from triton_ops.compilation import Timeline, timeline
+from triton_ops.cost_model import textbook_work
 from triton_ops.device import Machine
-from triton_ops.lab.expectation import load_steps
-from triton_ops.lab.simulator.places import Standing, placed
-from triton_ops.lab.simulator.workloads import least_sides, work_of
+from triton_ops.lab.simulator.places import outcome_of
+from triton_ops.lab.simulator.workloads import least_sides
 from triton_ops.values import STAGES, WARPS, Work
 
 _WARPS = (1, 2, 4, 8, 16, 32)
@@ -27,7 +22,6 @@ class Turn:
     """A config with another value of one knob.
 
     Attributes:
-        value: The knob's value.
         expected_ms: Expected time; 0 if the config cannot run.
         why_not: Why it cannot run; empty if it can.
         own: Whether it is the value that the config has.
@@ -56,7 +50,7 @@ class Dial:
 
 def dials(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> list[Dial]:
     """Each knob of a config turned alone: sides of tiles by factors of two, warps, and stages."""
-    found: list[Dial] = []
+    knobs: list[Dial] = []
     for name in [*sides, "num_warps", "num_stages"]:
         own = config.get(name, WARPS if name == "num_warps" else STAGES)
         values: Sequence[int] = _WARPS if name == "num_warps" else _STAGES
@@ -64,21 +58,16 @@ def dials(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mappin
             values = [int(own * factor) for factor in _FACTORS if own * factor >= sides[name]]
         turns = [_turn(work, machine, {**config, name: value}, sides, name, own) for value in values]
         times = [turn.expected_ms for turn in turns if not turn.why_not]
-        found.append(Dial(name, turns, max(times) / min(times) if times else 1.0))
-    return found
+        knobs.append(Dial(name, turns, max(times) / min(times) if times else 1.0))
+    return knobs
 
 
 def _turn(
     work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int], name: str, own: int
 ) -> Turn:
-    _, why_not, expected_ms, _ = placed(work, machine, config, sides)
-    return Turn(value=config[name], expected_ms=expected_ms, why_not=why_not, own=config[name] == own)
-
-
-def timelines(one: Standing) -> list[Timeline]:
-    """The pipeline of a config's loop with one to five stages; none for a kernel without a pipeline."""
-    load, told = load_steps(one.forecast, one.stages)
-    return [timeline(stages, load=load) for stages in STAGE_COUNTS] if told else []
+    outcome = outcome_of(work, machine, config, sides)
+    value = config[name]
+    return Turn(value=value, expected_ms=outcome.expected_ms, why_not=outcome.why_not, own=value == own)
 
 
 @dataclass(frozen=True)
@@ -101,25 +90,20 @@ class ShapePoint:
 def over_shapes(
     family: str, shapes: Sequence[Sequence[int]], dtype: str, machine: Machine, configs: Sequence[Mapping[str, Any]]
 ) -> list[ShapePoint]:
-    """How the same configs do at several shapes: where a config that wins one is slow at the next."""
-    return [_shape_point(family, extents, dtype, machine, configs) for extents in shapes]
-
-
-def _shape_point(
-    family: str, extents: Sequence[int], dtype: str, machine: Machine, configs: Sequence[Mapping[str, Any]]
-) -> ShapePoint:
-    work, sides = work_of(family, extents, dtype), least_sides(family, dtype)
-    found = [placed(work, machine, config, sides) for config in configs]
-    times = [0.0 if one[1] else one[2] for one in found]
-    able = [time for time in times if time > 0]
-    best = min(able) if able else 0.0
-    winner = times.index(best) if able else -1
-    return ShapePoint(extents, best, winner, [time / best if able else 0.0 for time in times])
+    """The same configs at several shapes: a config that wins at one may be slow at the next."""
+    sides, points = least_sides(family, dtype), []
+    for extents in shapes:
+        work = textbook_work(family, extents, dtype)
+        times = [outcome_of(work, machine, config, sides).expected_ms for config in configs]
+        best = min((time for time in times if time > 0), default=0.0)
+        winner = times.index(best) if best else -1
+        points.append(ShapePoint(extents, best, winner, [time / best if best else 0.0 for time in times]))
+    return points
 
 
 def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
     """Problems that differ along one axis, from a sixteenth of its extent on, each a third of an octave longer."""
     begin = max(1.0, extents[axis] / 16)
     values = [int(begin * 2 ** (at / 3)) for at in range(count)]
-    kept = [value for at, value in enumerate(values) if at == 0 or value > values[at - 1]]
-    return [[*extents[:axis], value, *extents[axis + 1 :]] for value in kept]
+    rising = [value for at, value in enumerate(values) if at == 0 or value > values[at - 1]]
+    return [[*extents[:axis], value, *extents[axis + 1 :]] for value in rising]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import kernels
-from triton_ops.cost_model import ElementTiles, Model, RowTiles, inferred_model, readings_of, recorded_work, spearman
+from triton_ops.cost_model import ElementTiles, Model, Readings, RowTiles, recorded_work, spearman
 from triton_ops.device import Machine
 from triton_ops.exceptions import RecordingError, SpaceError
 from triton_ops.lab.recording import Recording, read_recording
@@ -28,12 +28,9 @@ class Overlay:
     """A recording beside what the model expects of its configs.
 
     Attributes:
-        file: Name of the file.
         title: Kernel, shape and dtype.
         device: Name of the device in the table.
-        machine: The device's figures.
-        work: The work, declared or read.
-        read: Whether the work was read from the kernel; otherwise it was declared.
+        inferred: Whether the work was read from the kernel; otherwise it was declared.
         kind: `products` or `rows`.
         configs: The configs that ran.
         measured_ms: Their times.
@@ -45,7 +42,7 @@ class Overlay:
     device: str
     machine: Machine = field(hash=False)
     work: Work = field(hash=False)
-    read: bool
+    inferred: bool
     kind: str
     configs: Sequence[Mapping[str, Any]] = field(hash=False)
     measured_ms: Sequence[float] = field(hash=False)
@@ -53,7 +50,7 @@ class Overlay:
 
     @cached_property
     def expected_ms(self) -> list[float]:
-        """What the model expects of each config; infinite where its block would not fit, NaN without a forecast."""
+        """Expected milliseconds of each config; infinite where its block would not fit, NaN without a forecast."""
         return Model(self.work, self.machine).score(self.configs)
 
     @cached_property
@@ -85,6 +82,39 @@ class Overlay:
         """The correlation that is asked of such a kernel."""
         return FLOORS[self.kind]
 
+    @property
+    def verdict(self) -> str:
+        """`reached` or `missed`: the correlation beside what is asked."""
+        return "reached" if self.spearman >= self.floor else "missed"
+
+    @property
+    def agreement(self) -> str:
+        """The agreement of the expected with the measured order, in sentences."""
+        source = "read from the kernel" if self.inferred else "declared"
+        return (
+            f"Spearman's correlation of expected and measured times is {self.spearman:.3f} over {len(self.configs)} "
+            f"configs; {self.floor} is asked of {self.kind}, and is {self.verdict}. The config that is expected "
+            f"to win has {100 * self.first_share:.1f} % of the best measured speed. The work was {source}."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The correlation, and both times of each config, as plain values."""
+        pairs = zip(self.configs, self.expected_ms, self.measured_ms, strict=True)
+        return {
+            "file": self.file,
+            "title": self.title,
+            "device": self.device,
+            "source": "inferred" if self.inferred else "declared",
+            "spearman": self.spearman,
+            "asked": self.floor,
+            "first_share": self.first_share,
+            "failed": self.failed,
+            "configs": [
+                {"config": config, "expected_ms": ms if math.isfinite(ms) else None, "measured_ms": measured_ms}
+                for config, ms, measured_ms in pairs
+            ],
+        }
+
 
 def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
     """A recording of `triton-ops record`, or the run log of a shipped kernel, with the model's expectations.
@@ -97,36 +127,36 @@ def overlay_of(path: Path, *, undeclared: bool = False) -> Overlay:
         RecordingError: The file cannot be read, or does not tell what its kernel does.
         DeviceError: The model does not know the device.
     """
-    found = read_recording(path)
-    device, machine = device_named(found.device)
-    work, read = _work(path, found, machine, undeclared)
-    ran = [(config, trial.median_ms) for config, trial in found.trials.items() if trial.ok]
-    made = Overlay(
+    recording = read_recording(path)
+    device, machine = device_named(recording.device)
+    work, inferred = _work(path, recording, machine, undeclared)
+    times = [(config, trial.median_ms) for config, trial in recording.trials.items() if trial.ok]
+    overlay = Overlay(
         file=path.name,
-        title=" ".join(part for part in (found.kernel, "x".join(map(str, found.problem)), found.dtype) if part),
+        title=recording.title,
         device=device,
         machine=machine,
         work=work,
-        read=read,
-        kind="rows" if _is_rows(work, read) else "products",
-        configs=[dict(config) for config, _ in ran],
-        measured_ms=[ms for _, ms in ran],
-        failed=len(found.trials) - len(ran),
+        inferred=inferred,
+        kind="rows" if _is_rows(work, inferred) else "products",
+        configs=[dict(config) for config, _ in times],
+        measured_ms=[ms for _, ms in times],
+        failed=len(recording.trials) - len(times),
     )
-    if sum(not math.isnan(ms) for ms in made.expected_ms) < 2:
+    if sum(not math.isnan(ms) for ms in overlay.expected_ms) < 2:
         raise RecordingError(f"{path}: the model makes a forecast for fewer than two of its configs")
-    return made
+    return overlay
 
 
-def _work(path: Path, found: Recording, machine: Machine, undeclared: bool) -> tuple[Work, bool]:
+def _work(path: Path, recording: Recording, machine: Machine, undeclared: bool) -> tuple[Work, bool]:
     """The work of a recording, and whether it was read from the kernel."""
     try:
-        declared = None if undeclared else recorded_work(found.head)
-        if declared is not None and declared.tiles is not None:
-            return declared, False
-        if "inferred" in found.head:
-            return inferred_model(readings_of(found.head["inferred"]), machine).work, True
-        shipped = None if undeclared else _shipped_work(found)
+        declared_work = None if undeclared else recorded_work(recording.head)
+        if declared_work is not None and declared_work.tiles is not None:
+            return declared_work, False
+        if "inferred" in recording.head:
+            return Readings.from_json(recording.head["inferred"]).model(machine).work, True
+        shipped = None if undeclared else _shipped_work(recording)
         if shipped is not None and shipped.tiles is not None:
             return shipped, False
     except SpaceError as error:
@@ -137,14 +167,14 @@ def _work(path: Path, found: Recording, machine: Machine, undeclared: bool) -> t
     )
 
 
-def _shipped_work(found: Recording) -> Work | None:
+def _shipped_work(recording: Recording) -> Work | None:
     """The work of a shipped kernel: a run log tells its name and its problem, and no work."""
-    if found.head or found.kernel not in kernels.names():
+    if recording.head or recording.kernel not in kernels.names():
         return None
-    operation = kernels.load(found.kernel)
-    problem = operation.problem(found.problem or None, found.dtype or None)
+    operation = kernels.load(recording.kernel)
+    problem = operation.problem(recording.problem or None, recording.dtype or None)
     return None if operation.work is None else operation.work(problem)
 
 
-def _is_rows(work: Work, read: bool) -> bool:
-    return work.flops == 0 if read else isinstance(work.tiles, (RowTiles, ElementTiles))
+def _is_rows(work: Work, inferred: bool) -> bool:
+    return work.flops == 0 if inferred else isinstance(work.tiles, (RowTiles, ElementTiles))

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import Any
 
+from triton_ops.cost_model import textbook_work
 from triton_ops.device import Machine
 from triton_ops.exceptions import (
     EmptySpaceError,
@@ -23,9 +25,9 @@ from triton_ops.exceptions import (
     UnknownTunableError,
     UnsupportedDtypeError,
 )
-from triton_ops.lab.simulator.advice import advice
+from triton_ops.lab.simulator.advice import advice, reasons, standing_json
 from triton_ops.lab.simulator.one_tunable import Dial, ShapePoint, dials, over_shapes, series
-from triton_ops.lab.simulator.places import Standing, ranked
+from triton_ops.lab.simulator.places import Standing, config_text, ranked
 from triton_ops.lab.simulator.workloads import (
     LESSON,
     PRODUCT,
@@ -34,7 +36,6 @@ from triton_ops.lab.simulator.workloads import (
     Workload,
     device_named,
     least_sides,
-    work_of,
 )
 from triton_ops.space import Config
 from triton_ops.values import Work, dtype_name
@@ -54,12 +55,8 @@ class Simulation:
     """A ranking of configs, with what it is the ranking of.
 
     Attributes:
-        workload: The workload.
-        shape: Its extents.
-        dtype: Long name of its dtype.
+        dtype: Long name of the dtype.
         device: Name of the device in the table.
-        machine: The device's figures.
-        configs: The configs as they were given.
         factors: For each config a factor on its expected time, if the ranking is disturbed on purpose.
     """
 
@@ -73,8 +70,8 @@ class Simulation:
 
     @cached_property
     def work(self) -> Work:
-        """What the workload calculates and moves."""
-        return work_of(self.workload.family, self.shape, self.dtype)
+        """The operations and bytes of the workload."""
+        return textbook_work(self.workload.family, self.shape, self.dtype)
 
     @cached_property
     def standings(self) -> list[Standing]:
@@ -94,8 +91,20 @@ class Simulation:
     @property
     def dials(self) -> list[Dial]:
         """The winner with each knob turned alone; empty if no config can run."""
-        first = self.standings[0]
-        return dials(self.work, self.machine, first.config, self.sides) if first.place else []
+        return self.dials_of(self.standings[0])
+
+    def dials_of(self, one: Standing) -> list[Dial]:
+        """A config of this ranking with each knob turned alone; empty if it cannot run."""
+        return dials(self.work, self.machine, one.config, self.sides) if one.place else []
+
+    @property
+    def compared_texts(self) -> list[str]:
+        """The `compared` configs as they are typed."""
+        return list(map(config_text, self.compared))
+
+    def reasons(self, one: Standing) -> list[tuple[str, str]]:
+        """The explanation of a config's place: names and sentences, the most important first."""
+        return reasons(one, self.machine)
 
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
@@ -103,7 +112,7 @@ class Simulation:
         return self.configs if len(self.configs) <= COMPARED else [one.config for one in self.standings[:COMPARED]]
 
     def over(self, extent: str) -> list[ShapePoint]:
-        """How the `compared` configs do at shapes that differ in one extent.
+        """The `compared` configs at shapes that differ in one extent.
 
         Raises:
             ShapeMismatchError: The workload has no such extent.
@@ -117,6 +126,22 @@ class Simulation:
             )
         shapes = series(self.shape, self.workload.extents.index(extent), SHAPES)
         return over_shapes(self.workload.family, shapes, self.dtype, self.machine, self.compared)
+
+    def as_json(self, over: str | None = None) -> dict[str, Any]:
+        """Every config's place and reasons as plain values; with `over` also the configs along that extent."""
+        plain: dict[str, Any] = {
+            "workload": self.workload.name,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "device": self.device,
+            "source": "model",
+            "advice": self.advice,
+            "configs": [standing_json(one, self.machine) for one in self.standings],
+            "knobs": [asdict(dial) for dial in self.dials],
+        }
+        if over is not None:
+            plain["over"] = {"extent": over, "shapes": [asdict(point) for point in self.over(over)]}
+        return plain
 
 
 def simulate(
@@ -153,17 +178,17 @@ def simulate(
 
     Cost: 0.1 ms per config.
     """
-    found = workload_named(workload)
+    kind = workload_named(workload)
     device, machine = device_named(gpu)
-    long_dtype = _dtype(found, machine, device, dtype)
-    chosen = LESSON if configs is None else configs
-    _check_configs(found, chosen)
+    long_dtype = _dtype(kind, machine, device, dtype)
+    configs = LESSON if configs is None else configs
+    _check_configs(kind, configs)
     if not 0 <= jitter <= 1:
         raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
     rng = random.Random(seed)
     return Simulation(
-        workload=found, shape=_extents(found, shape), dtype=long_dtype, device=device, machine=machine, configs=chosen,
-        factors=[math.exp(rng.gauss(0, jitter)) for _ in chosen] if jitter else (),
+        workload=kind, shape=_extents(kind, shape), dtype=long_dtype, device=device, machine=machine, configs=configs,
+        factors=[math.exp(rng.gauss(0, jitter)) for _ in configs] if jitter else (),
     )  # fmt: skip
 
 
@@ -199,34 +224,76 @@ def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
+def parse_configs(text: str, workload: Workload) -> list[dict[str, Any]]:
+    """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`.
+
+    Raises:
+        SettingsError: A line is no config of the workload, or there is none.
+    """
+    configs = [
+        _parse_config(f"Line {number}", line, workload)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.replace(",", " ").strip()
+    ]
+    if not configs:
+        raise SettingsError("There is no config to rank")
+    return configs
+
+
+def _parse_config(place: str, line: str, workload: Workload) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for part in line.replace(",", " ").split():
+        name, *values = part.split("=")
+        if name not in tunables_of(workload):
+            raise SettingsError(f"{place}: {workload.name} has no tunable {name}")
+        if len(values) != 1 or not values[0]:
+            raise SettingsError(f"{place}: {part} is not NAME=VALUE")
+        if name in config:
+            raise SettingsError(f"{place}: {name} is given twice")
+        config[name] = _parse_value(values[0])
+    if missing := [name for name in least_sides(workload.family, DTYPE) if name not in config]:
+        raise SettingsError(f"{place}: there is no {', '.join(missing)}")
+    return config
+
+
+def _parse_value(text: str) -> int | float | bool | str:
+    """A truth, a number or a word, as the command line reads them."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        return float(text)
+    return text
+
+
 def _extents(workload: Workload, shape: Sequence[int] | None) -> tuple[int, ...]:
-    found = tuple(workload.shape if shape is None else shape)
+    extents = tuple(workload.shape if shape is None else shape)
     names = "x".join(workload.extents)
-    if len(found) != len(workload.extents):
+    if len(extents) != len(workload.extents):
         raise ShapeMismatchError(
-            f"{workload.name} takes {len(workload.extents)} extents, {names}, not {len(found)}",
+            f"{workload.name} takes {len(workload.extents)} extents, {names}, not {len(extents)}",
             workload.extents,
-            found,
+            extents,
             hint=f"for example --shape {'x'.join(map(str, workload.shape))}",
         )
-    if wrong := [extent for extent in found if not 1 <= extent <= LARGEST]:
-        raise ShapeMismatchError(
-            f"an extent of {wrong[0]} is out of range", f"1 to {LARGEST}", found, hint=f"give {names} as whole numbers"
-        )
-    return found
+    if faults := [extent for extent in extents if not 1 <= extent <= LARGEST]:
+        hint = f"give {names} as whole numbers"
+        raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", extents, hint=hint)
+    return extents
 
 
 def _dtype(workload: Workload, machine: Machine, device: str, dtype: str | None) -> str:
-    found = dtype_name(dtype or DTYPE)
-    if workload.family != ROWS and found not in machine.mma_flops_per_cycle:
-        known = list(machine.mma_flops_per_cycle)
+    name = dtype_name(dtype or DTYPE)
+    if workload.family != ROWS and name not in machine.mma_flops_per_cycle:
+        names = list(machine.mma_flops_per_cycle)
         raise UnsupportedDtypeError(
-            f"the matrix units of {device} have no known rate for {found}; known are {', '.join(known)}",
-            found,
-            known,
+            f"the matrix units of {device} have no known rate for {name}; known are {', '.join(names)}",
+            name,
+            names,
             hint="use one of these, or another --gpu",
         )
-    return found
+    return name
 
 
 def tunables_of(workload: Workload) -> tuple[str, ...]:
@@ -241,12 +308,12 @@ def _check_configs(workload: Workload, configs: Sequence[Mapping[str, Any]]) -> 
         raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
     for config in configs:
         Config(config)
-    known = tunables_of(workload)
-    unknown = dict.fromkeys(name for config in configs for name in config if name not in known)
+    names = tunables_of(workload)
+    unknown = dict.fromkeys(name for config in configs for name in config if name not in names)
     if unknown:
         raise UnknownTunableError(
-            f"{workload.name} has no tunable {', '.join(unknown)}; it has {', '.join(known)}", hint="correct the name"
+            f"{workload.name} has no tunable {', '.join(unknown)}; it has {', '.join(names)}", hint="correct the name"
         )
-    needed = least_sides(workload.family, DTYPE)
-    if missing := dict.fromkeys(name for config in configs for name in needed if name not in config):
+    sides = least_sides(workload.family, DTYPE)
+    if missing := dict.fromkeys(name for config in configs for name in sides if name not in config):
         raise SpaceError(f"a config has no {', '.join(missing)}: {workload.sides}", hint="give every config a value")

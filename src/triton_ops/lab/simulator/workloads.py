@@ -1,7 +1,4 @@
-"""The workloads that a simulation may have: what each calculates, its extents, and the configs to begin with.
-
-The functions that make works are translated for the page as well.
-"""
+"""The workloads that a simulation may have: what each calculates, its extents, and the configs to begin with."""
 
 from __future__ import annotations
 
@@ -9,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.cost_model import ProductTiles, attention_work, product_tiles, product_work, row_work
 from triton_ops.device import Machine, machine_of, named_devices, spec_called
 from triton_ops.exceptions import DeviceError
-from triton_ops.values import Work
 
 
 def known_devices() -> dict[str, Machine]:
     """The machines of all devices for which the model makes forecasts, by the names of the table."""
-    found = {name: _machine(name) for name in named_devices()}
-    return {name: machine for name, machine in found.items() if machine is not None}
+    machines = {name: _machine(name) for name in named_devices()}
+    return {name: machine for name, machine in machines.items() if machine is not None}
 
 
 def device_named(name: str) -> tuple[str, Machine]:
@@ -30,14 +25,13 @@ def device_named(name: str) -> tuple[str, Machine]:
     Raises:
         DeviceError: The table has no such device, or the model does not know its architecture.
     """
-    known = known_devices()
+    machines = known_devices()
     machine = _machine(name)
     if machine is None:
-        what = "is in the table, but the model does not know its architecture" if spec_called(name) else "is not known"
-        raise DeviceError(
-            f"device {name!r} {what}; the model knows {', '.join(known)}", name, hint="for example --gpu 'NVIDIA H200'"
-        )
-    return next((own for own, other in known.items() if other == machine), name), machine
+        fault = "is in the table, but the model does not know its architecture" if spec_called(name) else "is not known"
+        message = f"device {name!r} {fault}; the model knows {', '.join(machines)}"
+        raise DeviceError(message, name, hint="for example --gpu 'NVIDIA H200'")
+    return next((own for own, other in machines.items() if other == machine), name), machine
 
 
 def _machine(name: str) -> Machine | None:
@@ -48,26 +42,6 @@ def _machine(name: str) -> Machine | None:
 PRODUCT, ROWS, ATTENTION = "product", "rows", "attention"
 _SUMMED = 16  # fewest terms of a sum that tl.dot takes, of 8-bit operands 32
 _SUMMED_8_BIT = 32
-
-
-def work_of(family: str, extents: Sequence[int], dtype: str) -> Work:
-    """The work of a workload.
-
-    Args:
-        family: `product`, `rows` or `attention`.
-        extents: In the order of the workload's extents.
-        dtype: Long name of the operands' dtype.
-    """
-    if family == "product":
-        rows, columns, inner = extents
-        plain = product_tiles(rows, columns, inner, dtype, "GROUP_M")
-        found = product_work(plain)
-        return Work(found.flops, found.bytes, ProductTiles(plain))
-    if family == "rows":
-        rows, columns = extents
-        return row_work(rows, columns, dtype, "BM", "BN")
-    batch, heads, queries, head_dim = extents
-    return attention_work(batch * heads, queries, head_dim, dtype)
 
 
 def least_sides(family: str, dtype: str) -> dict[str, int]:
@@ -86,10 +60,10 @@ class Workload:
 
     Attributes:
         name: As it is typed.
-        title: What it is, in words.
+        title: The workload, in words.
         family: `product`, `rows` or `attention`.
         extents: Names of the problem's extents.
-        shape: Extents to begin with.
+        sizes: Extents by name, of the problems that the page's file has.
         sides: What BM and BN, and where it is used BK, are in this kernel.
         space: Values of the tunables of a space worth looking at.
         rule: What wins such work as a rule, as the beginning of a sentence.
@@ -99,10 +73,15 @@ class Workload:
     title: str
     family: str
     extents: tuple[str, ...]
-    shape: tuple[int, ...]
+    sizes: Mapping[str, tuple[int, ...]] = field(hash=False)
     sides: str
     space: Mapping[str, Sequence[int]] = field(hash=False)
     rule: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents to begin with."""
+        return self.sizes["medium"]
 
 
 _TILES = {
@@ -118,7 +97,10 @@ WORKLOADS = {
             title="Big GEMM, compute-bound",
             family=PRODUCT,
             extents=("M", "N", "K"),
-            shape=(4096, 4096, 4096),
+            sizes={
+                "small": (1024, 1024, 1024), "medium": (4096, 4096, 4096), "large": (16384, 16384, 16384),
+                "ragged": (3000, 5000, 4100),
+            },
             sides=_PRODUCT,
             space=_TILES,
             rule="a large matrix product wants large tiles, which read each operand seldom, and warps to hold them",
@@ -128,7 +110,10 @@ WORKLOADS = {
             title="Skinny GEMM, memory-bound",
             family=PRODUCT,
             extents=("M", "N", "K"),
-            shape=(16, 14336, 4096),
+            sizes={
+                "small": (1, 4096, 4096), "medium": (16, 14336, 4096), "large": (64, 28672, 8192),
+                "ragged": (17, 11008, 4100),
+            },
             sides=_PRODUCT,
             space=_TILES,
             rule="a product with few rows waits for memory: BM no taller than M, tiles enough for every "
@@ -139,7 +124,7 @@ WORKLOADS = {
             title="RMSNorm, memory-bound",
             family=ROWS,
             extents=("rows", "columns"),
-            shape=(8192, 4096),
+            sizes={"small": (512, 1024), "medium": (8192, 4096), "large": (65536, 8192), "ragged": (3000, 5000)},
             sides="BM rows per program, one after another, each read in chunks of BN columns; BK is not used",
             space={
                 "BM": (1, 2, 4, 8), "BN": (64, 256, 512, 1024, 2048, 4096), "num_warps": (1, 2, 4, 8, 16),
@@ -153,7 +138,10 @@ WORKLOADS = {
             title="Flash attention",
             family=ATTENTION,
             extents=("batch", "heads", "queries", "head_dim"),
-            shape=(2, 16, 4096, 64),
+            sizes={
+                "small": (1, 8, 1024, 64), "medium": (2, 16, 4096, 64), "large": (4, 32, 16384, 128),
+                "ragged": (3, 12, 3000, 96),
+            },
             sides="BM queries per program, BN keys per step; BK is not used",
             space={
                 "BM": (16, 32, 64, 128, 256), "BN": (16, 32, 64, 128), "num_warps": (4, 8), "num_stages": (1, 2, 3, 4),

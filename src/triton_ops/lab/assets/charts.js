@@ -1,8 +1,6 @@
 "use strict";
 // Drawings.
 
-const inPercent = (share) => MODEL.percent(share);
-
 // A bar from the left of a track, as long as a share from 0 to 1.
 function bar(share, winner, label) {
   const width = 72;
@@ -16,32 +14,31 @@ function bar(share, winner, label) {
 // Times of resources, one bar each; all could go on at the same time.
 function termBars(terms) {
   const [row, left, width] = [22, 126, 234];
-  const longest = Math.max(...terms.map((term) => term.alone_ms));
-  const rows = terms.flatMap((term, at) => [
-    shape("text", { x: left - 8, y: at * row + 15, "text-anchor": "end" }, term.name),
-    shape("rect", { class: "bar", x: left, y: at * row + 3, width: Math.max(1, (width - 90) * (term.alone_ms / longest)), height: row - 7 }),
-    shape("text", { x: left + 6 + Math.max(1, (width - 90) * (term.alone_ms / longest)), y: at * row + 15 }, inMs(term.alone_ms)),
+  const longest = Math.max(...terms.map(([, ms]) => ms));
+  const rows = terms.flatMap(([name, ms], at) => [
+    shape("text", { x: left - 8, y: at * row + 15, "text-anchor": "end" }, name),
+    shape("rect", { class: "bar", x: left, y: at * row + 3, width: Math.max(1, (width - 90) * (ms / longest)), height: row - 7 }),
+    shape("text", { x: left + 6 + Math.max(1, (width - 90) * (ms / longest)), y: at * row + 15 }, inMs(ms)),
   ]);
-  const label = `Time of each resource alone: ${terms.map((term) => `${term.name} ${inMs(term.alone_ms)}`).join(", ")}`;
+  const label = `Time of each resource alone: ${terms.map(([name, ms]) => `${name} ${inMs(ms)}`).join(", ")}`;
   return drawing(left + width, terms.length * row + 4, label, ...rows);
 }
 
-// A pipelined loop: a row for each buffer.
-function timelineDrawing(found) {
-  const [row, width, until] = [14, 320, 16];
-  const scale = width / until;
-  const parts = found.steps.filter((step) => step.issued < until).flatMap((step) =>
-    [["load", step.issued, step.loaded], ["wait", step.loaded, step.begun], ["compute", step.begun, step.done]]
-      .map(([kind, begin, end]) => [kind, begin, Math.min(end, until)])
-      .filter(([, begin, end]) => end > begin)
-      .map(([kind, begin, end]) =>
-        shape("rect", { class: kind, x: begin * scale, y: step.buffer * row + 2, width: Math.max(0.5, (end - begin) * scale - 1), height: row - 3 })));
-  const label = `With ${found.stages} ${found.stages === 1 ? "stage" : "stages"} the units compute in ${inPercent(found.busy)} of the time`;
-  return drawing(width, found.stages * row + 2, label, ...parts);
+const MARKS = { "=": "load", "-": "wait", "#": "compute" };
+
+// A pipelined loop from lines of marks, one for each buffer: a bar for each run of equal marks.
+function timelineDrawing({ stages, busy, lines }) {
+  const [row, column] = [14, 5];
+  const parts = lines.flatMap((line, buffer) => [...line.matchAll(/=+|-+|#+/g)].map(({ 0: run, index }) =>
+    shape("rect", { class: MARKS[run[0]], x: index * column, y: buffer * row + 2, width: run.length * column - 1, height: row - 3 })));
+  const label = `With ${stages} ${stages === 1 ? "stage" : "stages"} the units compute in ${busy} of the time`;
+  return drawing(lines[0].length * column, lines.length * row + 2, label, ...parts);
 }
 
-// Expected beside measured time, both on logarithmic axes; on the dashed line they are equal.
-function scatter(points, firstPoint) {
+// Expected beside measured time, both on logarithmic axes; on the dashed line they are equal. The config that is
+// expected to be fastest is marked.
+function scatter(points) {
+  const first = points.reduce((best, point) => (point[0] < best[0] ? point : best));
   const [size, edge] = [360, 48];
   const times = points.flat();
   const [low, high] = [Math.min(...times) / 1.1, Math.max(...times) * 1.1];
@@ -60,6 +57,6 @@ function scatter(points, firstPoint) {
     shape("text", { x: size / 2 + 20, y: size - 8, "text-anchor": "middle" }, "expected, ms"),
     shape("text", { x: edge + 6, y: 14 }, "measured, ms"),
     ...points.map((point) => dot(point, "dot", 3)),
-    dot(firstPoint, "dot winner", 5),
+    dot(first, "dot winner", 5),
   );
 }

@@ -203,8 +203,8 @@ class SimulatedDevice:
     def _common(self) -> float:
         """The logarithm of the slowdown of all launches now: the drift by its exact step, and the disturbances."""
         drift, now = self.noise.drift, self.now_s
-        kept = math.exp((self._drift_at - now) / self.noise.drift_s)
-        self._drift = self._drift * kept + self._rng.gauss(0.0, drift * math.sqrt(1 - kept * kept))
+        memory = math.exp((self._drift_at - now) / self.noise.drift_s)
+        self._drift = self._drift * memory + self._rng.gauss(0.0, drift * math.sqrt(1 - memory * memory))
         self._drift_at = now
         it = self.disturbance
         slower = it.cold * max(1 - now / it.cold_s, 0.0) + min(it.ramp * now, it.ramp_most)

@@ -1,1 +1,0 @@
-"""The ranking model as JavaScript, translated from its Python source."""
