@@ -13,7 +13,6 @@ from typing import Any
 from triton_ops import tune
 from triton_ops.autotuner import ConfigCache
 from triton_ops.backend import operation
-from triton_ops.cli.show import _facts, _overview
 from triton_ops.device import Calibration, load_calibration, machine_of, save_calibration, spec_named
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
@@ -41,6 +40,7 @@ from triton_ops.records import (
     write_lockfile,
 )
 from triton_ops.records import EntryOrigin as Origin
+from triton_ops.records.command_show import _facts, _overview
 from triton_ops.records.misses import flush_misses
 from triton_ops.records.run_log import has_ended
 from triton_ops.request import make_task

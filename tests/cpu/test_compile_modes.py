@@ -28,8 +28,8 @@ from triton_ops import (
     tune_compile,
 )
 from triton_ops.backend import Arguments
-from triton_ops.cli.compile_modes import options_of
 from triton_ops.compile_modes import SCENARIOS, CompilerLog
+from triton_ops.compile_modes.command_model import options_of
 from triton_ops.compile_modes.contender import Contender, kernels_of, loops_in
 from triton_ops.compile_modes.process import ModeProcess
 from triton_ops.compile_modes.questions import Failed, Loaded, Manner

@@ -15,9 +15,9 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from tests.clocks import SteadyClock
-from triton_ops.cli.target import load_object
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
+from triton_ops.kernels import load_object
 from triton_ops.many import Options
 from triton_ops.records import LockPlan, NotedCall, dumps, lock_of, read_misses, store_in
 from triton_ops.records.lockfile import loads

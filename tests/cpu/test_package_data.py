@@ -16,7 +16,7 @@ from tests.near import drawn
 from triton_ops import kernels, on_miss, share_lockfile
 from triton_ops.backend import source_of
 from triton_ops.base import optional as _optional
-from triton_ops.cli.bench import BenchRequest, bench_contestants
+from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
 from triton_ops.device import spec_named
 from triton_ops.dispatch import ledger, sources, would_run
 from triton_ops.dispatch.ladder import Question

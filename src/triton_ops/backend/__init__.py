@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from triton_ops.backend.assembler import disassembled as disassembled
     from triton_ops.backend.assembler import installed_assemblers as installed_assemblers
     from triton_ops.backend.assembler import use_ptxas as use_ptxas
+    from triton_ops.backend.command_doctor import doctor_command as doctor_command
     from triton_ops.backend.compiled_kernel import compile_error as compile_error
     from triton_ops.backend.compiled_kernel import most as most
     from triton_ops.backend.compiled_kernel import nothing_compiled as nothing_compiled

@@ -1,4 +1,4 @@
-"""The program `triton-ops`: its commands, its help and its exit codes.
+"""The program `triton-ops`.
 
 `triton-ops show` needs no search, no compiler and no timer; importing them for every command would take most of the
 time that the quick commands take (benchmarks/cli_start.py).
@@ -15,23 +15,23 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triton_ops import __version__
-from triton_ops.cli.console import Verbose, messages, report, say, tell, with_open_streams
-from triton_ops.cli.interrupts import (
+from triton_ops.terminal import (
     INTERRUPTED,
+    Verbose,
     end_at_once_when_interrupted,
+    group,
+    messages,
     raised_when_interrupted,
+    report_error,
+    say,
+    tell,
     was_interrupted,
+    with_open_streams,
 )
 
 
 class ImportedLater(TyperCommand):
-    """A command with its name and short help; the module of the same name in this package holds the rest.
-
-    In the module's name and its function's, `_` stands for `-`.
-
-    The module has either `app`, a group of commands, or a function `NAME_command`. It may also have a class `Command`,
-    which replaces Typer's class for that function.
-    """
+    """A command with its name and short help; its room has the rest."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the imported command, which takes the place of this one."""
@@ -40,14 +40,17 @@ class ImportedLater(TyperCommand):
 
 
 def imported(name: str) -> Any:
-    """The imported command or group of commands, in the form of the parser on which Typer is built."""
-    python_name = name.replace("-", "_")
-    module = import_module(f"triton_ops.cli.{_MODULES.get(python_name, python_name)}")
-    if hasattr(module, "app"):
-        return unconverted(typer.main.get_command(module.app))
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    single.command(name, cls=getattr(module, "Command", None))(getattr(module, f"{python_name}_command"))
-    return unconverted(typer.main.get_command(single))
+    """The imported command or group of commands, in the form of the parser on which Typer is built.
+
+    The face of its room shows it as `NAME_command`: a function, or a `Typer`.
+    """
+    room, _ = _COMMANDS[name]
+    command = getattr(import_module(f"triton_ops.{room}"), f"{name.replace('-', '_')}_command")
+    if not isinstance(command, typer.Typer):
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        single.command(name)(command)
+        command = single
+    return unconverted(typer.main.get_command(command))
 
 
 class _Unchanged:
@@ -84,50 +87,41 @@ Exit codes:
   70   internal error
   130  interrupted; the same command goes on"""
 
-app = typer.Typer(
-    name="triton-ops",
-    help="Autotune Triton kernels and any callable: measured, verified, remembered.",
-    epilog=_EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = group("triton-ops", "Autotune Triton kernels and any callable: measured, verified, remembered.", _EPILOG)
 _COMMANDS = {
-    "tune": "Find the fastest config of TARGET, or recall it.",
-    "show": "Show what is known: winners, gains, devices.",
-    "bench": "Find out whether A is faster than B.",
-    "compile-modes": "Find the best way to torch.compile a model.",
-    "advise": "Say what is worth doing about a model's speed.",
-    "inductor": "Options, caches, logs and graphs of torch's compiler.",
-    "compile": "Show what every config takes, without a GPU.",
-    "record": "Measure a whole space, to judge searches on it.",
-    "replay": "Judge a search on recorded spaces.",
-    "rank": "Order a space by expected times, without a GPU.",
-    "explain": "Say what limits a config on a device, and why.",
-    "simulate": "Rank configs of a textbook workload, and say why.",
-    "spills": "Say what a config spills, and try cures.",
-    "profile": "Say what limits kernels, from a profile.",
-    "cliffs": "Say at which shapes a wave is added.",
-    "sensitivity": "Say which tunables matter, from a recording.",
-    "report": "Show what runs say: text, Markdown, or a page.",
-    "portfolio": "Choose few configs for many problems of a kernel.",
-    "calibrate": "Measure this GPU for the model.",
-    "lint": "Find pitfalls in kernels, without a GPU.",
-    "doctor": "Say what works here, what does not, and why.",
-    "keys": "Say which parts of a key matter, from records.",
-    "lock": "Pin winners in a file for git, or check it.",
-    "verify": "Check a lockfile, and measure it again.",
-    "exchange": "Carry tables from and to other engines.",
-    "why": "Say which config a call would run, and why.",
-    "misses": "List the problems that nothing answered.",
-    "cache": "List, remove, locate, export and import records.",
-}  # each command is in the module of its name, or the one below; `--help` lists them in this order
-_MODULES = {"sensitivity": "cliffs"}
+    "tune": ("cli", "Find the fastest config of TARGET, or recall it."),
+    "show": ("records", "Show what is known: winners, gains, devices."),
+    "bench": ("benchmark", "Find out whether A is faster than B."),
+    "compile-modes": ("compile_modes", "Find the best way to torch.compile a model."),
+    "advise": ("compile_modes", "Say what is worth doing about a model's speed."),
+    "inductor": ("cli", "Options, caches, logs and graphs of torch's compiler."),
+    "compile": ("lab", "Show what every config takes, without a GPU."),
+    "record": ("lab", "Measure a whole space, to judge searches on it."),
+    "replay": ("lab", "Judge a search on recorded spaces."),
+    "rank": ("lab", "Order a space by expected times, without a GPU."),
+    "explain": ("lab", "Say what limits a config on a device, and why."),
+    "simulate": ("lab", "Rank configs of a textbook workload, and say why."),
+    "spills": ("lab", "Say what a config spills, and try cures."),
+    "profile": ("cli", "Say what limits kernels, from a profile."),
+    "cliffs": ("lab", "Say at which shapes a wave is added."),
+    "sensitivity": ("lab", "Say which tunables matter, from a recording."),
+    "report": ("report", "Show what runs say: text, Markdown, or a page."),
+    "portfolio": ("ship", "Choose few configs for many problems of a kernel."),
+    "calibrate": ("timing", "Measure this GPU for the model."),
+    "lint": ("lint", "Find pitfalls in kernels, without a GPU."),
+    "doctor": ("backend", "Say what works here, what does not, and why."),
+    "keys": ("records", "Say which parts of a key matter, from records."),
+    "lock": ("records", "Pin winners in a file for git, or check it."),
+    "verify": ("ship", "Check a lockfile, and measure it again."),
+    "exchange": ("ship", "Carry tables from and to other engines."),
+    "why": ("cli", "Say which config a call would run, and why."),
+    "misses": ("records", "List the problems that nothing answered."),
+    "cache": ("records", "List, remove, locate, export and import records."),
+}  # each command's room and short help, in the order in which `--help` lists them
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(value: bool) -> None:
+    if value:
         say(f"triton-ops {__version__}")
         raise typer.Exit
 
@@ -143,12 +137,12 @@ def _options(
 
 
 def program() -> TyperGroup:
-    """The whole command line. A command's module is imported when the command is called."""
-    group = unconverted(typer.main.get_command(app))
-    assert isinstance(group, TyperGroup)
-    for name, short_help in _COMMANDS.items():
-        group.add_command(ImportedLater(name=name, short_help=short_help))
-    return group
+    """The whole command line. A command's room is imported when the command is called."""
+    commands = unconverted(typer.main.get_command(app))
+    assert isinstance(commands, TyperGroup)
+    for name, (_, short_help) in _COMMANDS.items():
+        commands.add_command(ImportedLater(name=name, short_help=short_help))
+    return commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -165,11 +159,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
-        with raised_when_interrupted():
+        with raised_when_interrupted(__file__):
             commands = program()
-            with commands.make_context("triton-ops", arguments) as context:  # its `main` would end on Ctrl-C in silence
-                done = commands.invoke(context)
-        if was_interrupted() and done != INTERRUPTED:  # a candidate has caught it, and what ran it went on
+            # Its `main` would end on Ctrl-C in silence.
+            with commands.make_context("triton-ops", arguments, obj=__version__) as context:
+                code = commands.invoke(context)
+        if was_interrupted() and code != INTERRUPTED:  # a candidate has caught it, and what ran it went on
             raise KeyboardInterrupt
     except typer.Exit as end:
         return end.exit_code
@@ -181,7 +176,7 @@ def _run(arguments: list[str]) -> int:
             tell("interrupted")
             return INTERRUPTED
         if type(error).__name__ != "NoArgsIsHelpError":
-            return report(error)
+            return report_error(error)
         error.show()  # type: ignore[attr-defined]
         return 2
-    return done if isinstance(done, int) else 0
+    return code if isinstance(code, int) else 0

@@ -7,13 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.backend import Operation
 from triton_ops.base import counted
-from triton_ops.cli.console import (
+from triton_ops.dispatch import Decision, LaunchedConfig, read_report, would_run
+from triton_ops.kernels import load_operation
+from triton_ops.records import read_lockfile
+from triton_ops.request import operation_of, parse_shapes
+from triton_ops.terminal import (
     CacheDir,
     Device,
     Dtype,
     Json,
+    OneShape,
     Verbose,
     listing,
     only_data_on_stdout,
@@ -21,11 +25,6 @@ from triton_ops.cli.console import (
     say_json,
     width,
 )
-from triton_ops.cli.problem import operation_of, parse_shapes
-from triton_ops.cli.target import load_target
-from triton_ops.dispatch import Decision, LaunchedConfig, read_report, would_run
-from triton_ops.exceptions import TargetError
-from triton_ops.records import read_lockfile
 
 _REPORT = ".json"
 
@@ -34,7 +33,7 @@ def why_command(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="As for tune; or a FILE.json that TRITON_OPS_REPORT named.")
     ],
-    shape: Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")] = None,
+    shape: OneShape = None,
     dtype: Dtype = None,
     device: Device = None,
     lockfile: Annotated[
@@ -53,9 +52,10 @@ def why_command(
         return
     shapes = parse_shapes(shape)
     with only_data_on_stdout():
-        operation, _, extents, chosen_dtype = operation_of(_operation(target), None, shapes, dtype)
+        named = load_operation(target, ", whose calls nothing decides")
+        operation, _, extents, element = operation_of(named, None, shapes, dtype)
     decision = would_run(
-        operation, shape=extents, dtype=chosen_dtype, device=device, cache_dir=cache_dir,
+        operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else read_lockfile(lockfile),
     )  # fmt: skip
     if as_json:
@@ -64,32 +64,25 @@ def why_command(
         say(*listing(_facts(decision), width()))
 
 
-def _operation(target: str) -> Operation:
-    found = load_target(target)
-    if not isinstance(found, Operation):
-        raise TargetError(f"{target} is a function, whose calls nothing decides", hint="name an Operation")
-    return found
-
-
 def _document(decision: Decision) -> dict[str, Any]:
-    found = decision.found
+    answer = decision.found
     return {
-        "kernel": decision.kernel, "problem": decision.problem, "device": decision.device, "rung": found.rung,
-        "config": dict(found.config), "why": found.why, "record": found.record, "passed": list(decision.passed),
+        "kernel": decision.kernel, "problem": decision.problem, "device": decision.device, "rung": answer.rung,
+        "config": dict(answer.config), "why": answer.why, "record": answer.record, "passed": list(decision.passed),
     }  # fmt: skip
 
 
 def _facts(decision: Decision) -> dict[str, str]:
-    found = decision.found
+    answer = decision.found
     facts = {
         "kernel": f"{decision.kernel} {decision.problem}".rstrip(),
         "device": decision.device,
-        "config": str(found.config),
-        "from": found.rung,
-        "why": found.why,
+        "config": str(answer.config),
+        "from": answer.rung,
+        "why": answer.why,
     }
-    passed = [text.partition(": ") for text in decision.passed]
-    return {**facts, **{f"not from {rung}": why for rung, _, why in passed}}
+    rungs = [text.partition(": ") for text in decision.passed]
+    return {**facts, **{f"not from {rung}": why for rung, _, why in rungs}}
 
 
 def _tell_report(path: str, as_json: bool) -> None:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from triton_ops.compile_modes.advice import OpShare as OpShare
     from triton_ops.compile_modes.advice import advise as advise
     from triton_ops.compile_modes.advice import decided as decided
+    from triton_ops.compile_modes.command_model import advise_command as advise_command
+    from triton_ops.compile_modes.command_model import compile_modes_command as compile_modes_command
     from triton_ops.compile_modes.contender import profiler as profiler
     from triton_ops.compile_modes.inductor.backends import LISTS as LISTS
     from triton_ops.compile_modes.inductor.backends import Kind as Kind
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from triton_ops.compile_modes.inductor.cache_folder import clean as clean
     from triton_ops.compile_modes.inductor.cache_folder import cleanable as cleanable
     from triton_ops.compile_modes.inductor.cache_folder import content_of as content_of
+    from triton_ops.compile_modes.inductor.command_inductor import inductor_group as inductor_group
     from triton_ops.compile_modes.inductor.drawing import Picture as Picture
     from triton_ops.compile_modes.inductor.drawing import drawn as drawn
     from triton_ops.compile_modes.inductor.eligibility import Site as Site

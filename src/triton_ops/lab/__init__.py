@@ -4,6 +4,15 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.lab.command_compile import compile_command as compile_command
+    from triton_ops.lab.command_compile import spills_command as spills_command
+    from triton_ops.lab.command_expectation import cliffs_command as cliffs_command
+    from triton_ops.lab.command_expectation import explain_command as explain_command
+    from triton_ops.lab.command_expectation import rank_command as rank_command
+    from triton_ops.lab.command_profile import profile_group as profile_group
+    from triton_ops.lab.command_recording import record_command as record_command
+    from triton_ops.lab.command_recording import replay_command as replay_command
+    from triton_ops.lab.command_recording import sensitivity_command as sensitivity_command
     from triton_ops.lab.expectation import Explained as Explained
     from triton_ops.lab.expectation import Portrait as Portrait
     from triton_ops.lab.expectation import explain as explain
@@ -54,6 +63,7 @@ if TYPE_CHECKING:
     from triton_ops.lab.simulator.advice import reasons as reasons
     from triton_ops.lab.simulator.as_json import overlay_json as overlay_json
     from triton_ops.lab.simulator.as_json import simulation_json as simulation_json
+    from triton_ops.lab.simulator.command_simulate import simulate_command as simulate_command
     from triton_ops.lab.simulator.one_tunable import Dial as Dial
     from triton_ops.lab.simulator.one_tunable import timelines as timelines
     from triton_ops.lab.simulator.page import page_of as page_of

@@ -4,6 +4,8 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.lint.command_lint import hints as hints
+    from triton_ops.lint.command_lint import lint_command as lint_command
     from triton_ops.lint.engine import lint as lint
     from triton_ops.lint.findings import Finding as Finding
     from triton_ops.lint.findings import LintReport as LintReport

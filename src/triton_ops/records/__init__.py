@@ -7,6 +7,14 @@ if TYPE_CHECKING:
     from triton_ops.records.bundle import Imported as Imported
     from triton_ops.records.bundle import export_records as export_records
     from triton_ops.records.bundle import import_records as import_records
+    from triton_ops.records.command_cache import cache_command as cache_command
+    from triton_ops.records.command_keys import keys_command as keys_command
+    from triton_ops.records.command_lock import lock_command as lock_command
+    from triton_ops.records.command_misses import miss_json as miss_json
+    from triton_ops.records.command_misses import misses_command as misses_command
+    from triton_ops.records.command_show import ENDS as ENDS
+    from triton_ops.records.command_show import matching as matching
+    from triton_ops.records.command_show import show_command as show_command
     from triton_ops.records.directory import DirectoryStore as DirectoryStore
     from triton_ops.records.followed import FollowedLockfile as FollowedLockfile
     from triton_ops.records.key_advice import KernelAdvice as KernelAdvice

@@ -4,6 +4,11 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.ship.command_exchange import exchange_command as exchange_command
+    from triton_ops.ship.command_loading import load_kernels as load_kernels
+    from triton_ops.ship.command_loading import tune_from_misses as tune_from_misses
+    from triton_ops.ship.command_loading import verify_command as verify_command
+    from triton_ops.ship.command_portfolio import portfolio_command as portfolio_command
     from triton_ops.ship.formats import FORMATS as FORMATS
     from triton_ops.ship.formats import format_named as format_named
     from triton_ops.ship.from_misses import Served as Served

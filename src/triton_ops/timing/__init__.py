@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.timing.choose import choose_timer as choose_timer
     from triton_ops.timing.choose import timer_of as timer_of
+    from triton_ops.timing.command_calibrate import calibrate_command as calibrate_command
     from triton_ops.timing.decision import BEYOND_CHANCE as BEYOND_CHANCE
     from triton_ops.timing.decision import EXCLUDED as EXCLUDED
     from triton_ops.timing.decision import INDIFFERENCE as INDIFFERENCE

@@ -1,48 +1,26 @@
-"""The output of the command line: data goes to stdout, messages go to stderr, and errors become exit codes.
-
-Exit codes:
-    0    done
-    1    no configuration ran
-    2    bad input: usage, TARGET, space, shape, dtype, setting
-    3    a device or a package that is needed is not there
-    4    the cache, a lockfile or a run log cannot be used
-    5    a check found something: a lockfile that would change, or an entry that fails
-    70   an error of this program; `-v` shows the trace
-    130  interrupted; the best so far was printed, and the same command goes on
-"""
+"""Lines of a command: data goes to stdout, messages go to stderr."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import re
 import shutil
 import sys
 import textwrap
-import traceback
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from triton_ops import settings
-from triton_ops.base import code_folder, escaped, storable
-from triton_ops.exceptions import (
-    CacheError,
-    DeviceError,
-    MissingDependencyError,
-    NotLoadedError,
-    RunLogError,
-    SettingsError,
-    TritonKernelError,
-    TuningFailedError,
-)
-from triton_ops.space import Config
+from triton_ops.base import code_folder, escaped, storable, write_named
+from triton_ops.exceptions import SettingsError
 
-GAP = "  "
+_GAP = "  "
+_BOLD = re.compile(r"(\x1b\[[01]m)")
 _LEAST = 24  # columns for text in a narrow window, since one or two words per line cannot be read
 
 
@@ -80,7 +58,7 @@ def table(
             cell.rjust(size) if name in right else cell.ljust(size)
             for cell, size, name in zip(row[:-1], sizes, header, strict=False)
         ]
-        lines += paragraph("".join(cell + GAP for cell in cells), row[-1], width)
+        lines += paragraph("".join(cell + _GAP for cell in cells), row[-1], width)
     return lines
 
 
@@ -94,15 +72,12 @@ def listing(facts: Mapping[str, str], width: int | None) -> list[str]:
     return table(["", ""], list(facts.items()), width)
 
 
-CHECK_FAILED = 5
-NOT_LOADED = 6
-INTERNAL_ERROR = 70
-_BOLD = re.compile(r"(\x1b\[[01]m)")
-_USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer keeps click's class in different places from version to version
-
-
-class _State:
-    verbose = False
+def headed_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None, right: Collection[str] = ()
+) -> list[str]:
+    """The lines of `table`, the header in bold."""
+    first, *lines = table(header, rows, columns, right)
+    return [bold(first), *lines]
 
 
 def with_open_streams() -> None:
@@ -160,10 +135,10 @@ def width() -> int | None:
 def tell(message: str, head: str = "", colour: str = "") -> None:
     """Write a message as one line on stderr after a coloured `head`; a progress bar stays below the line."""
     text = escaped(" ".join(message.split()))
-    _write(f"{_coloured(f'{head}: ', colour)}{text}\n" if head else f"{text}\n")
+    write_to_stderr(f"{_coloured(f'{head}: ', colour)}{text}\n" if head else f"{text}\n")
 
 
-def _write(text: str) -> None:
+def write_to_stderr(text: str) -> None:
     """Write to the current `sys.stderr`: a progress bar replaces it, and prints messages above the bar."""
     sys.stderr.write(text)
     sys.stderr.flush()
@@ -185,21 +160,6 @@ def agrees(question: str, hint: str) -> bool:
 
 
 @contextlib.contextmanager
-def messages() -> Iterator[None]:
-    """Inside the block, warnings of this package are lines on stderr; `-v` is reset when the block begins."""
-    _State.verbose = False
-    log, handler = logging.getLogger("triton_ops"), _ToStderr()
-    before = log.propagate
-    log.addHandler(handler)
-    log.propagate = False
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.propagate = before
-
-
-@contextlib.contextmanager
 def only_data_on_stdout() -> Iterator[None]:
     """Inside the block, the output of a target, a compiler or their processes goes to stderr.
 
@@ -211,106 +171,21 @@ def only_data_on_stdout() -> Iterator[None]:
     sys.stdout.flush()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # if one of the two is closed, nothing needs to be redirected
-            kept = os.dup(1)
-            stack.callback(os.close, kept)
+            stdout = os.dup(1)
+            stack.callback(os.close, stdout)
             os.dup2(2, 1)
-            stack.callback(os.dup2, kept, 1)
+            stack.callback(os.dup2, stdout, 1)
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
 
 
-def exit_code(error: BaseException) -> int:
-    """The documented exit code of an error."""
-    if isinstance(error, TuningFailedError):
-        return 1
-    if isinstance(error, (DeviceError, MissingDependencyError)):
-        return 3
-    if isinstance(error, (CacheError, RunLogError)):
-        return 4
-    if isinstance(error, NotLoadedError):
-        return NOT_LOADED
-    known = isinstance(error, (TritonKernelError, _USAGE_ERROR)) or _folder_is_gone(error)
-    return 2 if known else INTERNAL_ERROR
+def write_output(path: Path, content: str, hint: str) -> None:
+    """Write a file that an option names.
 
-
-def _folder_is_gone(error: BaseException) -> bool:
-    """Whether a relative path could not be used, since the folder in which the command was called was deleted."""
-    return isinstance(error, FileNotFoundError) and settings.current_folder() is None
-
-
-def report(error: Exception) -> int:
-    """Write an error as one line on stderr, after `-v` with its trace, and return the exit code."""
-    code = exit_code(error)
-    if isinstance(error, TuningFailedError):
-        told = zip(error.failures, error.traces, strict=True)
-        tell_failures((str(Config(config)), reason, trace) for (config, reason), trace in told)
-    elif _State.verbose and not isinstance(error, _USAGE_ERROR):
-        _tell_trace("".join(traceback.format_exception(error)))
-    tell(_text(error, code), "error", "red")
-    return code
-
-
-def is_verbose() -> bool:
-    """Whether `-v` is given."""
-    return _State.verbose
-
-
-def tell_failures(failures: Iterable[tuple[str, str, str]]) -> None:
-    """Write every failed config with its reason, and below it where that was raised, if `-v` is given."""
-    if _State.verbose:
-        for config, reason, trace in failures:
-            tell(f"({config}) {reason}")
-            _tell_trace(textwrap.indent(trace, "    "))
-
-
-def _tell_trace(text: str) -> None:
-    """Write the lines of a trace, which may hold what a candidate, a file or another machine has put into it."""
-    lines = text.rstrip("\n").split("\n") if text else []
-    _write("".join(f"{escaped(line)}\n" for line in lines))
-
-
-def _text(error: Exception, code: int) -> str:
-    if isinstance(error, _USAGE_ERROR):
-        context = getattr(error, "ctx", None)
-        said = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
-        return f"{said} (hint: {context.command_path if context else 'triton-ops'} --help)"
-    if _folder_is_gone(error):
-        return "the current folder was deleted, and a relative path begins there (hint: go to another folder)"
-    if code != INTERNAL_ERROR:
-        return str(error)
-    return f"unexpected {type(error).__name__}: {error} (hint: -v shows the trace)"
-
-
-class _ToStderr(logging.Handler):
-    """A log handler that writes each message as one line, `warning: …`."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write the message of a log record."""
-        tell(record.getMessage(), record.levelname.lower(), "yellow")
-
-
-def _be_verbose(value: bool) -> None:
-    _State.verbose = _State.verbose or value
-
-
-Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Show every failed config, and the trace of an error.", callback=_be_verbose),
-]
-TargetName = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
-]
-Shape = Annotated[
-    str | None, typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N.")
-]
-Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")]
-Space = Annotated[
-    list[str] | None,
-    typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
-]
-Device = Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, and no table.")]
-CacheDir = Annotated[
-    str | None,
-    typer.Option("--cache-dir", metavar="DIR", help="Folder of records; default TRITON_OPS_CACHE_DIR."),
-]
+    Raises:
+        SettingsError: It cannot be written.
+    """
+    try:
+        write_named(path, content)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint=hint) from error

@@ -1,4 +1,4 @@
-"""The config space and the problem on the command line: `--space`, `--shape` and `--dtype` as arguments of `tune`."""
+"""Texts of the command line as arguments of `tune`: config spaces, configs, shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.base import read_named
-from triton_ops.cli.console import tell
 from triton_ops.exceptions import (
     EmptySpaceError,
     ShapeMismatchError,
@@ -22,6 +21,7 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config, ConfigSpace, as_space
+from triton_ops.terminal import tell
 from triton_ops.values import TensorSpec, dtype_name
 
 T = TypeVar("T")
@@ -33,20 +33,20 @@ _LONGEST_SHOWN = 200  # characters of a text that was typed
 _JSON_HINT = 'write {"BM": [64, 128]}'
 
 
-def parse_space(given: list[str]) -> dict[str, Any] | None:
+def parse_space(texts: list[str] | None) -> dict[str, Any] | None:
     """The space on the command line: `NAME=v1,v2` for every tunable, a JSON object, or a JSON file; None if not given.
 
     Raises:
         SpaceError: The text is none of these, or names a tunable twice.
     """
-    if not given:
+    if not texts:
         return None
-    if any(_is_json(item) for item in given):
-        if len(given) > 1:
+    if any(_is_json(item) for item in texts):
+        if len(texts) > 1:
             raise SpaceError("a JSON --space stands alone", hint="put every tunable into it")
-        return _json_space(given[0])
+        return _json_space(texts[0])
     space: dict[str, Any] = {}
-    for item in given:
+    for item in texts:
         name, values = _named_values(item)
         if name in space:
             raise SpaceError(f"--space names {name} twice", hint=f"write one --space {name}=value,value")
@@ -54,25 +54,25 @@ def parse_space(given: list[str]) -> dict[str, Any] | None:
     return space
 
 
-def parse_config(given: list[str], option: str) -> dict[str, Any] | None:
+def parse_config(texts: list[str] | None, option: str) -> dict[str, Any] | None:
     """The config on the command line: `NAME=V,NAME=V`, the option repeated, or a JSON object; None if not given.
 
     Raises:
         SpaceError: The text is none of these, or names a tunable twice.
     """
-    if not given:
+    if not texts:
         return None
     try:
-        if len(given) == 1 and given[0].lstrip().startswith("{"):
-            return dict(Config.from_json(json.loads(given[0])))
-        parts = [part for item in given for part in item.split(",")]
+        if len(texts) == 1 and texts[0].lstrip().startswith("{"):
+            return dict(Config.from_json(json.loads(texts[0])))
+        parts = [part for item in texts for part in item.split(",")]
         if not all("=" in part for part in parts):
             raise ValueError("a part without a value")
         return {name: values[0] for name, values in (parse_space(parts) or {}).items()}
     except (SpaceError, ValueError, RecursionError) as error:
-        said = " ".join(f"{option} {_short(item)}" for item in given)
+        typed = " ".join(f"{option} {_short(item)}" for item in texts)
         raise SpaceError(
-            f"{said} is not NAME=value,NAME=value with each name once",
+            f"{typed} is not NAME=value,NAME=value with each name once",
             hint=f"for example {option} BM=64,num_warps=4, or {option} BM=64 {option} num_warps=4",
         ) from error
 
@@ -100,7 +100,7 @@ def parse_shapes(text: str | None) -> list[tuple[int, ...]]:
 
 
 def operation_of(
-    found: Operation | Callable[..., Any],
+    target: Operation | Callable[..., Any],
     space: Mapping[str, Any] | None,
     shapes: list[tuple[int, ...]],
     dtype: str | None,
@@ -113,22 +113,22 @@ def operation_of(
         ShapeMismatchError: The shapes do not fit.
         UnsupportedDtypeError: The dtype does not fit.
     """
-    if not isinstance(found, Operation):
-        return _from_callable(found, space, shapes, dtype), None, None, None
+    if not isinstance(target, Operation):
+        return _from_callable(target, space, shapes, dtype), None, None, None
     if len(shapes) > 1:
         raise ShapeMismatchError(
-            f"{found.name} takes one shape, {'x'.join(found.extents)}, not {len(shapes)}",
+            f"{target.name} takes one shape, {'x'.join(target.extents)}, not {len(shapes)}",
             hint="write it without commas",
         )
     shape = shapes[0] if shapes else None
-    problem = _asked(found.name, "arguments", lambda: found.problem(shape, dtype))
-    own = _asked(found.name, "space", lambda: found.space_for(problem))
-    if found.work is not None:
-        _asked(found.name, "work", lambda: found.work(problem))  # type: ignore[misc]
-    return found, None if space is None else _narrowed(found.name, own, space), shape, dtype
+    problem = _own_result(target.name, "arguments", lambda: target.problem(shape, dtype))
+    whole = _own_result(target.name, "space", lambda: target.space_for(problem))
+    if target.work is not None:
+        _own_result(target.name, "work", lambda: target.work(problem))  # type: ignore[misc]
+    return target, None if space is None else _narrowed(target.name, whole, space), shape, dtype
 
 
-def _asked(name: str, what: str, ask: Callable[[], T]) -> T:
+def _own_result(name: str, what: str, ask: Callable[[], T]) -> T:
     """The result of one of an operation's own functions; its exception is reported as an error of the target."""
     try:
         return ask()
@@ -141,21 +141,21 @@ def _asked(name: str, what: str, ask: Callable[[], T]) -> T:
         ) from error
 
 
-def _narrowed(name: str, own: ConfigSpace, values: Mapping[str, Any]) -> ConfigSpace:
-    if unknown := [tunable for tunable in values if tunable not in own.tunables]:
+def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> ConfigSpace:
+    if unknown := [tunable for tunable in values if tunable not in space.tunables]:
         raise UnknownTunableError(
-            f"{name} has no tunable {', '.join(unknown)}; it has {', '.join(own.tunables)}",
+            f"{name} has no tunable {', '.join(unknown)}; it has {', '.join(space.tunables)}",
             hint="correct the name in --space",
         )
-    return own.with_values(values)
+    return space.with_values(values)
 
 
-def check_filled(space: ConfigSpace, asked: Mapping[str, Any] | None) -> None:
+def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
     """Raise if the space has no valid config, and name what refuses a value that was asked for, if one alone does.
 
     Args:
         space: The space with these values.
-        asked: Values by tunable, of `--space`; None if there are none.
+        values: Values by tunable, of `--space`; None if there are none.
 
     Raises:
         EmptySpaceError: There is none.
@@ -164,28 +164,30 @@ def check_filled(space: ConfigSpace, asked: Mapping[str, Any] | None) -> None:
         space.first_config()
     except EmptySpaceError as error:
         default = space.default or Config()
-        for name in asked or {}:
-            chosen = Config({**default, name: space.tunables[name].values[0]})
-            if set(chosen) == set(space.tunables) and (broken := space.broken(chosen)):
-                why = broken[0].explain(chosen)
-                raise EmptySpaceError(f"no config is valid; {name}={chosen[name]}: {why}", hint=error.hint) from error
+        for name in values or {}:
+            config = Config({**default, name: space.tunables[name].values[0]})
+            if set(config) == set(space.tunables) and (rules := space.broken(config)):
+                reason = rules[0].explain(config)
+                raise EmptySpaceError(
+                    f"no config is valid; {name}={config[name]}: {reason}", hint=error.hint
+                ) from error
         raise
 
 
-def tell_left_out(space: ConfigSpace, asked: Mapping[str, Any] | None, configs: Sequence[Config]) -> None:
+def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> None:
     """Say which of the values that were asked for no valid config has, and which rule refuses the first one with it.
 
     Args:
         space: The space with these values.
-        asked: Values by tunable, of `--space`; None if there are none.
+        values: Values by tunable, of `--space`; None if there are none.
         configs: All valid configs of the space, at least one.
     """
-    for name in asked or {}:
-        has = {repr(config[name]) for config in configs}
+    for name in values or {}:
+        valid = {repr(config[name]) for config in configs}
         for value in space.tunables[name].values:
-            if repr(value) not in has:
-                why = space.why_not(Config({**configs[0], name: value}))
-                tell(f"no valid config has {name}={value}: {why or 'the rules of the space leave none'}")
+            if repr(value) not in valid:
+                reason = space.why_not(Config({**configs[0], name: value}))
+                tell(f"no valid config has {name}={value}: {reason or 'the rules of the space leave none'}")
 
 
 def _from_callable(
@@ -214,18 +216,18 @@ def tensors_of(
         ShapeMismatchError: The number of shapes is not that of the tensor arguments.
         UnsupportedDtypeError: The dtype is not known, or the function takes no tensor.
     """
-    needed = [name for name in _needed(kernel) if name not in tunables]
-    if len(needed) != len(shapes):
-        raise _wrong_number(kernel.name, needed, shapes)
-    if dtype is not None and not needed:
+    names = [name for name in _required(kernel) if name not in tunables]
+    if len(names) != len(shapes):
+        raise _wrong_number(kernel.name, names, shapes)
+    if dtype is not None and not names:
         raise UnsupportedDtypeError(
             f"{kernel.name} has no tensor argument to be of {dtype}", dtype, [], hint="leave --dtype out"
         )
-    chosen = dtype_name(dtype or "float32")
-    return {name: TensorSpec(shape, chosen) for name, shape in zip(needed, shapes, strict=True)}
+    element = dtype_name(dtype or "float32")
+    return {name: TensorSpec(shape, element) for name, shape in zip(names, shapes, strict=True)}
 
 
-def _needed(kernel: FunctionKernel) -> list[str]:
+def _required(kernel: FunctionKernel) -> list[str]:
     """The names of the parameters without a default, which every call must give."""
     try:
         parameters = inspect.signature(kernel.function).parameters.values()
@@ -233,26 +235,26 @@ def _needed(kernel: FunctionKernel) -> list[str]:
         raise TargetError(
             f"{kernel.name} does not tell its parameters", hint="write a Python function around it, and tune that"
         ) from error
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if unnamed := [p.name for p in needed if p.kind is p.POSITIONAL_ONLY]:
+    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if positional := [p.name for p in required if p.kind is p.POSITIONAL_ONLY]:
         raise TargetError(
-            f"{kernel.name} takes {', '.join(unnamed)} by position only, and is called by keywords",
+            f"{kernel.name} takes {', '.join(positional)} by position only, and is called by keywords",
             hint="write a Python function around it, and tune that",
         )
-    return [p.name for p in needed]
+    return [p.name for p in required]
 
 
-def _wrong_number(name: str, needed: list[str], shapes: list[tuple[int, ...]]) -> ShapeMismatchError:
-    if not needed:
+def _wrong_number(name: str, arguments: list[str], shapes: list[tuple[int, ...]]) -> ShapeMismatchError:
+    if not arguments:
         hint = "leave --shape out"
-    elif len(needed) == 1:
-        hint = f"give the extents of {needed[0]}: --shape 64x128"
+    elif len(arguments) == 1:
+        hint = f"give the extents of {arguments[0]}: --shape 64x128"
     else:
         hint = "give one shape per argument, separated by commas: --shape 64x128,128"
-    arguments = "argument" if len(needed) == 1 else "arguments"
+    word = "argument" if len(arguments) == 1 else "arguments"
     return ShapeMismatchError(
-        f"{name} needs {len(needed)} {arguments} ({', '.join(needed) or 'none'}); --shape gives {len(shapes)}",
-        needed,
+        f"{name} needs {len(arguments)} {word} ({', '.join(arguments) or 'none'}); --shape gives {len(shapes)}",
+        arguments,
         shapes,
         hint=hint,
     )

@@ -8,9 +8,9 @@ import msgspec
 import typer
 
 from triton_ops.base import check_home
-from triton_ops.cli.console import CacheDir, Json, Verbose, bold, say, say_json, table, tell, width
-from triton_ops.cli.record_selection import ID_SHOWN, folder_of
-from triton_ops.records import Miss, clear_misses, read_misses
+from triton_ops.records.command_show import ID_SHOWN
+from triton_ops.records.misses import Miss, clear_misses, read_misses
+from triton_ops.terminal import CacheDir, Json, Verbose, folder_of, headed_table, say, say_json, tell, width
 
 _HEADER = ("id", "count", "expected ms", "kernel", "device", "last", "problem")
 _NUMBERS = ("count", "expected ms")
@@ -25,29 +25,24 @@ def misses_command(
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)
     check_home(folder)
-    found = clear_misses(folder) if clear and folder.is_dir() else read_misses(folder)
+    misses = clear_misses(folder) if clear and folder.is_dir() else read_misses(folder)
     if as_json:
-        say_json([miss_json(miss) for miss in found])
-    elif not found:
+        say_json([miss_json(miss) for miss in misses])
+    elif not misses:
         tell(f"there are no misses in {folder}")
     else:
-        header, *lines = table(_HEADER, [_row(miss) for miss in found], width(), _NUMBERS)
-        say(bold(header), *lines)
+        say(*headed_table(_HEADER, [_row(miss) for miss in misses], width(), _NUMBERS))
     if clear:
-        tell(f"{len(found)} removed")
+        tell(f"{len(misses)} removed")
 
 
 def miss_json(miss: Miss) -> dict[str, Any]:
     """A miss as JSON values."""
     return {
-        "id": miss.key.id,
-        "key": msgspec.to_builtins(miss.key),
-        "count": miss.count,
-        "expected_ms": miss.expected_ms,
-        "first": miss.first,
-        "last": miss.last,
+        "id": miss.key.id, "key": msgspec.to_builtins(miss.key), "count": miss.count,
+        "expected_ms": miss.expected_ms, "first": miss.first, "last": miss.last,
         "call": None if miss.call is None else msgspec.to_builtins(miss.call),
-    }
+    }  # fmt: skip
 
 
 def _row(miss: Miss) -> list[str]:

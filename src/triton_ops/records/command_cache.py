@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,23 +11,18 @@ import typer
 
 from triton_ops import device
 from triton_ops.base import check_home, is_file
-from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, tell
-from triton_ops.cli.record_selection import ID_SHOWN, Which, folder_of, matching, nothing_found, tell_nothing
-from triton_ops.cli.show import show_command
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import Imported, Record, export_records, import_records, open_store
+from triton_ops.records.bundle import export_records, import_records
+from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, show_command, tell_nothing
+from triton_ops.records.layered import open_store
+from triton_ops.records.record import Record
+from triton_ops.terminal import CacheDir, Json, Verbose, folder_of, group, say, say_json, tell
 
-app = typer.Typer(
-    help="List, remove, locate, export and import records.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-app.command("ls", short_help="The same as `triton-ops show`.")(show_command)
+cache_command = group(None, "List, remove, locate, export and import records.")
+cache_command.command("ls", short_help="The same as `triton-ops show`.")(show_command)
 
 
-@app.command("rm")
+@cache_command.command("rm")
 def remove(
     which: Which = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove every record.")] = False,
@@ -35,20 +31,20 @@ def remove(
     verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Remove records; files that are not ours stay."""
-    chosen = _chosen(which, everything, cache_dir)
-    removed: list[str] = []
-    if chosen:
+    records = _to_remove(which, everything, cache_dir)
+    ids: list[str] = []
+    if records:
         store = open_store(folder_of(cache_dir))
-        removed = [record.id for record in chosen if store.remove(record.id)]
+        ids = [record.id for record in records if store.remove(record.id)]
     if as_json:
-        say_json({"removed": removed})
+        say_json({"removed": ids})
         return
-    if not chosen:
+    if not records:
         tell_nothing(which, cache_dir)
-    say(f"{len(removed)} removed")
+    say(f"{len(ids)} removed")
 
 
-@app.command("path")
+@cache_command.command("path")
 def path(cache_dir: CacheDir = None, verbose: Verbose = False) -> None:  # noqa: ARG001
     """Print the folder of records."""
     folder = folder_of(cache_dir)
@@ -56,7 +52,7 @@ def path(cache_dir: CacheDir = None, verbose: Verbose = False) -> None:  # noqa:
     say(str(folder))
 
 
-@app.command("export")
+@cache_command.command("export")
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; an existing file is replaced.")],
     which: Which = None,
@@ -72,11 +68,10 @@ def export(
     if as_json:
         say_json({"exported": count, "file": str(file)})
     else:
-        note = f"{count} {_records(count)} to {file}"
-        (say if is_file(file) else tell)(note)  # stdout may be where the records went
+        (say if is_file(file) else tell)(f"{_records(count)} to {file}")  # stdout may be where the records went
 
 
-@app.command("import")
+@cache_command.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `cache export`.")],
     replace: Annotated[
@@ -90,38 +85,40 @@ def import_(
     store = open_store(folder_of(cache_dir))
     if not store.writable:
         raise CacheError(f"{folder_of(cache_dir)} cannot be written", hint="name another folder with --cache-dir")
-    done = import_records(file, store, replace=replace)
+    imported = import_records(file, store, replace=replace)
     if as_json:
-        say_json(
-            {
-                "added": list(done.added), "replaced": list(done.replaced), "skipped": dict(done.skipped),
-                "devices": dict(done.devices),
-            }
-        )  # fmt: skip
+        say_json({
+            "added": list(imported.added), "replaced": list(imported.replaced), "skipped": dict(imported.skipped),
+            "devices": dict(imported.devices),
+        })  # fmt: skip
     else:
-        say(str(done), *(f"  {entry}: {reason}" for entry, reason in done.skipped.items()), *_places(done))
+        say(
+            str(imported),
+            *(f"  {entry}: {reason}" for entry, reason in imported.skipped.items()),
+            *_places(imported.devices.values()),
+        )
 
 
-def _chosen(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
+def _to_remove(which: str | None, everything: bool, cache_dir: str | None) -> list[Record]:
     """The records that `rm` removes; an ambiguous request is refused."""
     if (which is None) != everything:
         raise SettingsError("cache rm takes either KERNEL|ID or --all", hint="`triton-ops show` lists the records")
-    chosen = matching(which, cache_dir)
-    by_id = which is not None and all(record.key.kernel != which for record in chosen)
-    if by_id and len(chosen) > 1:
-        ids = ", ".join(record.id[:ID_SHOWN] for record in chosen)
-        raise SettingsError(f"{len(chosen)} ids start with {which}: {ids}", hint="write more of the one you mean")
-    return chosen
+    records = matching(which, cache_dir)
+    by_id = which is not None and all(record.key.kernel != which for record in records)
+    if by_id and len(records) > 1:
+        ids = ", ".join(record.id[:ID_SHOWN] for record in records)
+        raise SettingsError(f"{len(records)} ids start with {which}: {ids}", hint="write more of the one you mean")
+    return records
 
 
-def _places(done: Imported) -> list[str]:
+def _places(devices: Iterable[str]) -> list[str]:
     """For each device with records that were taken, how many these are, and whether the device is found here."""
     here = {device.probe("cpu").name, *(spec.name for spec in device.gpus_without_torch())}
     return [
-        f"  {count} {_records(count)} for {name}" + ("" if name in here else ", which is not found here")
-        for name, count in Counter(done.devices.values()).items()
+        f"  {_records(count)} for {name}" + ("" if name in here else ", which is not found here")
+        for name, count in Counter(devices).items()
     ]
 
 
 def _records(count: int) -> str:
-    return "record" if count == 1 else "records"
+    return f"{count} record{'' if count == 1 else 's'}"

@@ -8,28 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.cli.console import Json, Verbose, say, say_json, tell
-from triton_ops.cli.lock import pairs
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import DEFAULT_NAME, LockPlan, editing, merged, read_lockfile, write_lockfile
-from triton_ops.ship import (
-    FORMATS,
-    Names,
-    Table,
-    format_named,
-    launches_as,
-    lockfile_of,
-    table_of,
-    table_of_run,
-    with_facts,
-)
+from triton_ops.ship.formats import FORMATS, format_named
+from triton_ops.ship.kernel_tuner import table_of_run
+from triton_ops.ship.table import Names, Table, launches_as, lockfile_of, table_of, with_facts
+from triton_ops.terminal import Json, Verbose, group, pairs, say, say_json, tell
 
-app = typer.Typer(
-    help="Carry winners between lockfiles and the tables of other engines.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+exchange_command = group(None, "Carry winners between lockfiles and the tables of other engines.")
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")]
 Rows = Annotated[
@@ -44,7 +30,7 @@ Renamed = Annotated[
 LockOption = Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")]
 
 
-@app.command("export")
+@exchange_command.command("export")
 def export(
     format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
@@ -56,7 +42,7 @@ def export(
         Path | None, typer.Option("--run", metavar="FILE", help="A run log, all of whose configs are written.")
     ] = None,
     row: Rows = None,
-    given: Facts = None,
+    facts: Facts = None,
     rename: Renamed = None,
     device_alias: Annotated[
         str | None, typer.Option("--device-alias", metavar="NAME", help="The device's alias in the lockfile.")
@@ -67,16 +53,15 @@ def export(
     """Write the entries of a kernel as a table, and check that the engine would find each of them."""
     if (kernel is None) == (run is None):
         raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
-    chosen, facts = format_named(format_name), _facts(given)
-    names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
+    form, values, names = format_named(format_name), _values(facts, "--set"), _names(row, rename)
     table = (
-        table_of(read_lockfile(lockfile), kernel, device_alias, names, facts)
+        table_of(read_lockfile(lockfile), kernel, device_alias, names, values)
         if kernel is not None
-        else table_of_run(run or Path(), names, facts)
+        else table_of_run(run or Path(), names, values)
     )
-    path = chosen.write(table, folder)
+    path = form.write(table, folder)
     best = table.best()
-    lost = [each.at for each in best if not launches_as(chosen.look_up(folder, table.facts, each.at), each.config)]
+    lost = [each.at for each in best if not launches_as(form.look_up(folder, table.facts, each.at), each.config)]
     if lost:
         raise CacheError(f"{path} is written, and the engine would not find {lost[0]} in it", hint="check the facts")
     if as_json:
@@ -85,14 +70,14 @@ def export(
         say(f"{len(best)} rows to {path}, each found by the engine's own rule")
 
 
-@app.command("import")
+@exchange_command.command("import")
 def import_(
     format_name: FormatName,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table.")],
     kernel: Kernel,
     lockfile: LockOption = Path(DEFAULT_NAME),
     row: Rows = None,
-    given: Facts = None,
+    facts: Facts = None,
     rename: Renamed = None,
     argument: Annotated[
         list[str] | None, typer.Option("--argument", metavar="NAME=VALUE", help="A further argument of each problem.")
@@ -104,9 +89,9 @@ def import_(
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
-    names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
-    plan = LockPlan(buckets=pairs(bucket or [], "--bucket", "M=measured@2"))
-    table = _with_extents(with_facts(format_named(format_name).read(file), _facts(given)), names, file)
+    names = _names(row, rename)
+    plan = LockPlan(buckets=pairs(bucket, "--bucket", "M=measured@2"))
+    table = _with_extents(with_facts(format_named(format_name).read(file), _values(facts, "--set")), names, file)
     source = f"{format_name}: {file.name}"
     new = lockfile_of(table, kernel, names, _values(argument, "--argument"), source, plan)
     with editing(lockfile):
@@ -120,27 +105,27 @@ def import_(
         say(f"{len(new.entries)} rows read, {added} added to {lockfile}")
 
 
-@app.command("look-up")
+@exchange_command.command("look-up")
 def look_up(
     format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
     at: Annotated[list[str] | None, typer.Option("--at", metavar="VALUE", help="The row, in order; repeat it.")] = None,
-    given: Facts = None,
+    facts: Facts = None,
     as_json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Print the config that the engine would take, by its own rule."""
-    found = format_named(format_name).look_up(folder, _facts(given), [_value(text) for text in at or []])
-    if found is None:
+    config = format_named(format_name).look_up(folder, _values(facts, "--set"), [_value(text) for text in at or []])
+    if config is None:
         raise CacheError(f"{format_name} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
     if as_json:
-        say_json(dict(found))
+        say_json(dict(config))
     else:
-        say(str(found))
+        say(str(config))
 
 
-def _facts(given: list[str] | None) -> dict[str, Any]:
-    return _values(given, "--set")
+def _names(row: list[str] | None, rename: list[str] | None) -> Names:
+    return Names(tuple(row or ()), pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
 
 
 def _with_extents(table: Table, names: Names, file: Path) -> Table:
@@ -152,8 +137,8 @@ def _with_extents(table: Table, names: Names, file: Path) -> Table:
     return replace(table, rows=rows)
 
 
-def _values(given: list[str] | None, option: str) -> dict[str, Any]:
-    return {name: _value(text) for name, text in pairs(given or [], option, "E=8").items()}
+def _values(texts: list[str] | None, option: str) -> dict[str, Any]:
+    return {name: _value(text) for name, text in pairs(texts, option, "E=8").items()}
 
 
 def _value(text: str) -> Any:

@@ -8,65 +8,60 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.base import write_named
-from triton_ops.cli.console import Dtype, Json, Space, Verbose, listing, paragraph, say, say_json, table, tell, width
-from triton_ops.cli.problem import parse_config, parse_shapes, parse_space
 from triton_ops.compilation import LEGEND, drawn
 from triton_ops.exceptions import SettingsError, ShapeMismatchError
-from triton_ops.lab import (
-    DEVICE,
-    WORKLOADS,
-    Dial,
-    Overlay,
-    Simulation,
-    Standing,
-    config_text,
-    overlay_json,
-    overlay_of,
-    page_of,
-    percent,
-    reasons,
-    simulate,
-    simulation_json,
-    timelines,
-    whole_space,
-    workload_named,
-)
+from triton_ops.lab.simulator.advice import config_text, percent, reasons
+from triton_ops.lab.simulator.as_json import overlay_json, simulation_json
+from triton_ops.lab.simulator.one_tunable import Dial, timelines
+from triton_ops.lab.simulator.page import page_of
+from triton_ops.lab.simulator.places import Standing
+from triton_ops.lab.simulator.recorded import Overlay, overlay_of
+from triton_ops.lab.simulator.simulation import DEVICE, Simulation, simulate, whole_space, workload_named
+from triton_ops.lab.simulator.workloads import WORKLOADS
+from triton_ops.request import parse_config, parse_shapes, parse_space
 from triton_ops.space import Config
+from triton_ops.terminal import (
+    Dtype,
+    Json,
+    OneShape,
+    Space,
+    Verbose,
+    listing,
+    paragraph,
+    say,
+    say_json,
+    table,
+    tell,
+    width,
+    write_output,
+)
 
 _HEADER = ("place", "expected", "score", "waves", "occupancy", "shared", "limited by", "config")
+_SHOWN = 20
 
 
-def simulation_lines(found: Simulation, columns: int | None, top: int, why: int, over: str | None) -> list[str]:
+def simulation_lines(result: Simulation, columns: int | None, top: int, why: int, over: str | None) -> list[str]:
     """The ranking, the advice, and the reasons of one place; then each knob of the winner turned alone."""
-    shape = " ".join(f"{name}={extent}" for name, extent in zip(found.workload.extents, found.shape, strict=True))
-    standings = found.standings
-    lines = paragraph("", f"{found.workload.title}: {shape} {found.dtype} on {found.device}", columns)
-    lines += paragraph("", f"{found.workload.sides}.", columns)
+    shape = " ".join(f"{name}={extent}" for name, extent in zip(result.workload.extents, result.shape, strict=True))
+    standings = result.standings
+    lines = paragraph("", f"{result.workload.title}: {shape} {result.dtype} on {result.device}", columns)
+    lines += paragraph("", f"{result.workload.sides}.", columns)
     lines += ["", *table(_HEADER, [_row(one) for one in standings[:top]], columns, _HEADER[:6])]
     lines += paragraph("", f"{len(standings) - top} more, shown with --top", columns) if len(standings) > top else []
-    lines += ["", *paragraph("", found.advice, columns), ""]
+    lines += ["", *paragraph("", result.advice, columns), ""]
     chosen = standings[min(why, len(standings)) - 1]
     lines += paragraph("", f"Why {config_text(chosen.config)}:", columns)
-    lines += listing({f"  {name}": text for name, text in reasons(chosen, found.machine)}, columns)
-    if dials := found.dials:
+    lines += listing({f"  {name}": text for name, text in reasons(chosen, result.machine)}, columns)
+    if dials := result.dials:
         lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(dials, columns)]
         lines += _pipeline_lines(standings[0])
-    return lines + (_over_lines(found, over, columns) if over else [])
+    return lines + (_over_lines(result, over, columns) if over else [])
 
 
 def _row(one: Standing) -> list[str]:
     if one.forecast is None or one.why_not:
-        return [
-            "-",
-            "-",
-            "-",
-            "-",
-            "-",
-            percent(one.of_shared) if one.of_shared else "-",
-            one.why_not,
-            _config(one),
-        ]
+        shared = percent(one.of_shared) if one.of_shared else "-"
+        return [*["-"] * 5, shared, one.why_not, config_text(one.config)]
     return [
         f"{one.place} *" if one.place == 1 else f"{one.place}  ",
         f"{one.forecast.expected_ms:.4g} ms",
@@ -75,12 +70,8 @@ def _row(one: Standing) -> list[str]:
         percent(one.occupancy),
         percent(one.of_shared),
         one.limited_by,
-        _config(one),
+        config_text(one.config),
     ]
-
-
-def _config(one: Standing) -> str:
-    return config_text(one.config)
 
 
 def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
@@ -97,18 +88,18 @@ def _dial_lines(dials: Sequence[Dial], columns: int | None) -> list[str]:
 def _pipeline_lines(winner: Standing) -> list[str]:
     """The pipeline of the winner's loop by stages; nothing for a kernel without one."""
     lines = []
-    for found in timelines(winner):
-        here = "  <- the winner" if found.stages == winner.stages else ""
-        lines.append(f"  num_stages={found.stages}: the units compute in {found.busy:.0%} of the time{here}")
-        lines += [f"    {line}" for line in drawn(found)]
+    for timeline in timelines(winner):
+        mark = "  <- the winner" if timeline.stages == winner.stages else ""
+        lines.append(f"  num_stages={timeline.stages}: the units compute in {timeline.busy:.0%} of the time{mark}")
+        lines += [f"    {line}" for line in drawn(timeline)]
     return ["", f"One block's loop by stages, a line for each buffer: {LEGEND}", *lines] if lines else []
 
 
-def _over_lines(found: Simulation, extent: str, columns: int | None) -> list[str]:
+def _over_lines(result: Simulation, extent: str, columns: int | None) -> list[str]:
     """The winner at each size of an extent, and how much slower each other config is there."""
-    points, configs = found.over(extent), [config_text(config) for config in found.compared]
+    points, configs = result.over(extent), [config_text(config) for config in result.compared]
     header = [extent, "best", *(f"({at})" for at in range(1, len(configs) + 1)), "winner"]
-    at = found.workload.extents.index(extent)
+    at = result.workload.extents.index(extent)
     rows = [
         [
             str(point.extents[at]),
@@ -123,35 +114,32 @@ def _over_lines(found: Simulation, extent: str, columns: int | None) -> list[str
     return lines + table(header, rows, columns, header[:-1])
 
 
-def overlay_lines(found: Overlay, columns: int | None, top: int) -> list[str]:
+def overlay_lines(overlay: Overlay, columns: int | None, top: int) -> list[str]:
     """A recording beside the prediction: the correlation, and the first configs with both times and places."""
-    by_time = sorted(found.measured.values())
+    by_time = sorted(overlay.measured.values())
     header = ("place", "measured", "expected", "took", "limited by", "config")
     rows = []
-    for one in found.standings[:top]:
-        took = found.measured[Config(one.config)]
+    for one in overlay.standings[:top]:
+        ms = overlay.measured[Config(one.config)]
         expected = "-" if one.forecast is None or one.why_not else f"{one.forecast.expected_ms:.4g} ms"
-        place = str(one.place) if one.place else "-"
-        rows.append([place, str(by_time.index(took) + 1), expected, f"{took:.4g} ms", one.limited_by, _config(one)])
-    source = "read from the kernel" if found.read else "declared"
-    verdict = "is reached" if found.spearman >= found.floor else "is missed"
-    said = (
-        f"Spearman's correlation of expected and measured times is {found.spearman:.3f} over {len(found.configs)} "
-        f"configs; {found.floor} is asked of {found.kind}, and {verdict}. The config that is expected to win has "
-        f"{100 * found.first_share:.1f} % of the best measured speed. The work was {source}."
+        places = [str(one.place) if one.place else "-", str(by_time.index(ms) + 1)]
+        rows.append([*places, expected, f"{ms:.4g} ms", one.limited_by, config_text(one.config)])
+    source = "read from the kernel" if overlay.read else "declared"
+    verdict = "is reached" if overlay.spearman >= overlay.floor else "is missed"
+    summary = (
+        f"Spearman's correlation of expected and measured times is {overlay.spearman:.3f} over {len(overlay.configs)} "
+        f"configs; {overlay.floor} is asked of {overlay.kind}, and {verdict}. The config that is expected to win has "
+        f"{100 * overlay.first_share:.1f} % of the best measured speed. The work was {source}."
     )
-    head = paragraph("", f"{found.title} on {found.device}, recorded in {found.file}", columns)
-    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", said, columns)]
-
-
-_SHOWN = 20
+    head = paragraph("", f"{overlay.title} on {overlay.device}, recorded in {overlay.file}", columns)
+    return [*head, "", *table(header, rows, columns, header[:4]), "", *paragraph("", summary, columns)]
 
 
 def simulate_command(
     workload: Annotated[
         str | None, typer.Argument(metavar="WORKLOAD", help=f"{', '.join(WORKLOADS)}; all of them by default.")
     ] = None,
-    shape: Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")] = None,
+    shape: OneShape = None,
     dtype: Dtype = None,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="A device of the table.")] = DEVICE,
     config: Annotated[
@@ -190,7 +178,7 @@ def simulate_command(
     if html is not None and as_json:
         raise SettingsError("--html and --json exclude each other", hint="give one of them")
     overlays = [overlay_of(path, undeclared=undeclared) for path in recording or []]
-    names = _names(workload, overlays, html, given=bool(shapes or config or space or whole or over))
+    names = _names(workload, overlays, html, has_options=bool(shapes or config or space or whole or over))
     simulations = [
         simulate(
             name, shape=shapes[0] if shapes else None, dtype=dtype, gpu=gpu,
@@ -199,7 +187,8 @@ def simulate_command(
         for name in names
     ]  # fmt: skip
     if html is not None:
-        _write_page(html, simulations[0], overlays)
+        write_output(html, page_of(simulations[0], overlays), "choose another --html")
+        tell(f"{html} is the page; open it in a browser")
     elif as_json:
         say_json({
             "simulations": [simulation_json(one, over) for one in simulations],
@@ -211,11 +200,11 @@ def simulate_command(
         say(*_apart(blocks))
 
 
-def _names(workload: str | None, overlays: Sequence[Overlay], html: Path | None, *, given: bool) -> list[str]:
+def _names(workload: str | None, overlays: Sequence[Overlay], html: Path | None, *, has_options: bool) -> list[str]:
     """The workloads that are asked for: all without a name, none if recordings alone are."""
     if workload is not None:
         return [workload_named(workload).name]
-    if given:
+    if has_options:
         raise SettingsError("options of a workload are given, but none is named", hint=f"name {', '.join(WORKLOADS)}")
     if html is not None:
         return [next(iter(WORKLOADS))]
@@ -228,19 +217,8 @@ def _configs(name: str, configs: Sequence[str], space: list[str], *, whole: bool
         raise SettingsError("--config, --space and --whole exclude each other", hint="give one of them")
     if configs:
         return [parse_config([text], "--config") or {} for text in configs]
-    own = workload_named(name).space
     values = parse_space(space)
-    return whole_space({**own, **(values or {})}) if whole or values else None
-
-
-def _write_page(path: Path, first: Simulation, overlays: Sequence[Overlay]) -> None:
-    try:
-        write_named(path, page_of(first, overlays))
-    except OSError as error:
-        raise SettingsError(
-            f"{path} cannot be written: {error.strerror or error}", hint="choose another --html"
-        ) from error
-    tell(f"{path} is the page; open it in a browser")
+    return whole_space({**workload_named(name).space, **(values or {})}) if whole or values else None
 
 
 def _apart(blocks: Sequence[Sequence[str]]) -> list[str]:

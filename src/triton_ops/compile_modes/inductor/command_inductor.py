@@ -1,0 +1,338 @@
+"""`triton-ops inductor`: what torch's compiler can be told, what it has kept, and what it has made of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from triton_ops import settings
+from triton_ops.base import read_named
+from triton_ops.compile_modes.inductor.backends import LISTS, Kind, gate_here, wrong_lists
+from triton_ops.compile_modes.inductor.cache_folder import CacheContent, clean, cleanable, content_of
+from triton_ops.compile_modes.inductor.drawing import Picture, drawn
+from triton_ops.compile_modes.inductor.eligibility import Site, backend_choices
+from triton_ops.compile_modes.inductor.graph_pairs import GraphPair, graphs_of, launches_of, paired
+from triton_ops.compile_modes.inductor.graphs import graphs_in
+from triton_ops.compile_modes.inductor.logs import AutotuneTable, CompilerLog, read_log
+from triton_ops.compile_modes.inductor.options import (
+    autotune_options,
+    is_read,
+    variables,
+    variables_by_option,
+    wrong_names,
+)
+from triton_ops.device import DeviceSpec, probe
+from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.terminal import (
+    Json,
+    Verbose,
+    agrees,
+    group,
+    headed_table,
+    paragraph,
+    say,
+    say_json,
+    tell,
+    width,
+    write_output,
+)
+from triton_ops.values import dtype_name
+
+_S_PER_DAY = 86_400.0
+_MOST_STRANGE = 0.1  # of the characters of a text: a log may hold some bytes of another encoding
+_ONLY = ("fusions", "kernels")
+_Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", metavar="DIR", help="Inductor's cache folder; default the one that torch would use."),
+]
+
+
+def inductor_group(
+    device_spec: Callable[[str], DeviceSpec],
+    beside_own: Callable[[Sequence[AutotuneTable]], Sequence[AutotuneTable]],
+    product_of: Callable[[AutotuneTable], Any],
+) -> typer.Typer:
+    """The group of commands.
+
+    Args:
+        device_spec: Finds the device of `--gpu`.
+        beside_own: Adds this package's matmul to tables, for `--own`.
+        product_of: The product that a table is about; None for other tables.
+    """
+    commands = group(None, "Options, caches, logs and graphs of torch's compiler.")
+    commands.command("options")(options)
+
+    @commands.command("backends")
+    def backends(
+        op: Annotated[
+            str, typer.Argument(metavar="OP", help="mm, a product of matrices, or conv, a convolution.")
+        ] = "mm",
+        shape: Annotated[str | None, typer.Option("--shape", metavar="MxNxK", help="The extents of a product.")] = None,
+        dtype: Annotated[str, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32.")] = "fp32",
+        device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = "cpu",
+        gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="A model that is not here.")] = None,
+        listed: Annotated[
+            str | None, typer.Option("--list", metavar="NAMES", help="The list of backends; default the one in use.")
+        ] = None,
+        frozen: Annotated[bool, typer.Option("--freezing", help="Weights are constants.")] = False,
+        as_json: Json = False,
+        verbose: Verbose = False,  # noqa: ARG001
+    ) -> None:
+        """Say which backends max-autotune would measure for a product or a convolution, and why not the others."""
+        kind = _kind(op)
+        extents = _extents(shape, kind)
+        spec = probe(device) if gpu is None else device_spec(gpu)
+        site = Site(kind=kind, device=spec, dtype=dtype_name(dtype), extents=extents, frozen=frozen)
+        _show_backends(site, shape, listed, as_json=as_json)
+
+    commands.command("cache")(cache)
+
+    @commands.command("log")
+    def log(
+        file: Annotated[Path, typer.Argument(metavar="FILE", help="What a program that compiles wrote to stderr.")],
+        own: Annotated[
+            bool, typer.Option("--own", help="Time this package's matmul on this GPU as one more candidate.")
+        ] = False,
+        as_json: Json = False,
+        verbose: Verbose = False,  # noqa: ARG001
+    ) -> None:
+        """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
+        content = _compiler_log(file)
+        if own:
+            _tell_of_no_product(content.tables, product_of)
+            content = replace(content, tables=tuple(beside_own(content.tables)))
+        if as_json:
+            say_json(asdict(content))
+        else:
+            say(*_log_lines(content))
+
+    commands.command("draw")(draw)
+    return commands
+
+
+def options(
+    name: Annotated[str | None, typer.Argument(metavar="WORD", help="Only options whose names hold it.")] = None,
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = "cpu",
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
+) -> None:
+    """List the options of tuning and of what is fused or recorded, with variable and value; and a device's gate."""
+    rows = autotune_options() if name is None else autotune_options((name,))
+    if not rows:
+        raise SettingsError(
+            f"no option of Inductor has {name!r} in its name", hint="leave it out to list those of tuning"
+        )
+    gate = gate_here(device)
+    environment = dict(settings.environment())
+    wrong = wrong_names(list(environment), variables(), is_read)
+    for name_set, name_read in wrong.items():
+        tell(f"{name_set} is set, and torch does not read it; {name_read} is probably meant", "warning", "yellow")
+    for text in wrong_lists(environment, variables_by_option()):
+        tell(text, "warning", "yellow")
+    if as_json:
+        documents = [{**asdict(row), "changed": row.changed} for row in rows]
+        say_json({"options": _plain(documents), "gate": asdict(gate), "wrong_names": wrong})
+        return
+    cells = [[row.name, _short(row.value), _short(row.default), " ".join(row.variables) or "-"] for row in rows]
+    lines = headed_table(("option", "value", "default", "variable"), cells, width())
+    say(*lines, *paragraph(f"gate {'open' if gate.open else 'closed'}  ", gate.reason, width()))
+
+
+def cache(
+    folder: _Folder = None,
+    empty: Annotated[bool, typer.Option("--clean", help="Remove what is provably Inductor's.")] = False,
+    days: Annotated[
+        float, typer.Option("--older-than", metavar="DAYS", help="With --clean, only what is older.")
+    ] = 0.0,
+    yes: Annotated[bool, typer.Option("--yes", help="With --clean, do not ask.")] = False,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Show Inductor's cache folder and what is in it, or clean it; files that are not Inductor's stay."""
+    if not days >= 0 or (days and not empty):
+        raise SettingsError(f"--older-than is {days:g}; it must be 0 or more days, and goes with --clean")
+    content = cleanable(folder, days * _S_PER_DAY) if empty else content_of(folder)
+    if not as_json:
+        say(*_cache_lines(content))
+        _tell_strange(content.strange)
+    if empty and content.files:
+        if not (yes or agrees(f"remove these {content.files} files from {content.path}?", "--yes removes them")):
+            tell("nothing was removed")
+            return
+        before, content = content, clean(folder, days * _S_PER_DAY)
+        if content.files < before.files:
+            tell(f"{before.files - content.files} files could not be removed", "warning", "yellow")
+    if as_json:
+        say_json({**asdict(content), "files": content.files, "size_bytes": content.size_bytes})
+    elif empty:
+        say(f"{content.files} files removed, {_mib(content.size_bytes)}, from {content.path}")
+
+
+def draw(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="An ir_post_fusion.txt, or a folder of traces.")],
+    other: Annotated[Path | None, typer.Argument(metavar="OTHER", help="A second one, to be compared.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the SVG goes; default none.")] = None,
+    as_json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001
+) -> None:
+    """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed."""
+    first = graphs_in(trace)
+    if other is None:
+        lines = [f"{name}: {sum(node.launches for node in nodes)} launches" for name, nodes in first.items()]
+        document: dict[str, Any] = {name: [asdict(node) for node in nodes] for name, nodes in first.items()}
+        pictures = [Picture(name, nodes) for name, nodes in first.items()]
+    else:
+        pairs = paired(first, graphs_in(other), (trace, other))
+        lines, document = [*map(str, pairs), *_sum_lines(pairs)], _pairs_json(pairs)
+        pictures = [picture for pair in pairs for picture in pair.pictures]
+    if out is not None:
+        write_output(out, drawn(pictures), "name a file")
+    if as_json:
+        say_json(document)
+    else:
+        say(*lines, *([] if out is None else [f"drawn to {out}"]))
+
+
+def _show_backends(site: Site, shape: str | None, names: str | None, *, as_json: bool) -> None:
+    choices = backend_choices(site, names)
+    if not any(choice.takes_part for choice in choices):
+        tell("no backend takes part, so that torch cannot compile this; list ATEN too", "warning", "yellow")
+    if as_json:
+        rows = [{**asdict(choice), "takes_part": choice.takes_part} for choice in choices]
+        facts = {"op": site.kind, "device": site.device.name, "dtype": site.dtype, "shape": site.extents}
+        say_json({**facts, "backends": rows})
+        return
+    cells = [[one.name, _yes(one.listed), _yes(one.takes_part), one.reason or "-"] for one in choices]
+    head = " ".join(filter(None, [site.kind, shape, site.dtype, f"on {site.device.name}, with max-autotune"]))
+    say(head, *headed_table(("backend", "listed", "takes part", "why"), cells, width()))
+
+
+def _compiler_log(file: Path) -> CompilerLog:
+    content = read_log(_text_of(file).splitlines())
+    if not content.lines:
+        tell(f"no line of torch's log is in {file}: it is another file, or torch logged nothing", "warning", "yellow")
+    return content
+
+
+def _kind(op: str) -> Kind:
+    for kind in LISTS:
+        if op == kind:
+            return kind
+    raise SettingsError(f"there are no backends for {op!r}", hint=f"name one of {', '.join(LISTS)}")
+
+
+def _extents(shape: str | None, kind: Kind) -> tuple[int, ...]:
+    """M, N and K, which may be 0: a product without elements is one of the things that backends refuse."""
+    if shape is None:
+        return ()
+    words = shape.lower().split("x")
+    if kind != "mm" or len(words) != 3 or not all(word.isdecimal() for word in words):
+        raise SettingsError(
+            f"--shape is {shape!r}; a product has M, N and K, and a convolution needs none",
+            hint="such as mm --shape 256x1024x1024",
+        )
+    return tuple(map(int, words))
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _sum_lines(pairs: Sequence[GraphPair]) -> list[str]:
+    """The sum of several pairs of graphs."""
+    if len(pairs) < 2:
+        return []
+    (launches, launches_there), (graphs, graphs_there) = launches_of(pairs), graphs_of(pairs)
+    return [f"all graphs, {graphs} against {graphs_there}: {launches} launches against {launches_there}"]
+
+
+def _pairs_json(pairs: Sequence[GraphPair]) -> dict[str, Any]:
+    """The sums over all graphs, and each pair with the names of its graphs."""
+    graphs = [pair.as_json() for pair in pairs]
+    only = {what: [[text for each in graphs for text in each[what][side]] for side in (0, 1)] for what in _ONLY}
+    return {"launches": launches_of(pairs), **only, "graphs": graphs}
+
+
+def _cache_lines(content: CacheContent) -> list[str]:
+    if not content.exists:
+        return [f"{content.path} is not there: nothing was compiled yet"]
+    if not content.files:
+        return [f"{content.path}: no files of Inductor's"]
+    rows = [[part.name, str(part.files), _mib(part.size_bytes), part.what] for part in content.parts]
+    head = f"{content.path}: {content.files} files, {_mib(content.size_bytes)}"
+    return [head, *headed_table(("part", "files", "size", "what"), rows, width(), ("files", "size"))]
+
+
+def _tell_strange(names: Sequence[str]) -> None:
+    if names:
+        more = f", and {len(names) - 10} more" if len(names) > 10 else ""
+        tell(f"not provably Inductor's, and never removed: {', '.join(names[:10])}{more}")
+
+
+def _text_of(file: Path) -> str:
+    """The text of a log.
+
+    Raises:
+        TargetError: It cannot be read, or is no text.
+    """
+    try:
+        content = read_named(file)
+    except OSError as error:
+        raise TargetError(f"{file} cannot be read: {error.strerror or error}", hint="name a file") from error
+    text = content.decode("utf-8", "replace")
+    if "\0" in text or text.count("\N{REPLACEMENT CHARACTER}") > _MOST_STRANGE * len(text):
+        raise TargetError(
+            f"{file} is no text: its {len(content)} bytes are binary data, or of another encoding than UTF-8",
+            hint="name a file with what a program that compiles wrote to stderr",
+        )
+    return text
+
+
+def _tell_of_no_product(tables: Sequence[AutotuneTable], product_of: Callable[[AutotuneTable], Any]) -> None:
+    """Say why `--own` adds nothing."""
+    if not any(map(product_of, tables)):
+        ops = ", ".join(dict.fromkeys(table.op for table in tables)) or "none"
+        tell(
+            f"--own adds nothing: it is for tables of mm and addmm with matrices of one dtype; those here: {ops}",
+            "warning", "yellow",
+        )  # fmt: skip
+
+
+def _log_lines(log: CompilerLog) -> list[str]:
+    lines = [line for each in log.tables for line in _table_lines(each)]
+    lines.append(f"CUDA graphs recorded: {log.recordings}, again: {len(log.rerecorded)}")
+    events = {
+        "recorded again": log.rerecorded, "skipped": log.skipped, "recompiled": log.recompiled, "hint": log.hints,
+    }  # fmt: skip
+    for name, texts in events.items():
+        for text in dict.fromkeys(texts):
+            lines += paragraph(f"{name}: ", text, width())
+    return lines
+
+
+def _table_lines(autotune: AutotuneTable) -> list[str]:
+    rows = [[c.name, "failed" if c.ms is None else f"{c.ms:.4f}", c.source, c.what] for c in autotune.choices]
+    seconds = "" if autotune.benchmark_s is None else f", {autotune.benchmark_s:.1f} s of measuring"
+    head = f"{autotune.op}({autotune.sizes}) {autotune.dtypes}{seconds}"
+    return [head, *headed_table(("choice", "ms", "from", "what"), rows, width(), ("ms",))]
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MiB"
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
