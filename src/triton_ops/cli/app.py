@@ -15,19 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triton_ops import __version__
-from triton_ops.terminal import (
-    INTERRUPTED,
-    Verbose,
-    end_at_once_when_interrupted,
-    group,
-    messages,
-    raised_when_interrupted,
-    report_error,
-    say,
-    tell,
-    was_interrupted,
-    with_open_streams,
-)
+from triton_ops.terminal import Verbose, end_at_once_when_interrupted, group, run, say
 
 
 class ImportedLater(TyperCommand):
@@ -147,36 +135,9 @@ def program() -> TyperGroup:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; without `arguments` end the process with that code."""
-    with_open_streams()
     if arguments is None:
         end_at_once_when_interrupted()
-    with messages():
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    code = run(program, sys.argv[1:] if arguments is None else arguments, __version__)
     if arguments is None:
         sys.exit(code)
     return code
-
-
-def _run(arguments: list[str]) -> int:
-    try:
-        with raised_when_interrupted(__file__):
-            commands = program()
-            # Its `main` would end on Ctrl-C in silence.
-            with commands.make_context("triton-ops", arguments, obj=__version__) as context:
-                code = commands.invoke(context)
-        if was_interrupted() and code != INTERRUPTED:  # a candidate has caught it, and what ran it went on
-            raise KeyboardInterrupt
-    except typer.Exit as end:
-        return end.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        tell("interrupted")
-        return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the outermost frame: every error becomes one line and a code
-        if was_interrupted():
-            tell("interrupted")
-            return INTERRUPTED
-        if type(error).__name__ != "NoArgsIsHelpError":
-            return report_error(error)
-        error.show()  # type: ignore[attr-defined]
-        return 2
-    return code if isinstance(code, int) else 0

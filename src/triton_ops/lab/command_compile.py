@@ -19,15 +19,14 @@ from triton_ops.device import Target, named_target, probe, target_of
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.kernels import load_operation, load_target
 from triton_ops.lab.spills import SpillEvidence, SpillReport, Tried, cure_spills
-from triton_ops.request import check_filled, operation_of, parse_config, parse_shapes, parse_space, tell_left_out
+from triton_ops.lab.typed_spaces import ConfigValues, TargetName, check_filled, tell_left_out
+from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
 from triton_ops.space import ConfigSpace
 from triton_ops.terminal import (
-    ConfigValues,
     Dtype,
     Json,
     OneShape,
     Space,
-    TargetName,
     Verbose,
     bold,
     headed_table,

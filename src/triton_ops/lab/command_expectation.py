@@ -17,18 +17,16 @@ from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
 from triton_ops.kernels import load_operation
 from triton_ops.lab.expectation import Explained, Portrait, explain, portrait
 from triton_ops.lab.ranking import RankedConfig, device_spec, expected_of, rank
+from triton_ops.lab.typed_spaces import ConfigValues, Gpu, TargetName, check_filled, tell_left_out
 from triton_ops.lab.wave_cliffs import MOST_POINTS, ShapePoint, Sweep, sweep
-from triton_ops.request import check_filled, operation_of, parse_config, parse_shapes, parse_space, tell_left_out
+from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
 from triton_ops.space import Config
 from triton_ops.terminal import (
     CacheDir,
-    ConfigValues,
     Dtype,
-    Gpu,
     Json,
     OneShape,
     Space,
-    TargetName,
     Verbose,
     folder_of,
     headed_table,

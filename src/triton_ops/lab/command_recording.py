@@ -18,6 +18,7 @@ from triton_ops.lab.recorder import record, write_recording
 from triton_ops.lab.recording import read_recording
 from triton_ops.lab.replay import LiveConditions, PreviewAllowance
 from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
+from triton_ops.lab.typed_spaces import TargetName
 from triton_ops.request import Effort, effort_of, operation_of, parse_shapes, parse_space
 from triton_ops.search import checked_search
 from triton_ops.terminal import (
@@ -27,7 +28,6 @@ from triton_ops.terminal import (
     Json,
     Shape,
     Space,
-    TargetName,
     Verbose,
     headed_table,
     listing,

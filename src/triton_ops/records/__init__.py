@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from triton_ops.records.command_cache import cache_command as cache_command
     from triton_ops.records.command_keys import keys_command as keys_command
     from triton_ops.records.command_lock import lock_command as lock_command
+    from triton_ops.records.command_lock import merge_into as merge_into
     from triton_ops.records.command_misses import miss_json as miss_json
     from triton_ops.records.command_misses import misses_command as misses_command
     from triton_ops.records.command_show import ENDS as ENDS

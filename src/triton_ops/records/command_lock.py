@@ -15,7 +15,15 @@ from triton_ops.base import counted
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import Which, matching, nothing_found
 from triton_ops.records.lock_making import Change, LeftOut, LockPlan, changes, lock_of, updated
-from triton_ops.records.lockfile import DEFAULT_NAME, Lockfile, accept_edits, editing, read_lockfile, write_lockfile
+from triton_ops.records.lockfile import (
+    DEFAULT_NAME,
+    Lockfile,
+    accept_edits,
+    editing,
+    merged,
+    read_lockfile,
+    write_lockfile,
+)
 from triton_ops.space import config_to_json
 from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, Verbose, pairs, say, say_json, tell
 
@@ -152,3 +160,12 @@ def _as_json(after: Lockfile, differences: tuple[Change, ...], lockfile: Path) -
 
 def _entry(entry: Any) -> Any:
     return msgspec.to_builtins(entry, enc_hook=config_to_json)
+
+
+def merge_into(lockfile: Path, new: Lockfile) -> int:
+    """Add entries to a lockfile, where those that are there already stay, and return how many were added."""
+    with editing(lockfile):
+        before = read_lockfile(lockfile, or_empty=True)
+        after = merged([before, new])
+        write_lockfile(after, lockfile)
+    return len(after.entries) - len(before.entries)

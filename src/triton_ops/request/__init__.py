@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from triton_ops.request.task import NamedProblem as NamedProblem
     from triton_ops.request.task import OwnedArguments as OwnedArguments
     from triton_ops.request.task import Task as Task
-    from triton_ops.request.typed import check_filled as check_filled
     from triton_ops.request.typed import operation_of as operation_of
     from triton_ops.request.typed import parse_config as parse_config
     from triton_ops.request.typed import parse_shapes as parse_shapes
     from triton_ops.request.typed import parse_space as parse_space
-    from triton_ops.request.typed import tell_left_out as tell_left_out
     from triton_ops.request.typed import tensors_of as tensors_of
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from triton_ops.backend import FunctionKernel, Operation
 from triton_ops.base import read_named
 from triton_ops.exceptions import (
-    EmptySpaceError,
     ShapeMismatchError,
     SpaceError,
     TargetError,
@@ -21,7 +20,6 @@ from triton_ops.exceptions import (
     UnsupportedDtypeError,
 )
 from triton_ops.space import Config, ConfigSpace, as_space
-from triton_ops.terminal import tell
 from triton_ops.values import TensorSpec, dtype_name
 
 T = TypeVar("T")
@@ -148,46 +146,6 @@ def _narrowed(name: str, space: ConfigSpace, values: Mapping[str, Any]) -> Confi
             hint="correct the name in --space",
         )
     return space.with_values(values)
-
-
-def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
-    """Raise if the space has no valid config, and name what refuses a value that was asked for, if one alone does.
-
-    Args:
-        space: The space with these values.
-        values: Values by tunable, of `--space`; None if there are none.
-
-    Raises:
-        EmptySpaceError: There is none.
-    """
-    try:
-        space.first_config()
-    except EmptySpaceError as error:
-        default = space.default or Config()
-        for name in values or {}:
-            config = Config({**default, name: space.tunables[name].values[0]})
-            if set(config) == set(space.tunables) and (rules := space.broken(config)):
-                reason = rules[0].explain(config)
-                raise EmptySpaceError(
-                    f"no config is valid; {name}={config[name]}: {reason}", hint=error.hint
-                ) from error
-        raise
-
-
-def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> None:
-    """Say which of the values that were asked for no valid config has, and which rule refuses the first one with it.
-
-    Args:
-        space: The space with these values.
-        values: Values by tunable, of `--space`; None if there are none.
-        configs: All valid configs of the space, at least one.
-    """
-    for name in values or {}:
-        valid = {repr(config[name]) for config in configs}
-        for value in space.tunables[name].values:
-            if repr(value) not in valid:
-                reason = space.why_not(Config({**configs[0], name: value}))
-                tell(f"no valid config has {name}={value}: {reason or 'the rules of the space leave none'}")
 
 
 def _from_callable(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import DEFAULT_NAME, LockPlan, editing, merged, read_lockfile, write_lockfile
+from triton_ops.records import DEFAULT_NAME, LockPlan, merge_into, read_lockfile
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.kernel_tuner import table_of_run
 from triton_ops.ship.table import Names, Table, launches_as, lockfile_of, table_of, with_facts
@@ -94,11 +94,7 @@ def import_(
     table = _with_extents(with_facts(format_named(format_name).read(file), _values(facts, "--set")), names, file)
     source = f"{format_name}: {file.name}"
     new = lockfile_of(table, kernel, names, _values(argument, "--argument"), source, plan)
-    with editing(lockfile):
-        before = read_lockfile(lockfile, or_empty=True)
-        after = merged([before, new])
-        write_lockfile(after, lockfile)
-    added = len(after.entries) - len(before.entries)
+    added = merge_into(lockfile, new)
     if as_json:
         say_json({"file": str(lockfile), "rows": len(new.entries), "added": added, "facts": dict(table.facts)})
     else:

@@ -17,34 +17,27 @@ if TYPE_CHECKING:
     from triton_ops.terminal.console import table as table
     from triton_ops.terminal.console import tell as tell
     from triton_ops.terminal.console import width as width
-    from triton_ops.terminal.console import with_open_streams as with_open_streams
     from triton_ops.terminal.console import write_output as write_output
     from triton_ops.terminal.exit_codes import CHECK_FAILED as CHECK_FAILED
     from triton_ops.terminal.exit_codes import NOT_LOADED as NOT_LOADED
     from triton_ops.terminal.exit_codes import is_verbose as is_verbose
-    from triton_ops.terminal.exit_codes import messages as messages
-    from triton_ops.terminal.exit_codes import report_error as report_error
     from triton_ops.terminal.exit_codes import tell_failures as tell_failures
     from triton_ops.terminal.interrupts import INTERRUPTED as INTERRUPTED
     from triton_ops.terminal.interrupts import end_at_once_when_interrupted as end_at_once_when_interrupted
-    from triton_ops.terminal.interrupts import raised_when_interrupted as raised_when_interrupted
-    from triton_ops.terminal.interrupts import was_interrupted as was_interrupted
     from triton_ops.terminal.option_types import CacheDir as CacheDir
-    from triton_ops.terminal.option_types import ConfigValues as ConfigValues
     from triton_ops.terminal.option_types import Device as Device
     from triton_ops.terminal.option_types import Dtype as Dtype
-    from triton_ops.terminal.option_types import Gpu as Gpu
     from triton_ops.terminal.option_types import Json as Json
     from triton_ops.terminal.option_types import NoWait as NoWait
     from triton_ops.terminal.option_types import OneShape as OneShape
     from triton_ops.terminal.option_types import Shape as Shape
     from triton_ops.terminal.option_types import Space as Space
-    from triton_ops.terminal.option_types import TargetName as TargetName
     from triton_ops.terminal.option_types import Verbose as Verbose
     from triton_ops.terminal.option_types import folder_of as folder_of
     from triton_ops.terminal.option_types import group as group
     from triton_ops.terminal.option_types import pairs as pairs
     from triton_ops.terminal.option_types import program_version as program_version
+    from triton_ops.terminal.running import run as run
     from triton_ops.terminal.stderr_console import stderr as stderr
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

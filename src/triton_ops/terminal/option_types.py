@@ -17,9 +17,6 @@ Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Show every failed config, and the trace of an error.", callback=be_verbose),
 ]
-TargetName = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A shipped kernel, module:object, or file.py:object.")
-]
 Shape = Annotated[
     str | None, typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N.")
 ]
@@ -35,17 +32,6 @@ CacheDir = Annotated[
     typer.Option("--cache-dir", metavar="DIR", help="Folder of records; default TRITON_OPS_CACHE_DIR."),
 ]
 OneShape = Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")]
-ConfigValues = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--config",
-        metavar="NAME=V",
-        help="Values of tunables; repeat it, or NAME=V,NAME=V. The rest as in the default.",
-    ),
-]
-Gpu = Annotated[
-    str | None, typer.Option("--gpu", metavar="NAME", help="A model that is not here, such as 'NVIDIA H200'.")
-]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")]
 
 
