@@ -16,7 +16,8 @@ from triton_ops.backend import operation
 from triton_ops.device import Calibration, load_calibration, machine_of, save_calibration, spec_named
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
-from triton_ops.lab import read_recording, write_recording
+from triton_ops.lab.recorder import write_recording
+from triton_ops.lab.recording import read_recording
 from triton_ops.records import (
     RECORDS,
     DirectoryStore,
@@ -29,18 +30,17 @@ from triton_ops.records import (
     Record,
     Runs,
     dumps,
-    export_records,
-    import_records,
     note_miss,
-    open_store,
     read_lockfile,
     read_misses,
     read_run,
     transfers_to,
-    write_lockfile,
 )
 from triton_ops.records import EntryOrigin as Origin
+from triton_ops.records.bundle import export_records, import_records
 from triton_ops.records.command_show import _facts, _overview
+from triton_ops.records.layered import open_store
+from triton_ops.records.lockfile import write_lockfile
 from triton_ops.records.misses import flush_misses
 from triton_ops.records.run_log import has_ended
 from triton_ops.request import make_task

@@ -38,7 +38,7 @@ import triton_ops
 from benchmarks import launch_cost, verdicts
 from benchmarks.document import headed, save
 from triton_ops import ConfigSpace, Operation, compare, kernels, tune
-from triton_ops.benchmark import KernelRun, rows_of
+from triton_ops.benchmark.kernels import KernelRun, rows_of
 from triton_ops.device import probe
 from triton_ops.tuner import Silent
 

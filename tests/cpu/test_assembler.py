@@ -13,8 +13,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 import triton_ops
-from triton_ops.backend import Executable, assembler, assembler_in_use, command_doctor, installed_assemblers, use_ptxas
-from triton_ops.backend.assembler import Assembler, suspicion
+from triton_ops.backend import Executable, assembler, command_doctor, use_ptxas
+from triton_ops.backend.assembler import Assembler, assembler_in_use, installed_assemblers, suspicion
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Status
 

@@ -33,7 +33,8 @@ from triton_ops.exceptions import (  # noqa: E402
     UntunedError,
 )
 from triton_ops.lab.launches import launches_that_do_nothing  # noqa: E402
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, cache_folder, store_in, write_lockfile  # noqa: E402  # noqa: E402
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, cache_folder, store_in  # noqa: E402
+from triton_ops.records.lockfile import write_lockfile  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::triton_ops.FixedGridWarning")]

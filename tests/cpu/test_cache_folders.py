@@ -14,7 +14,8 @@ import pytest
 from tests.records import full_disk, record, run_python
 from triton_ops import base as _files
 from triton_ops.exceptions import CacheError
-from triton_ops.records import RECORDS, DirectoryStore, MemoryStore, Record, directory, open_store
+from triton_ops.records import RECORDS, DirectoryStore, MemoryStore, Record, directory
+from triton_ops.records.layered import open_store
 from triton_ops.space import Config
 
 

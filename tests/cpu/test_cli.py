@@ -16,7 +16,9 @@ import triton_ops
 from triton_ops.backend import command_doctor
 from triton_ops.cli import imported, program
 from triton_ops.device import probe
-from triton_ops.records import Record, Timing, Verified, export_records, open_store
+from triton_ops.records import Record, Timing, Verified
+from triton_ops.records.bundle import export_records
+from triton_ops.records.layered import open_store
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
 from triton_ops.values import Key, Resources

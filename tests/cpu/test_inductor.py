@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from triton_ops import CompileMode, DeviceError, SettingsError
-from triton_ops.compile_modes import MODES, autotune_options, gate_here, is_read, read_log, variables, wrong_names
-from triton_ops.compile_modes.inductor.backends import gate_of, open_gate
+from triton_ops.compile_modes.inductor.backends import gate_here, gate_of, open_gate
+from triton_ops.compile_modes.inductor.logs import read_log
 from triton_ops.compile_modes.inductor.modes import (
     CUDAGRAPHS,
+    MODES,
     OPTION_SETS,
     as_mode,
     check_mode,
@@ -26,7 +27,14 @@ from triton_ops.compile_modes.inductor.modes import (
     uses_cudagraphs,
     variables_of_process,
 )
-from triton_ops.compile_modes.inductor.options import checked_logs, log_switches
+from triton_ops.compile_modes.inductor.options import (
+    autotune_options,
+    checked_logs,
+    is_read,
+    log_switches,
+    variables,
+    wrong_names,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 LOG = DATA / "inductor_log.txt"

@@ -16,9 +16,10 @@ import torch
 from triton_ops import CacheError, DeviceError, TargetError
 from triton_ops.benchmark import beside_own, product_of
 from triton_ops.benchmark.inductor_table import Product
-from triton_ops.compile_modes import GraphNode, Picture, clean, content_of, drawn, graphs_in, read_log
-from triton_ops.compile_modes.inductor.drawing import layers
-from triton_ops.compile_modes.inductor.graphs import difference, read_graph
+from triton_ops.compile_modes.inductor.cache_folder import clean, content_of
+from triton_ops.compile_modes.inductor.drawing import Picture, drawn, layers
+from triton_ops.compile_modes.inductor.graphs import GraphNode, difference, graphs_in, read_graph
+from triton_ops.compile_modes.inductor.logs import read_log
 
 DATA = Path(__file__).parents[1] / "data"
 FUSED, UNFUSED = DATA / "ir_post_fusion.txt", DATA / "ir_post_fusion_unfused.txt"

@@ -15,7 +15,8 @@ from benchmarks.kills import PROGRAM
 from tests.cpu.test_serving import record_of
 from triton_ops.device import probe
 from triton_ops.kernels import load_object
-from triton_ops.records import lock_of, write_lockfile
+from triton_ops.records import lock_of
+from triton_ops.records.lockfile import write_lockfile
 from triton_ops.values import Problem
 
 # Sends SIGINT to itself, once or twice, when a module of that name begins to be imported or a function is called.

@@ -8,7 +8,7 @@ from benchmarks.kernel_limits import LIMITS, MET, MISSED, NOISE, UNMEASURED, Lim
 from benchmarks.kernels_gpu import gains, kept_rows, merged
 
 from triton_ops import kernels
-from triton_ops.benchmark import KernelRow
+from triton_ops.benchmark.kernels import KernelRow
 from triton_ops.device import spec_named
 
 

@@ -12,19 +12,9 @@ from tests.strategies import configs
 from triton_ops.base import sealed
 from triton_ops.exceptions import LockfileError
 from triton_ops.records import EntryOrigin as Origin
-from triton_ops.records import (
-    LockedDevice,
-    LockEntry,
-    Lockfile,
-    Measured,
-    accept_edits,
-    changes,
-    dumps,
-    merged,
-    read_lockfile,
-    write_lockfile,
-)
-from triton_ops.records.lockfile import loads, without_conflicts
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, Measured, dumps, read_lockfile
+from triton_ops.records.lock_making import changes
+from triton_ops.records.lockfile import accept_edits, loads, merged, without_conflicts, write_lockfile
 from triton_ops.space import Config
 from triton_ops.values import Key, Range, extents_of, why_outside
 

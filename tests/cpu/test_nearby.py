@@ -6,18 +6,10 @@ import pytest
 
 from triton_ops import share_lockfile, tune
 from triton_ops.backend import operation
-from triton_ops.records import (
-    LockPlan,
-    Tried,
-    lock_of,
-    open_store,
-    quarantine_of,
-    read_run,
-    shared_lockfiles,
-    winners_nearby,
-    write_lockfile,
-)
+from triton_ops.records import LockPlan, Tried, lock_of, quarantine_of, read_run, shared_lockfiles, winners_nearby
 from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.layered import open_store
+from triton_ops.records.lockfile import write_lockfile
 from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
 from triton_ops.request import make_task
 from triton_ops.space import Config

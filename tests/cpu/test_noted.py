@@ -23,7 +23,9 @@ from triton_ops.records import LockPlan, NotedCall, dumps, lock_of, read_misses,
 from triton_ops.records.lockfile import loads
 from triton_ops.records.misses import Harvest, flush_misses
 from triton_ops.request import chosen_effort, effort_of
-from triton_ops.ship import Targets, tune_misses, verify
+from triton_ops.ship.from_misses import tune_misses
+from triton_ops.ship.targets import Targets
+from triton_ops.ship.verification import verify
 from triton_ops.timing import HostTimer, choose
 
 pytestmark = pytest.mark.triton

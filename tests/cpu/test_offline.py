@@ -20,12 +20,12 @@ from triton_ops.backend import (  # noqa: E402
     Arguments,
     StandIn,
     TritonKernel,
-    assembler_in_use,
     described,
     nothing_compiled,
     option_names,
     pretending,
 )
+from triton_ops.backend.assembler import assembler_in_use  # noqa: E402
 from triton_ops.backend.compiled_kernel import traits_of  # noqa: E402
 from triton_ops.compilation import (  # noqa: E402
     PackedKernel,

@@ -21,18 +21,9 @@ from triton_ops.device import spec_named
 from triton_ops.dispatch import ledger, sources, would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
-from triton_ops.records import (
-    LockPlan,
-    Record,
-    Timing,
-    Verified,
-    key_of,
-    lock_of,
-    open_store,
-    read_lockfile,
-    shared_lockfiles,
-    write_lockfile,
-)
+from triton_ops.records import LockPlan, Record, Timing, Verified, key_of, lock_of, read_lockfile, shared_lockfiles
+from triton_ops.records.layered import open_store
+from triton_ops.records.lockfile import write_lockfile
 from triton_ops.request import make_request, request
 from triton_ops.space import Config
 from triton_ops.values import Key

@@ -16,20 +16,11 @@ from triton_ops.cli.app import main
 from triton_ops.dispatch import decided, ledger, would_run
 from triton_ops.exceptions import TargetError
 from triton_ops.records import RUNS_FOLDER as FOLDER
-from triton_ops.records import (
-    Lockfile,
-    LockPlan,
-    Record,
-    Timing,
-    Tried,
-    advise,
-    lock_of,
-    open_store,
-    read_lockfile,
-    read_run,
-    write_lockfile,
-)
+from triton_ops.records import Lockfile, LockPlan, Record, Timing, Tried, lock_of, read_lockfile, read_run
 from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.key_advice import advise
+from triton_ops.records.layered import open_store
+from triton_ops.records.lockfile import write_lockfile
 from triton_ops.ship import choose_portfolio
 from triton_ops.space import Config
 from triton_ops.terminal import CHECK_FAILED

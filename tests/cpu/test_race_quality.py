@@ -23,7 +23,7 @@ from benchmarks.simulated_quality import (
 from benchmarks.tables import selection_table
 
 from triton_ops import ConfigSpace
-from triton_ops.benchmark import compare_contestants, duel_policy
+from triton_ops.benchmark.comparing import compare_contestants, duel_policy
 from triton_ops.benchmark.contestant import contestants_of
 from triton_ops.lab.simulated_device import (
     DISTURBANCES,

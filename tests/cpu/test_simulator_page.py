@@ -8,7 +8,10 @@ from itertools import pairwise
 import pytest
 
 from tests.browser import opened_browser, serious_faults
-from triton_ops.lab import config_text, overlay_of, page_of, simulate
+from triton_ops.lab.simulator.advice import config_text
+from triton_ops.lab.simulator.page import page_of
+from triton_ops.lab.simulator.recorded import overlay_of
+from triton_ops.lab.simulator.simulation import simulate
 
 from .test_simulator import RECORDINGS
 

@@ -15,10 +15,13 @@ import pytest
 
 from tests.browser import node
 from triton_ops.cost_model import spearman
-from triton_ops.lab import WORKLOADS, overlay_of, page_of, reasons, simulate
+from triton_ops.lab.simulator.advice import reasons
+from triton_ops.lab.simulator.page import page_of
+from triton_ops.lab.simulator.recorded import overlay_of
 from triton_ops.lab.simulator.script.sources import UntranslatableError
 from triton_ops.lab.simulator.script.translate import script_of
-from triton_ops.lab.simulator.workloads import known_devices
+from triton_ops.lab.simulator.simulation import simulate
+from triton_ops.lab.simulator.workloads import WORKLOADS, known_devices
 
 from .test_simulator import RECORDINGS
 

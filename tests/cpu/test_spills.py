@@ -12,9 +12,8 @@ from triton_ops import TensorSpec, TritonKernel, cure_spills
 from triton_ops.device import gpu_missing, named_target
 from triton_ops.exceptions import ConfigValueError, SpaceError
 from triton_ops.kernel_ir import LocalTraffic, amdgcn_traffic, sass_traffic
-from triton_ops.lab import SpillEvidence, SpillReport, Tried
 from triton_ops.lab.command_compile import cure_rows, spill_facts
-from triton_ops.lab.spills import CURES, changes, healthy
+from triton_ops.lab.spills import CURES, SpillEvidence, SpillReport, Tried, changes, healthy
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Status
 

@@ -17,18 +17,8 @@ from tests.cpu.test_lockfile import H200, entry, lock
 from triton_ops import operation
 from triton_ops.dispatch import ledger, sources
 from triton_ops.exceptions import LockfileError, UntunedError
-from triton_ops.records import (
-    Lockfile,
-    dumps,
-    editing,
-    lock_of,
-    merged,
-    read_lockfile,
-    share_lockfile,
-    shared_lockfiles,
-    write_lockfile,
-)
-from triton_ops.records.lockfile import state_of
+from triton_ops.records import Lockfile, dumps, lock_of, read_lockfile, share_lockfile, shared_lockfiles
+from triton_ops.records.lockfile import editing, merged, state_of, write_lockfile
 
 MOST_S = 30
 

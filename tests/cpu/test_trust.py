@@ -23,11 +23,13 @@ from triton_ops.exceptions import CacheError, NotLoadedError
 from triton_ops.kernels import load_object
 from triton_ops.many import Options
 from triton_ops.processes import environment
-from triton_ops.records import LockPlan, Record, Timing, lock_of, read_lockfile, read_misses, store_in, write_lockfile
+from triton_ops.records import LockPlan, Record, Timing, lock_of, read_lockfile, read_misses, store_in
+from triton_ops.records.lockfile import write_lockfile
 from triton_ops.records.misses import Harvest
 from triton_ops.request import effort_of
-from triton_ops.ship import Targets, as_target, load_kernels, prepare, tune_misses
-from triton_ops.ship.targets import kernel_in
+from triton_ops.ship import as_target, load_kernels, prepare
+from triton_ops.ship.from_misses import tune_misses
+from triton_ops.ship.targets import Targets, kernel_in
 from triton_ops.space import Config, members_named
 from triton_ops.values import Key, Problem, TensorSpec
 

@@ -29,7 +29,7 @@ if gpu_missing() is None:
     from tests.records import record
     from tests.tuned_kernels import add_traced
     from triton_ops import FP8Linear
-    from triton_ops.compile_modes import clean, content_of
+    from triton_ops.compile_modes.inductor.cache_folder import clean, content_of
     from triton_ops.dispatch import sources
     from triton_ops.kernels import fused_gated_mlp, fused_rmsnorm_rope
     from triton_ops.kernels.layer_norm import layer_norm

@@ -6,9 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.backend.addresses import names_of_addresses as names_of_addresses
     from triton_ops.backend.addresses import not_for_another_process as not_for_another_process
-    from triton_ops.backend.assembler import assembler_in_use as assembler_in_use
     from triton_ops.backend.assembler import disassembled as disassembled
-    from triton_ops.backend.assembler import installed_assemblers as installed_assemblers
     from triton_ops.backend.assembler import use_ptxas as use_ptxas
     from triton_ops.backend.command_doctor import doctor_command as doctor_command
     from triton_ops.backend.compiled_kernel import compile_error as compile_error
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
     from triton_ops.backend.identity import is_kept as is_kept
     from triton_ops.backend.identity import source_fingerprint as source_fingerprint
     from triton_ops.backend.identity import source_of as source_of
-    from triton_ops.backend.interpreted import interpreter_is_older_than_numpy as interpreter_is_older_than_numpy
     from triton_ops.backend.interpreted import is_interpreted as is_interpreted
     from triton_ops.backend.interpreted import launcher_of as launcher_of
     from triton_ops.backend.interpreted import numpy_misfit as numpy_misfit

@@ -8,9 +8,5 @@ if TYPE_CHECKING:
     from triton_ops.lint.command_lint import lint_command as lint_command
     from triton_ops.lint.engine import lint as lint
     from triton_ops.lint.findings import Finding as Finding
-    from triton_ops.lint.findings import LintReport as LintReport
-    from triton_ops.lint.findings import Undecided as Undecided
-    from triton_ops.lint.findings import together as together
-    from triton_ops.lint.sarif import as_sarif as as_sarif
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -4,9 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.records.bundle import Imported as Imported
-    from triton_ops.records.bundle import export_records as export_records
-    from triton_ops.records.bundle import import_records as import_records
     from triton_ops.records.command_cache import cache_command as cache_command
     from triton_ops.records.command_keys import keys_command as keys_command
     from triton_ops.records.command_lock import lock_command as lock_command
@@ -18,35 +15,20 @@ if TYPE_CHECKING:
     from triton_ops.records.command_show import show_command as show_command
     from triton_ops.records.directory import DirectoryStore as DirectoryStore
     from triton_ops.records.followed import FollowedLockfile as FollowedLockfile
-    from triton_ops.records.key_advice import KernelAdvice as KernelAdvice
-    from triton_ops.records.key_advice import MeasuredRegret as MeasuredRegret
-    from triton_ops.records.key_advice import PartAdvice as PartAdvice
-    from triton_ops.records.key_advice import advise as advise
-    from triton_ops.records.key_advice import fields_of as fields_of
     from triton_ops.records.layered import LayeredStore as LayeredStore
-    from triton_ops.records.layered import open_store as open_store
     from triton_ops.records.layered import share_records as share_records
     from triton_ops.records.lock_entry import EntryOrigin as EntryOrigin
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockEntry as LockEntry
     from triton_ops.records.lock_entry import Measured as Measured
-    from triton_ops.records.lock_making import Change as Change
-    from triton_ops.records.lock_making import LeftOut as LeftOut
     from triton_ops.records.lock_making import LockPlan as LockPlan
-    from triton_ops.records.lock_making import changes as changes
     from triton_ops.records.lock_making import lock_of as lock_of
-    from triton_ops.records.lock_making import updated as updated
     from triton_ops.records.lock_making import with_ranges as with_ranges
     from triton_ops.records.lockfile import DEFAULT_NAME as DEFAULT_NAME
     from triton_ops.records.lockfile import Lockfile as Lockfile
-    from triton_ops.records.lockfile import accept_edits as accept_edits
     from triton_ops.records.lockfile import dumps as dumps
-    from triton_ops.records.lockfile import editing as editing
-    from triton_ops.records.lockfile import merged as merged
     from triton_ops.records.lockfile import read_lockfile as read_lockfile
-    from triton_ops.records.lockfile import write_lockfile as write_lockfile
     from triton_ops.records.misses import Miss as Miss
-    from triton_ops.records.misses import clear_misses as clear_misses
     from triton_ops.records.misses import costs as costs
     from triton_ops.records.misses import forget_misses as forget_misses
     from triton_ops.records.misses import note_miss as note_miss

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from triton_ops.timing.graph import EmptyCaptureError as EmptyCaptureError
     from triton_ops.timing.guard import GuardSummary as GuardSummary
     from triton_ops.timing.guard import guard_for as guard_for
-    from triton_ops.timing.microbenchmarks import calibrate as calibrate
     from triton_ops.timing.pace import DUTY as DUTY
     from triton_ops.timing.pace import Pace as Pace
     from triton_ops.timing.races import Arm as Arm
