@@ -17,7 +17,7 @@ from triton_ops.backend.interpreted import interpreter_is_older_than_numpy
 from triton_ops.base import available, check_home, is_folder, require, writable
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
-from triton_ops.terminal import CacheDir, Json, Verbose, folder_of, program_version, say, say_json, table, width
+from triton_ops.terminal import CacheDir, Json, folder_of, program_version, say, say_json, table, width
 
 _OLDEST_TRITON = (3, 6)
 
@@ -43,7 +43,6 @@ def doctor_command(
     context: typer.Context,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say what is here, what works with it, what does not, and why.
 
@@ -144,7 +143,7 @@ def _nearest(folder: Path) -> Path:
 
 
 def _fault(name: str, *parts: str) -> tuple[str, str] | None:
-    """How the import of an installed package fails, or which part it lacks, and what to do; None if it is whole."""
+    """The fault of an installed package, by its import or a part that it lacks, and the cure; None if it is whole."""
     again = "install it again"
     try:
         package = require(name, "a check")

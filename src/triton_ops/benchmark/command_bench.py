@@ -30,7 +30,6 @@ from triton_ops.terminal import (
     Json,
     NoWait,
     Shape,
-    Verbose,
     bold,
     folder_of,
     headed_table,
@@ -301,7 +300,6 @@ def bench_command(
     no_wait: NoWait = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Find out whether A is faster than B, by running both in turn on one problem.
 

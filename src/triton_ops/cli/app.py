@@ -38,7 +38,18 @@ def imported(name: str) -> Any:
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         single.command(name)(command)
         command = single
-    return unconverted(typer.main.get_command(command))
+    return _with_verbose(unconverted(typer.main.get_command(command)))
+
+
+def _with_verbose(command: Any) -> Any:
+    """The same command, or the commands of the same group, with the program's own `-v` as the last option."""
+    commands = getattr(command, "commands", {}).values()
+    if not commands:
+        verbose = next(parameter for parameter in typer.main.get_command(app).params if parameter.name == "verbose")
+        command.params.append(verbose)
+    for inner in commands:
+        _with_verbose(inner)
+    return command
 
 
 class _Unchanged:
@@ -119,7 +130,7 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
-    verbose: Verbose = False,
+    verbose: Verbose = False,  # its callback has acted
 ) -> None:
     """The options of the program itself; the help text is given to `app`."""
 

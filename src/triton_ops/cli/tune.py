@@ -31,7 +31,6 @@ from triton_ops.terminal import (
     NoWait,
     Shape,
     Space,
-    Verbose,
     bold,
     fits,
     folder_of,
@@ -53,6 +52,10 @@ from triton_ops.values import Trial, TuningResult, as_tolerance, dtype_name
 _LISTS = "--problems, --all and --from-misses"
 _LISTS_OF = {
     "--most": "--from-misses", "--kernels": "--problems and --from-misses", "--each-s": _LISTS, "--engine": _LISTS,
+}  # fmt: skip
+_NOT_FOR_LISTS = ("--shape", "--dtype", "--space", "--check")
+_NOT_FOR = {
+    "--problems": ("--most", "TARGET"), "--all": ("--most", "--kernels"), "--from-misses": ("--device", "--warm"),
 }  # fmt: skip
 _SHOWN = 10
 _SHOWN_FAILED = 5
@@ -136,7 +139,6 @@ def tune_command(
     ] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int | None:
     """Find the fastest configuration of TARGET for one problem, or recall it."""
     options = (("--problems", problems), ("--all", every), ("--from-misses", from_misses))
@@ -144,12 +146,13 @@ def tune_command(
     chosen_effort(effort, search, trials, None if lists else budget_s)  # refused before the target's code runs
     checked_seed(seed)
     _check_watch(watch, watch_port, lists)
+    typed: dict[str, Any] = {
+        "TARGET": targets or None, "--shape": shape, "--dtype": dtype, "--space": space or None, "--check": check,
+        "--most": most, "--kernels": kernels or None, "--device": device, "--warm": warm or None, "--each-s": each_s,
+        "--engine": engine,
+    }  # fmt: skip
     if lists:
-        not_for_lists: dict[str, Any] = {
-            "--shape": shape, "--dtype": dtype, "--space": space or None, "--check": check,
-            "--most": None if from_misses else most,
-        }  # fmt: skip
-        _check_list(lists, not_for_lists, targets=targets, kernels=kernels, device=device, warm=warm)
+        _check_list(lists, typed)
         run = ListedTune.checked(
             engine=engine, gpus=gpus, budget_s=budget_s, device=device, warm=warm, tolerance=tolerance,
             plan=chosen_effort(effort, search, trials, each_s), cache_dir=cache_dir, seed=seed, force=force,
@@ -160,9 +163,7 @@ def tune_command(
         with only_data_on_stdout():
             load = partial(load_target, among=None if problems is None else load_kernels(kernels or ()))
         return tune_list(run, problems, targets or shipped.names(), load, as_json=as_json)
-    target = _one_target(
-        targets, {"--most": most, "--kernels": kernels or None, "--each-s": each_s, "--engine": engine}
-    )
+    target = _one_target(targets, typed)
     shapes, values = parse_shapes(shape), parse_space(space)
     _check(dtype, device, cache_dir)
     as_tolerance(tolerance)
@@ -185,45 +186,14 @@ def tune_command(
     return None
 
 
-def _check_list(
-    lists: Sequence[str],
-    options: Mapping[str, Any],
-    *,
-    targets: list[str] | None,
-    kernels: list[str] | None,
-    device: str | None,
-    warm: bool,
-) -> None:
-    """Refuse several lists, and options that do not go together with a list.
-
-    Args:
-        lists: The options that name a list.
-        options: Options that no list can have, each with its value; None if it is not there.
-        targets: The TARGETs, which a file of problems has itself.
-        kernels: The KERNELS, which the named problems of targets do without.
-        device: The device, which a miss has itself.
-        warm: Whether `--warm` is there; a miss has that itself.
-
-    Raises:
-        SettingsError: There are several lists, or such an option.
-    """
+def _check_list(lists: Sequence[str], typed: Mapping[str, Any]) -> None:
     if len(lists) > 1:
         raise SettingsError(f"{' and '.join(lists)} name several lists", hint="one run has one list")
-    own: dict[str, dict[str, Any]] = {
-        "--from-misses": {"--device": device, "--warm": warm or None},
-        "--problems": {"TARGET": targets or None},
-        "--all": {"--kernels": kernels or None},
-    }
-    if names := [name for name, value in {**options, **own[lists[0]]}.items() if value is not None]:
+    if names := [name for name in (*_NOT_FOR_LISTS, *_NOT_FOR[lists[0]]) if typed[name] is not None]:
         raise SettingsError(f"{', '.join(names)} and {lists[0]} do not go together", hint="leave one of them out")
 
 
 def _comparison(text: str) -> Callable[..., Any]:
-    """The function that --check names, as a TARGET does.
-
-    Raises:
-        TargetError: It does not exist, cannot be imported, or is not callable.
-    """
     function = named_object(text)
     if callable(function):
         return function  # type: ignore[no-any-return]
@@ -244,7 +214,7 @@ def _show(operation: Operation, result: TuningResult, *, as_json: bool) -> None:
 
 
 def _next_step(result: TuningResult) -> str:
-    """What proves a winner that is unproven."""
+    """Say what would prove a winner that is unproven."""
     if result.unproven == INTERPRETED:
         return "tune it on a GPU, without TRITON_INTERPRET"
     if result.from_cache or (result.noise > 0 and result.stopped in ("complete", "settled")):
@@ -253,7 +223,7 @@ def _next_step(result: TuningResult) -> str:
 
 
 def _tuned(operation: Operation, **settings: Any) -> TuningResult:
-    """The result of `tune`; where no config ran and some were wrong, what the linter finds is said before the error."""
+    """The result of `tune`; where no config ran and some were wrong, hints of the linter precede the error."""
     try:
         return tune(operation, **settings)
     except TuningFailedError as error:
@@ -279,16 +249,16 @@ def _listener(watch: bool, port: int | None) -> AbstractContextManager[Listener]
     return watched(bar, port or 0, tell) if watch else nullcontext(bar)
 
 
-def _one_target(targets: list[str] | None, only_for_lists: Mapping[str, Any]) -> str:
+def _one_target(targets: list[str] | None, typed: Mapping[str, Any]) -> str:
     if not targets:
         raise SettingsError("Missing argument 'TARGET'", hint="triton-ops tune --help")
     if len(targets) > 1:
         raise SettingsError(
             f"{len(targets)} targets were given, {', '.join(targets)}", hint="--all tunes the named problems of several"
         )
-    for option, value in only_for_lists.items():
-        if value is not None:
-            raise SettingsError(f"{option} is for {_LISTS_OF[option]}", hint="leave it out")
+    for option, lists in _LISTS_OF.items():
+        if typed[option] is not None:
+            raise SettingsError(f"{option} is for {lists}", hint="leave it out")
     return targets[0]
 
 

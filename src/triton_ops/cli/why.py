@@ -18,7 +18,6 @@ from triton_ops.terminal import (
     Dtype,
     Json,
     OneShape,
-    Verbose,
     listing,
     only_data_on_stdout,
     say,
@@ -41,7 +40,6 @@ def why_command(
     ] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say which config a call would run, from which rung of the ladder, and why every rung above did not answer.
 
@@ -52,8 +50,8 @@ def why_command(
         return
     shapes = parse_shapes(shape)
     with only_data_on_stdout():
-        named = load_operation(target, ", whose calls nothing decides")
-        operation, _, extents, element = operation_of(named, None, shapes, dtype)
+        target_operation = load_operation(target, ", whose calls nothing decides")
+        operation, _, extents, element = operation_of(target_operation, None, shapes, dtype)
     decision = would_run(
         operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else read_lockfile(lockfile),

@@ -22,7 +22,6 @@ from triton_ops.terminal import (
     CacheDir,
     Json,
     NoWait,
-    Verbose,
     bold,
     folder_of,
     headed_table,
@@ -86,7 +85,6 @@ def compile_modes_command(
     no_wait: NoWait = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Compile a model in every way, each in a process of its own, and say which is the fastest, and by how much."""
     modes: list[Any] = ["eager", *(mode or MODES), *(options_of(each) for each in options or [])]
@@ -214,7 +212,6 @@ def advise_command(
     ] = None,
     training: Annotated[bool, typer.Option("--training", help="A call is forward and backward.")] = False,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Profile a model, and say what is worth doing about its speed, and why."""
     with only_data_on_stdout():

@@ -27,7 +27,6 @@ from triton_ops.terminal import (
     Json,
     OneShape,
     Space,
-    Verbose,
     bold,
     headed_table,
     listing,
@@ -127,7 +126,6 @@ def compile_command(
         float, typer.Option("--timeout", metavar="S", help="Most seconds for one config.")
     ] = TIMEOUT_S,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int:
     """Compile every config of TARGET and show what it takes: registers, spills, shared memory.
 
@@ -163,7 +161,7 @@ def compile_command(
 
 
 def _failures(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[tuple[str, str, str]]:
-    """What could not be launched, each with its reason and the compiler's trace."""
+    """Configs that could not be launched, each with its reason and the compiler's trace."""
     for arch, results in by_arch.items():
         where = f"{arch} " if len(by_arch) > 1 else ""
         for result in results:
@@ -276,7 +274,6 @@ def spills_command(
         typer.Option("--measure/--no-measure", help="Time what helps on the GPU; default if --target is left out."),
     ] = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int:
     """Say what a config spills, and try what may cure it: a smaller tile, more warps, fewer stages.
 

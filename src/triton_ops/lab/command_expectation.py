@@ -27,7 +27,6 @@ from triton_ops.terminal import (
     Json,
     OneShape,
     Space,
-    Verbose,
     folder_of,
     headed_table,
     listing,
@@ -50,7 +49,7 @@ _Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Su
 
 
 def _explained_rows(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
-    """What follows the names of problem, device and config: a name and a text each."""
+    """The rows below problem, device and config: a name and a text each."""
     forecast = explained.forecast
     rows = {"expected": _expected(explained, image)}
     if forecast is not None:
@@ -113,13 +112,13 @@ def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
 
 def _no_forecast(image: Portrait) -> dict[str, Any]:
     """The fields of a forecast where there is none, with what the compiler says."""
-    used = image.resources
+    resources = image.resources
     return {
         "expected_ms": None, "lower_bound_ms": image.roofline.least_ms, "terms": [],
         "blocks_per_unit": image.residents.blocks if image.residents else None,
-        "waves": image.waves.waves if image.waves else None, "registers": used.registers if used else None,
-        "spill_bytes": used.spill_bytes if used else None, "shared_bytes": used.shared_bytes if used else None,
-        "compiled": image.compiled,
+        "waves": image.waves.waves if image.waves else None, "registers": resources.registers if resources else None,
+        "spill_bytes": resources.spill_bytes if resources else None,
+        "shared_bytes": resources.shared_bytes if resources else None, "compiled": image.compiled,
     }  # fmt: skip
 
 
@@ -198,24 +197,24 @@ def _places(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str
 
 
 def _resources(explained: Explained, image: Portrait) -> dict[str, str]:
-    used, compiled = image.resources, explained.compiled
+    resources, compiled = image.resources, explained.compiled
     rows = {}
-    if used is not None and used.registers is not None:
+    if resources is not None and resources.registers is not None:
         source = "by the compiler" if image.compiled else "guessed"
         rows["resources"] = (
-            f"{used.registers} registers, {used.spill_bytes or 0} spilled bytes, {used.shared_bytes} bytes shared"
-            f"{_products(used.mma, image)}; {source}"
+            f"{resources.registers} registers, {resources.spill_bytes or 0} spilled bytes, "
+            f"{resources.shared_bytes} bytes shared{_products(resources.mma, image)}; {source}"
         )
-    if used is not None and used.shared_bytes is not None and image.shared_limit:
-        share = used.shared_bytes / image.shared_limit
-        rows["shared memory"] = f"{used.shared_bytes:,} of {image.shared_limit:,} bytes of a block, {share:.0%}"
+    if resources is not None and resources.shared_bytes is not None and image.shared_limit:
+        share = resources.shared_bytes / image.shared_limit
+        rows["shared memory"] = f"{resources.shared_bytes:,} of {image.shared_limit:,} bytes of a block, {share:.0%}"
     if compiled is not None and compiled.reason:
         rows["compiler"] = f"{compiled.status}: {compiled.reason}"
     return rows
 
 
 def _products(mma: str | None, image: Portrait) -> str:
-    """Which instructions do the products."""
+    """The instructions of the products."""
     if mma is None or image.accumulator is None:
         return ""
     return ", products without matrix units" if mma == "none" else f", products by {mma}"
@@ -258,7 +257,6 @@ def explain_command(
     pipeline: Annotated[bool, typer.Option("--pipeline", help="Draw the pipeline for one to five stages.")] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say what to expect of one config: time, occupancy, waves, shared memory, roofline, and what limits it.
 
@@ -326,7 +324,6 @@ def rank_command(
     ] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Rank every config of TARGET by the time that the model expects, the shortest first.
 
@@ -378,7 +375,6 @@ def cliffs_command(
     gpu: Gpu = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say at which shapes a config needs one more wave of blocks that is mostly empty.
 

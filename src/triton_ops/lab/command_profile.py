@@ -39,7 +39,6 @@ from triton_ops.terminal import (
     Dtype,
     Json,
     Shape,
-    Verbose,
     bold,
     group,
     headed_table,
@@ -235,7 +234,7 @@ def say_flow(flow: Flow) -> None:
 
 @dataclass(frozen=True)
 class _About:
-    """What the profile does not say: the GPU, and the operations of one launch with the dtype of their operands."""
+    """Facts that a profile may lack: the GPU, and the operations of one launch with the dtype of their operands."""
 
     gpu: str | None
     flops: float
@@ -264,7 +263,6 @@ def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
         out: Out = "profile.csv",
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps, and take none.")] = False,
         as_json: Json = False,
-        verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
     ) -> None:
         """Time TARGET, name its kernels, and say what limits each.
 
@@ -300,7 +298,6 @@ def read(
     dtype: FlopsDtype = None,
     tried: Tried = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say of every kernel in a profile what limits it, with the numbers, and what to try next."""
     report = read_profile(file, kernel=kernel, tried=tried or [])
@@ -310,7 +307,6 @@ def read(
 def ptxas(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ptxas -v` printed, perhaps among other lines.")],
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say which kernels spill or do not fit, from what NVIDIA's assembler printed."""
     kernels = read_ptxas(file)
@@ -339,7 +335,6 @@ def command(
     launches: Launches = None,
     out: Out = "profile.csv",
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Print the command that profiles a program, for a machine that has Nsight Compute."""
     words = ncu_command(_request(program, metrics, kernel, skip, launches, out))
@@ -361,7 +356,6 @@ def run(
     dtype: FlopsDtype = None,
     tried: Tried = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Profile a program here, and say what limits its kernels."""
     path = run_ncu(_request(program, metrics, kernel, skip, launches, out))
@@ -375,7 +369,6 @@ def call(
     dtype: Dtype = None,
     device: Device = None,
     calls: Annotated[int, typer.Option("--calls", metavar="N", min=1, help="How often.")] = 3,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Call TARGET some times, for a profiler to look at."""
     with only_data_on_stdout():

@@ -28,7 +28,6 @@ from triton_ops.terminal import (
     Json,
     Shape,
     Space,
-    Verbose,
     headed_table,
     listing,
     only_data_on_stdout,
@@ -119,7 +118,6 @@ def _replay(
         int, typer.Option("--compilers", metavar="N", min=1, help="Processes that compile in simulated tunes.")
     ] = LiveConditions.compilers,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Let a search loose on recorded spaces, where every time is known, and say how near it comes to the optimum.
 
@@ -241,7 +239,6 @@ def record_command(
     device: Device = None,
     warm: Annotated[bool, typer.Option("--warm", help="On a GPU, leave L2 as the launch before left it.")] = False,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""
     if not out.name.endswith(".json.gz"):
@@ -269,7 +266,6 @@ def record_command(
 def sensitivity_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Run logs, or recordings of whole spaces.")],
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say which tunables matter in a measured space, what each value costs, and at which steps times jump.
 

@@ -24,7 +24,6 @@ from triton_ops.request import named_object, operations_in
 from triton_ops.terminal import (
     CHECK_FAILED,
     Json,
-    Verbose,
     bold,
     is_verbose,
     only_data_on_stdout,
@@ -65,7 +64,6 @@ def lint_command(
         bool, typer.Option("--run", help="Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 
@@ -146,8 +144,8 @@ def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:
 
 
 def _short(file: str) -> str:
-    path, here = Path(file), settings.current_folder()
-    return file if here is None or not path.is_relative_to(here) else str(path.relative_to(here))
+    path, folder = Path(file), settings.current_folder()
+    return file if folder is None or not path.is_relative_to(folder) else str(path.relative_to(folder))
 
 
 def hints(target: Any) -> list[str]:

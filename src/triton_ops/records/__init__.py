@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from triton_ops.records.lockfile import DEFAULT_NAME as DEFAULT_NAME
     from triton_ops.records.lockfile import Lockfile as Lockfile
     from triton_ops.records.lockfile import dumps as dumps
+    from triton_ops.records.lockfile import editing as editing
     from triton_ops.records.lockfile import read_lockfile as read_lockfile
     from triton_ops.records.misses import Miss as Miss
     from triton_ops.records.misses import costs as costs

@@ -16,7 +16,7 @@ from triton_ops.records.bundle import export_records, import_records
 from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, show_command, tell_nothing
 from triton_ops.records.layered import open_store
 from triton_ops.records.record import Record
-from triton_ops.terminal import CacheDir, Json, Verbose, folder_of, group, say, say_json, tell
+from triton_ops.terminal import CacheDir, Json, folder_of, group, say, say_json, tell
 
 cache_command = group(None, "List, remove, locate, export and import records.")
 cache_command.command("ls", short_help="The same as `triton-ops show`.")(show_command)
@@ -28,7 +28,6 @@ def remove(
     everything: Annotated[bool, typer.Option("--all", help="Remove every record.")] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Remove records; files that are not ours stay."""
     records = _to_remove(which, everything, cache_dir)
@@ -45,7 +44,7 @@ def remove(
 
 
 @cache_command.command("path")
-def path(cache_dir: CacheDir = None, verbose: Verbose = False) -> None:  # noqa: ARG001
+def path(cache_dir: CacheDir = None) -> None:
     """Print the folder of records."""
     folder = folder_of(cache_dir)
     check_home(folder)
@@ -58,7 +57,6 @@ def export(
     which: Which = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Write records to one file with a checksum."""
     records = matching(which, cache_dir)
@@ -79,7 +77,6 @@ def import_(
     ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Take in the records of an exported file."""
     store = open_store(folder_of(cache_dir))
@@ -113,9 +110,9 @@ def _to_remove(which: str | None, everything: bool, cache_dir: str | None) -> li
 
 def _places(devices: Iterable[str]) -> list[str]:
     """For each device with records that were taken, how many these are, and whether the device is found here."""
-    here = {device.probe("cpu").name, *(spec.name for spec in device.gpus_without_torch())}
+    names = {device.probe("cpu").name, *(spec.name for spec in device.gpus_without_torch())}
     return [
-        f"  {_records(count)} for {name}" + ("" if name in here else ", which is not found here")
+        f"  {_records(count)} for {name}" + ("" if name in names else ", which is not found here")
         for name, count in Counter(devices).items()
     ]
 

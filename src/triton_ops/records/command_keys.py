@@ -12,7 +12,7 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.records.command_show import Which, matching, tell_nothing
 from triton_ops.records.key_advice import KernelAdvice, MeasuredRegret, PartAdvice, advise, fields_of
 from triton_ops.records.record import Record
-from triton_ops.terminal import CacheDir, Json, Verbose, bold, folder_of, headed_table, say, say_json, width
+from triton_ops.terminal import CacheDir, Json, bold, folder_of, headed_table, say, say_json, width
 
 _HEADER = ("part", "values", "compared", "verdict", "loss", "spared s", "advice")
 _NUMBERS = ("values", "compared", "loss", "spared s")
@@ -25,7 +25,6 @@ def keys_command(
     ] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say from records which parts of a problem change the winner, and which only cost tunes."""
     names = None if key is None else [name.strip() for name in key.split(",")]

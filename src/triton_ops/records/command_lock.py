@@ -25,7 +25,7 @@ from triton_ops.records.lockfile import (
     write_lockfile,
 )
 from triton_ops.space import config_to_json
-from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, Verbose, pairs, say, say_json, tell
+from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, pairs, say, say_json, tell
 
 
 def lock_command(
@@ -61,7 +61,6 @@ def lock_command(
     ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int:
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""
     if refresh and (check or which or bucket or ignore or alias):

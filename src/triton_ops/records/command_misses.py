@@ -10,7 +10,7 @@ import typer
 from triton_ops.base import check_home
 from triton_ops.records.command_show import ID_SHOWN
 from triton_ops.records.misses import Miss, clear_misses, read_misses
-from triton_ops.terminal import CacheDir, Json, Verbose, folder_of, headed_table, say, say_json, tell, width
+from triton_ops.terminal import CacheDir, Json, folder_of, headed_table, say, say_json, tell, width
 
 _HEADER = ("id", "count", "expected ms", "kernel", "device", "last", "problem")
 _NUMBERS = ("count", "expected ms")
@@ -20,7 +20,6 @@ def misses_command(
     clear: Annotated[bool, typer.Option("--clear", help="Empty the list.")] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
     folder = folder_of(cache_dir)

@@ -17,7 +17,6 @@ from triton_ops.records.store import RECORDS
 from triton_ops.terminal import (
     CacheDir,
     Json,
-    Verbose,
     bold,
     fits,
     folder_of,
@@ -52,7 +51,6 @@ def show_command(
     which: Which = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Show the records: winner, gain over the default, spread, when, on what.
 
@@ -170,10 +168,12 @@ def _default(record: Record) -> str:
 
 
 def _resources(record: Record) -> str:
-    used = record.resources
-    if used is None:
+    resources = record.resources
+    if resources is None:
         return "not known"
-    return f"{used.registers} registers, {used.spill_bytes} bytes spilled, {used.shared_bytes} bytes shared"
+    return (
+        f"{resources.registers} registers, {resources.spill_bytes} bytes spilled, {resources.shared_bytes} bytes shared"
+    )
 
 
 def matching(which: str | None, cache_dir: str | None) -> list[Record]:

@@ -20,7 +20,6 @@ from triton_ops.ship import as_target
 from triton_ops.terminal import (
     CacheDir,
     Json,
-    Verbose,
     bold,
     folder_of,
     paragraph,
@@ -54,7 +53,6 @@ def report_command(
     ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Show what run logs say: every trial, ties, failures, which tunables matter, and the line to paste.
 

@@ -90,8 +90,8 @@ def _free_name(path: Path) -> str:
 
 
 def _from_module(name: str) -> ModuleType:
-    if (here := settings.current_folder()) is not None:
-        _importable_from(Path(here))
+    if (folder := settings.current_folder()) is not None:
+        _importable_from(Path(folder))
     module: ModuleType = _imported(name, lambda: importlib.import_module(name))
     return module
 
@@ -122,7 +122,7 @@ def _imported(name: str, load: Callable[[], Any]) -> Any:
 
 
 def _in_package(path: Path) -> str:
-    """How a file of a package is named instead: its module, and the folder from which that is found."""
+    """The name of a file of a package: its module, and the folder from which that is found."""
     path = path.resolve()
     root = path.parent
     while (root / "__init__.py").is_file():

@@ -13,7 +13,7 @@ from triton_ops.records import DEFAULT_NAME, LockPlan, merge_into, read_lockfile
 from triton_ops.ship.formats import FORMATS, format_named
 from triton_ops.ship.kernel_tuner import table_of_run
 from triton_ops.ship.table import Names, Table, launches_as, lockfile_of, table_of, with_facts
-from triton_ops.terminal import Json, Verbose, group, pairs, say, say_json, tell
+from triton_ops.terminal import Json, group, pairs, say, say_json, tell
 
 exchange_command = group(None, "Carry winners between lockfiles and the tables of other engines.")
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
@@ -48,7 +48,6 @@ def export(
         str | None, typer.Option("--device-alias", metavar="NAME", help="The device's alias in the lockfile.")
     ] = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Write the entries of a kernel as a table, and check that the engine would find each of them."""
     if (kernel is None) == (run is None):
@@ -61,9 +60,9 @@ def export(
     )
     path = form.write(table, folder)
     best = table.best()
-    lost = [each.at for each in best if not launches_as(form.look_up(folder, table.facts, each.at), each.config)]
-    if lost:
-        raise CacheError(f"{path} is written, and the engine would not find {lost[0]} in it", hint="check the facts")
+    faults = [each.at for each in best if not launches_as(form.look_up(folder, table.facts, each.at), each.config)]
+    if faults:
+        raise CacheError(f"{path} is written, and the engine would not find {faults[0]} in it", hint="check the facts")
     if as_json:
         say_json({"file": str(path), "rows": len(best), "facts": dict(table.facts)})
     else:
@@ -86,7 +85,6 @@ def import_(
         list[str] | None, typer.Option("--bucket", metavar="EXTENT=RULE", help="As of `triton-ops lock`.")
     ] = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
     names = _names(row, rename)
@@ -94,11 +92,11 @@ def import_(
     table = _with_extents(with_facts(format_named(format_name).read(file), _values(facts, "--set")), names, file)
     source = f"{format_name}: {file.name}"
     new = lockfile_of(table, kernel, names, _values(argument, "--argument"), source, plan)
-    added = merge_into(lockfile, new)
+    count = merge_into(lockfile, new)
     if as_json:
-        say_json({"file": str(lockfile), "rows": len(new.entries), "added": added, "facts": dict(table.facts)})
+        say_json({"file": str(lockfile), "rows": len(new.entries), "added": count, "facts": dict(table.facts)})
     else:
-        say(f"{len(new.entries)} rows read, {added} added to {lockfile}")
+        say(f"{len(new.entries)} rows read, {count} added to {lockfile}")
 
 
 @exchange_command.command("look-up")
@@ -108,7 +106,6 @@ def look_up(
     at: Annotated[list[str] | None, typer.Option("--at", metavar="VALUE", help="The row, in order; repeat it.")] = None,
     facts: Facts = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Print the config that the engine would take, by its own rule."""
     config = format_named(format_name).look_up(folder, _values(facts, "--set"), [_value(text) for text in at or []])

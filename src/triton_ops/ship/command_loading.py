@@ -28,7 +28,6 @@ from triton_ops.terminal import (
     NOT_LOADED,
     Device,
     Json,
-    Verbose,
     folder_of,
     headed_table,
     only_data_on_stdout,
@@ -59,14 +58,14 @@ def load_kernels(texts: Iterable[str]) -> dict[str, Any]:
             objects[text] = load_object(text)
             continue
         values = vars(module_at(text))
-        declared = {id(value): (name, value) for name, value in values.items() if is_declared(value)}
-        if not declared:
+        kernels = {id(value): (name, value) for name, value in values.items() if is_declared(value)}
+        if not kernels:
             raise TargetError(
                 f"{text} declares no kernel: no operation, no chooser, and no function under a decorator for kernels",
                 hint=f"name a function by itself: {text}:NAME",
             )
-        earlier = [id(value) for value in objects.values()]  # a file may import what another one declares
-        objects |= {f"{text}:{name}": value for place, (name, value) in declared.items() if place not in earlier}
+        others = [id(value) for value in objects.values()]  # a file may import what another one declares
+        objects |= {f"{text}:{name}": value for place, (name, value) in kernels.items() if place not in others}
     return objects
 
 
@@ -89,7 +88,6 @@ def verify_command(
     device: Device = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the order and the inputs.")] = 0,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int:
     """Check every entry of LOCKFILE, and measure it against the default and its neighbours; exit 5 if one fails."""
     if most_neighbours < 0:

@@ -15,7 +15,6 @@ from triton_ops.ship.targets import as_target
 from triton_ops.terminal import (
     CacheDir,
     Json,
-    Verbose,
     folder_of,
     headed_table,
     only_data_on_stdout,
@@ -47,7 +46,6 @@ def portfolio_command(
     ] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int:
     """Choose at most K configs for all problems of KERNEL that were tuned, from what was measured.
 
@@ -100,7 +98,7 @@ def _show(portfolio: Portfolio) -> None:
 
 
 def _tell(portfolio: Portfolio) -> None:
-    """How good the portfolio is, and what is not known of it."""
+    """Tell how good the portfolio is, and what is not known of it."""
     proof = "none is better" if portfolio.exact else f"none has less than {portfolio.bound:.1%}"
     regrets = (
         "not all are served" if portfolio.unserved else f"worst regret {portfolio.worst:.1%}, mean {portfolio.mean:.1%}"

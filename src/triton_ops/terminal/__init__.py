@@ -1,4 +1,4 @@
-"""What all commands share: lines and tables, options, errors as exit codes, and Ctrl-C."""
+"""Parts that all commands share: lines and tables, options, errors as exit codes, and Ctrl-C."""
 
 from triton_ops._faces import lazy_face
 

@@ -63,7 +63,7 @@ def table(
 
 
 def fits(lines: Sequence[str], width: int | None) -> bool:
-    """Whether no line is wider than `width`."""
+    """Tell whether no line is wider than `width`."""
     return width is None or all(len(line) <= width for line in lines)
 
 

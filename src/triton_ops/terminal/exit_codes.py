@@ -81,7 +81,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def _folder_is_gone(error: BaseException) -> bool:
-    """Whether a relative path could not be used, since the folder in which the command was called was deleted."""
+    """Tell whether a relative path failed since the folder in which the command was called was deleted."""
     return isinstance(error, FileNotFoundError) and settings.current_folder() is None
 
 
@@ -102,7 +102,7 @@ def _config_text(config: Mapping[str, Any]) -> str:
 
 
 def is_verbose() -> bool:
-    """Whether `-v` is given."""
+    """Tell whether `-v` is given."""
     return _State.verbose
 
 

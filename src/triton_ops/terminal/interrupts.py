@@ -54,14 +54,14 @@ def raised_when_interrupted(program: str) -> Iterator[None]:
 
 
 def was_interrupted() -> bool:
-    """Whether Ctrl-C has raised KeyboardInterrupt, which may have come out as another exception."""
+    """Tell whether Ctrl-C has raised KeyboardInterrupt, which may have come out as another exception."""
     return _state.first_s is not None
 
 
 def _free_to_handle() -> bool:
-    """Whether this thread may set handlers, and Ctrl-C has Python's own."""
-    here = threading.current_thread() is threading.main_thread()
-    return here and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end)
+    """Tell whether this thread may set handlers, and Ctrl-C has Python's own."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end)
 
 
 def _deaf() -> None:
@@ -98,7 +98,7 @@ def _exit(line: str) -> None:
 
 
 def _within_import(frame: FrameType | None) -> bool:
-    """Whether a module is imported by the command, in whose import this program may itself be."""
+    """Tell whether a module is imported by the command, in whose import this program may itself be."""
     while frame is not None and frame.f_code.co_filename != _state.program:
         if frame.f_code.co_filename.startswith(_IMPORTS):
             return True

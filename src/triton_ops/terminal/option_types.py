@@ -15,7 +15,13 @@ from triton_ops.terminal.exit_codes import be_verbose
 
 Verbose = Annotated[
     bool,
-    typer.Option("--verbose", "-v", help="Show every failed config, and the trace of an error.", callback=be_verbose),
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Show every failed config, and the trace of an error.",
+        callback=be_verbose,
+        expose_value=False,
+    ),
 ]
 Shape = Annotated[
     str | None, typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N.")

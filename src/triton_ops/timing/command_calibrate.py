@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from triton_ops.device import Calibration, save_calibration
-from triton_ops.terminal import CacheDir, Json, Verbose, folder_of, listing, say, say_json, tell, width
+from triton_ops.terminal import CacheDir, Json, folder_of, listing, say, say_json, tell, width
 from triton_ops.timing.microbenchmarks import calibrate
 
 
@@ -16,7 +16,6 @@ def calibrate_command(
     device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cuda or cuda:N.")] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
 

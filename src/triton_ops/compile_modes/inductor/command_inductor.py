@@ -29,7 +29,6 @@ from triton_ops.device import DeviceSpec, probe
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.terminal import (
     Json,
-    Verbose,
     agrees,
     group,
     headed_table,
@@ -75,19 +74,18 @@ def inductor_group(
         dtype: Annotated[str, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32.")] = "fp32",
         device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = "cpu",
         gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="A model that is not here.")] = None,
-        listed: Annotated[
+        names: Annotated[
             str | None, typer.Option("--list", metavar="NAMES", help="The list of backends; default the one in use.")
         ] = None,
-        frozen: Annotated[bool, typer.Option("--freezing", help="Weights are constants.")] = False,
+        freezing: Annotated[bool, typer.Option("--freezing", help="Weights are constants.")] = False,
         as_json: Json = False,
-        verbose: Verbose = False,  # noqa: ARG001
     ) -> None:
         """Say which backends max-autotune would measure for a product or a convolution, and why not the others."""
         kind = _kind(op)
         extents = _extents(shape, kind)
         spec = probe(device) if gpu is None else device_spec(gpu)
-        site = Site(kind=kind, device=spec, dtype=dtype_name(dtype), extents=extents, frozen=frozen)
-        _show_backends(site, shape, listed, as_json=as_json)
+        site = Site(kind=kind, device=spec, dtype=dtype_name(dtype), extents=extents, frozen=freezing)
+        _show_backends(site, shape, names, as_json=as_json)
 
     commands.command("cache")(cache)
 
@@ -98,7 +96,6 @@ def inductor_group(
             bool, typer.Option("--own", help="Time this package's matmul on this GPU as one more candidate.")
         ] = False,
         as_json: Json = False,
-        verbose: Verbose = False,  # noqa: ARG001
     ) -> None:
         """Read a log: autotune tables, CUDA graphs recorded again or skipped, recompilations, hints."""
         content = _compiler_log(file)
@@ -118,7 +115,6 @@ def options(
     name: Annotated[str | None, typer.Argument(metavar="WORD", help="Only options whose names hold it.")] = None,
     device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")] = "cpu",
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """List the options of tuning and of what is fused or recorded, with variable and value; and a device's gate."""
     rows = autotune_options() if name is None else autotune_options((name,))
@@ -150,7 +146,6 @@ def cache(
     ] = 0.0,
     yes: Annotated[bool, typer.Option("--yes", help="With --clean, do not ask.")] = False,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Show Inductor's cache folder and what is in it, or clean it; files that are not Inductor's stay."""
     if not days >= 0 or (days and not empty):
@@ -177,7 +172,6 @@ def draw(
     other: Annotated[Path | None, typer.Argument(metavar="OTHER", help="A second one, to be compared.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the SVG goes; default none.")] = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Draw captured graphs as SVG, or those of two programs in pairs with what differs; graphviz is not needed."""
     first = graphs_in(trace)

@@ -25,7 +25,6 @@ from triton_ops.terminal import (
     Json,
     OneShape,
     Space,
-    Verbose,
     listing,
     paragraph,
     say,
@@ -49,9 +48,9 @@ def simulation_lines(result: Simulation, columns: int | None, top: int, why: int
     lines += ["", *table(_HEADER, [_row(one) for one in standings[:top]], columns, _HEADER[:6])]
     lines += paragraph("", f"{len(standings) - top} more, shown with --top", columns) if len(standings) > top else []
     lines += ["", *paragraph("", result.advice, columns), ""]
-    chosen = standings[min(why, len(standings)) - 1]
-    lines += paragraph("", f"Why {config_text(chosen.config)}:", columns)
-    lines += listing({f"  {name}": text for name, text in reasons(chosen, result.machine)}, columns)
+    standing = standings[min(why, len(standings)) - 1]
+    lines += paragraph("", f"Why {config_text(standing.config)}:", columns)
+    lines += listing({f"  {name}": text for name, text in reasons(standing, result.machine)}, columns)
     if dials := result.dials:
         lines += ["", "The winner with one knob turned, in milliseconds:", *_dial_lines(dials, columns)]
         lines += _pipeline_lines(standings[0])
@@ -169,7 +168,6 @@ def simulate_command(
         Path | None, typer.Option("--html", metavar="FILE", help="Write the interactive page instead.")
     ] = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Rank configs by the time that the model expects of them, and explain each place; nothing is run."""
     shapes = parse_shapes(shape)
