@@ -24,14 +24,7 @@ _OLDEST_TRITON = (3, 6)
 
 @dataclass(frozen=True)
 class CheckedPart:
-    """One part of the installation, such as torch.
-
-    Attributes:
-        name: Its name.
-        found: Its version or state.
-        ok: Whether it can be used.
-        means: What works with the part, or does not work without it.
-    """
+    """One part of the installation, such as torch, with its version or state, and what follows from it."""
 
     name: str
     found: str

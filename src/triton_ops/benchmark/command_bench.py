@@ -54,16 +54,7 @@ _WithOrigin: TypeAlias = tuple[Mapping[str, Any], str]  # a config, and where it
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRequest:
-    """The options that hold for both contestants.
-
-    Attributes:
-        shapes: The shapes of `--shape`.
-        dtype: The text of `--dtype`; None if it is not given.
-        device: The text of `--device`; None if it is not given.
-        cold: Whether L2 is cold when a launch starts; records of the same cache state are looked up first.
-        seed: The seed of the inputs.
-        cache_dir: The folder in which records are looked up; None is the default folder.
-    """
+    """The options that hold for both contestants, as they were typed; None if they were not."""
 
     shapes: list[tuple[int, ...]]
     dtype: str | None
@@ -75,14 +66,7 @@ class BenchRequest:
 
 @dataclass(frozen=True)
 class BenchContestant:
-    """One contestant of `bench`, with the words that the report needs.
-
-    Attributes:
-        target: TARGET as it was typed.
-        origin: The origin of the config in words.
-        problem: The problem on which the contestant is run.
-        contestant: The kernel, config and arguments that are timed.
-    """
+    """One contestant of `bench`, with its TARGET, its problem and the origin of its config in words."""
 
     target: str
     origin: str
@@ -392,13 +376,9 @@ def _bench_kernels(run: KernelRun, *, as_json: bool, refused: dict[str, bool]) -
     """Compare every shipped kernel with its rivals at its named problems, and print the rows.
 
     Args:
-        run: What to compare.
+        run: The comparisons.
         as_json: Whether to print one JSON document instead of a table.
         refused: Options that concern a single kernel, and whether they were typed.
-
-    Raises:
-        SettingsError: An option was given that concerns a single kernel.
-        DeviceError: There is no GPU.
     """
     if options := [name for name, is_typed in refused.items() if is_typed]:
         raise SettingsError(

@@ -86,7 +86,7 @@ Exit codes:
   70   internal error
   130  interrupted; the same command goes on"""
 
-app = group("triton-ops", "Autotune Triton kernels and any callable: measured, verified, remembered.", _EPILOG)
+app = group("Autotune Triton kernels and any callable: measured, verified, remembered.", "triton-ops", _EPILOG)
 _COMMANDS = {
     "tune": ("cli", "Find the fastest config of TARGET, or recall it."),
     "show": ("records", "Show what is known: winners, gains, devices."),

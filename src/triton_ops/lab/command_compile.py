@@ -57,11 +57,7 @@ def side_by_side(
 ) -> list[str]:
     """The lines of a table with a column for each architecture, and of what differs between them.
 
-    Args:
-        problem: The problem, in words.
-        by_arch: What became of the configs, in one order, by architecture.
-        elapsed_s: Seconds that compiling took.
-        columns: The columns of a line; None is no limit.
+    The configs of each architecture are in the same order.
     """
     rows = [[*map(_cell, each), str(each[0].config)] for each in zip(*by_arch.values(), strict=True)]
     lines = [f"{problem} for {', '.join(by_arch)}: registers and spilled bytes per thread"]

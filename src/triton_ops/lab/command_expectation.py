@@ -292,11 +292,7 @@ def explain_command(
 
 
 def _whole_config(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
-    """The default config, in which values replace its own.
-
-    Raises:
-        ConfigValueError: The operation has no such tunable, or the config is not in its space.
-    """
+    """The default config, in which values replace its own."""
     space = operation.space_for(problem)
     if unknown := [name for name in values if name not in space.tunables]:
         raise ConfigValueError(

@@ -95,14 +95,7 @@ class _Times(Protocol):
 
 @dataclass(frozen=True)
 class Called:
-    """A call for a profiler to look at.
-
-    Attributes:
-        target: An operation, or a function that needs no arguments.
-        shape: The text of `--shape`.
-        dtype: The text of `--dtype`.
-        device: The text of `--device`.
-    """
+    """A call for a profiler to look at, of an operation or of a function that needs no arguments."""
 
     target: str
     shape: str | None = None
@@ -134,11 +127,7 @@ class Called:
         return function, {}, device_for(self.device, "any", self.target)
 
     def run(self, calls: int) -> None:
-        """Call it once, so that it is compiled, and then so often; a profiler is told where that begins and ends.
-
-        Raises:
-            TargetError: As `loaded`.
-        """
+        """Call it once, so that it is compiled, and then so often; a profiler is told where that begins and ends."""
         function, arguments, device = self.loaded()
         with current_device(device):
             _run(function, arguments, device, calls)
@@ -167,11 +156,9 @@ class Flow:
     """The results of the steps.
 
     Attributes:
-        times: The first step's.
-        parts: The second step's.
         idle: The share of a call in which the GPU waits; None on a CPU.
         profile: The file with the third step's counters; None if there is none.
-        missing: Why there is none.
+        missing: The reason why there is none.
     """
 
     times: _Times
@@ -197,12 +184,7 @@ def _say_plan(plan: tuple[Step, ...]) -> None:
 
 
 def _flow_of(called: Called, request: NcuRequest, time_ms: Callable[..., _Times]) -> Flow:
-    """Take the steps, and tell on stderr which one is taken.
-
-    Raises:
-        TargetError: The target cannot be called.
-        DeviceError: There is no such device.
-    """
+    """Take the steps, and tell on stderr which one is taken."""
     function, arguments, device = called.loaded()
     tell("1 of 3: the time")
     times = time_ms(function, kwargs=arguments, warmup_ms=WARM_MS, rep_ms=SAMPLED_MS, device=device)
@@ -247,7 +229,7 @@ def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
     Args:
         time_ms: Times calls of a function, for the first step of `flow`.
     """
-    commands = group(None, "Say what limits kernels, from a profile of Nsight Compute.")
+    commands = group("Say what limits kernels, from a profile of Nsight Compute.")
     for function in (read, ptxas, command, run):
         commands.command(function.__name__)(function)
 

@@ -176,11 +176,7 @@ def _live_row(summary: LiveSummary) -> list[str]:
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    """The files, and the files of folders in order of name.
-
-    Raises:
-        SettingsError: A path does not exist, or a folder holds no recordings.
-    """
+    """The files, and the files of folders in order of name."""
     files: list[Path] = []
     for path in paths:
         inside = sorted(p for p in path.rglob("*") if p.name.endswith((".json", ".json.gz", ".jsonl")))

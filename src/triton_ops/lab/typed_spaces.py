@@ -28,11 +28,7 @@ Gpu = Annotated[
 
 
 def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
-    """Raise if the space has no valid config, and name what refuses a value that was asked for, if one alone does.
-
-    Args:
-        space: The space with these values.
-        values: Values by tunable, of `--space`; None if there are none.
+    """Raise if the space with these values has no valid config, and name a value that is refused alone.
 
     Raises:
         EmptySpaceError: There is none.
@@ -52,13 +48,7 @@ def check_filled(space: ConfigSpace, values: Mapping[str, Any] | None) -> None:
 
 
 def tell_left_out(space: ConfigSpace, values: Mapping[str, Any] | None, configs: Sequence[Config]) -> None:
-    """Say which of the values that were asked for no valid config has, and which rule refuses the first one with it.
-
-    Args:
-        space: The space with these values.
-        values: Values by tunable, of `--space`; None if there are none.
-        configs: All valid configs of the space, at least one.
-    """
+    """Tell which of the values none of the valid configs has, and which rule refuses the first one with it."""
     for name in values or {}:
         valid = {repr(config[name]) for config in configs}
         for value in space.tunables[name].values:

@@ -112,12 +112,7 @@ def tune_list(run: ListedTune, problems: str | None, targets: Sequence[str], loa
 
 
 def _named_problems(targets: Sequence[str], load: Loader) -> list[Line]:
-    """The problems that operations have names for.
-
-    Raises:
-        SettingsError: A target has none.
-        TargetError: A target does not exist.
-    """
+    """The problems that operations have names for."""
     lines: list[Line] = []
     for target in dict.fromkeys(targets):
         names = _names(load(target))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from triton_ops.records.lockfile import dumps as dumps
     from triton_ops.records.lockfile import editing as editing
     from triton_ops.records.lockfile import read_lockfile as read_lockfile
+    from triton_ops.records.lockfile import write_lockfile as write_lockfile
     from triton_ops.records.misses import Miss as Miss
     from triton_ops.records.misses import costs as costs
     from triton_ops.records.misses import forget_misses as forget_misses

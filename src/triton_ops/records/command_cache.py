@@ -18,7 +18,7 @@ from triton_ops.records.layered import open_store
 from triton_ops.records.record import Record
 from triton_ops.terminal import CacheDir, Json, folder_of, group, say, say_json, tell
 
-cache_command = group(None, "List, remove, locate, export and import records.")
+cache_command = group("List, remove, locate, export and import records.")
 cache_command.command("ls", short_help="The same as `triton-ops show`.")(show_command)
 
 

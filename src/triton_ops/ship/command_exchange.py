@@ -15,7 +15,7 @@ from triton_ops.ship.kernel_tuner import table_of_run
 from triton_ops.ship.table import Names, Table, launches_as, lockfile_of, table_of, with_facts
 from triton_ops.terminal import Json, group, pairs, say, say_json, tell
 
-exchange_command = group(None, "Carry winners between lockfiles and the tables of other engines.")
+exchange_command = group("Carry winners between lockfiles and the tables of other engines.")
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")]
 Rows = Annotated[

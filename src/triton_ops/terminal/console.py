@@ -25,12 +25,9 @@ _LEAST = 24  # columns for text in a narrow window, since one or two words per l
 
 
 def paragraph(head: str, text: str, width: int | None) -> list[str]:
-    """`head` and `text` in one line, or in several lines with `text` wrapped below its first line.
+    """`head` and `text` in one line, or in several lines with `text` wrapped below its first line, between words.
 
-    Args:
-        head: The beginning of the first line, which is never wrapped.
-        text: The text, which is wrapped between words only.
-        width: The columns of a line; None is no limit.
+    `width` is in columns; None is no limit.
     """
     if width is None:
         return [(head + text).rstrip()]
@@ -47,8 +44,8 @@ def table(
 
     Args:
         header: Names of the columns; empty strings make a table without header.
-        rows: The rows, each with one text per column.
-        width: The columns of a line; None is no limit.
+        rows: One text per column.
+        width: Columns of a line; None is no limit.
         right: Names of the columns that are aligned to the right, as numbers are.
     """
     sizes = [max(map(len, column)) for column in zip(header, *rows, strict=True)]

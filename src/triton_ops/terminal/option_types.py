@@ -41,14 +41,8 @@ OneShape = Annotated[str | None, typer.Option("--shape", metavar="MxN", help="Th
 NoWait = Annotated[bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")]
 
 
-def group(name: str | None, help_text: str, epilog: str | None = None) -> typer.Typer:
-    """A group of commands, with errors and help as all commands have them.
-
-    Args:
-        name: The group's name; None takes the one under which it is added.
-        help_text: Its help.
-        epilog: What its help ends with.
-    """
+def group(help_text: str, name: str | None = None, epilog: str | None = None) -> typer.Typer:
+    """A group of commands, with errors and help as all commands have them."""
     return typer.Typer(
         name=name, help=help_text, epilog=epilog, no_args_is_help=True, add_completion=False,
         pretty_exceptions_enable=False, rich_markup_mode=None,

@@ -62,7 +62,7 @@ def inductor_group(
         beside_own: Adds this package's matmul to tables, for `--own`.
         product_of: The product that a table is about; None for other tables.
     """
-    commands = group(None, "Options, caches, logs and graphs of torch's compiler.")
+    commands = group("Options, caches, logs and graphs of torch's compiler.")
     commands.command("options")(options)
 
     @commands.command("backends")
@@ -268,11 +268,6 @@ def _tell_strange(names: Sequence[str]) -> None:
 
 
 def _text_of(file: Path) -> str:
-    """The text of a log.
-
-    Raises:
-        TargetError: It cannot be read, or is no text.
-    """
     try:
         content = read_named(file)
     except OSError as error:
