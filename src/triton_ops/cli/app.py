@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -45,8 +46,7 @@ def _with_verbose(command: Any) -> Any:
     """The same command, or the commands of the same group, with the program's own `-v` as the last option."""
     commands = getattr(command, "commands", {}).values()
     if not commands:
-        verbose = next(parameter for parameter in typer.main.get_command(app).params if parameter.name == "verbose")
-        command.params.append(verbose)
+        command.params.append(next(parameter for parameter in _root().params if parameter.name == "verbose"))
     for inner in commands:
         _with_verbose(inner)
     return command
@@ -135,10 +135,16 @@ def _options(
     """The options of the program itself; the help text is given to `app`."""
 
 
-def program() -> TyperGroup:
-    """The whole command line. A command's room is imported when the command is called."""
+@cache
+def _root() -> TyperGroup:
     commands = unconverted(typer.main.get_command(app))
     assert isinstance(commands, TyperGroup)
+    return commands
+
+
+def program() -> TyperGroup:
+    """The whole command line. A command's room is imported when the command is called."""
+    commands = _root()
     for name, (_, short_help) in _COMMANDS.items():
         commands.add_command(ImportedLater(name=name, short_help=short_help))
     return commands
