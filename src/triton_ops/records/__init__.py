@@ -5,11 +5,11 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.records.command_cache import cache_command as cache_command
+    from triton_ops.records.command_cache import miss_json as miss_json
+    from triton_ops.records.command_cache import misses_command as misses_command
     from triton_ops.records.command_keys import keys_command as keys_command
     from triton_ops.records.command_lock import lock_command as lock_command
     from triton_ops.records.command_lock import merge_into as merge_into
-    from triton_ops.records.command_misses import miss_json as miss_json
-    from triton_ops.records.command_misses import misses_command as misses_command
     from triton_ops.records.command_show import ENDS as ENDS
     from triton_ops.records.command_show import matching as matching
     from triton_ops.records.command_show import show_command as show_command

@@ -1,12 +1,13 @@
-"""`triton-ops cache`: list, remove, locate, export and import records."""
+"""Commands on the content of a cache folder: `triton-ops cache` on records, `misses` on problems without one."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from triton_ops import device
@@ -15,9 +16,12 @@ from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.bundle import export_records, import_records
 from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, show_command, tell_nothing
 from triton_ops.records.layered import open_store
+from triton_ops.records.misses import Miss, clear_misses, read_misses
 from triton_ops.records.record import Record
-from triton_ops.terminal import CacheDir, Json, folder_of, group, say, say_json, tell
+from triton_ops.terminal import CacheDir, Json, folder_of, group, headed_table, say, say_json, tell, width
 
+_MISSES_HEADER = ("id", "count", "expected ms", "kernel", "device", "last", "problem")
+_MISSES_NUMBERS = ("count", "expected ms")
 cache_command = group("List, remove, locate, export and import records.")
 cache_command.command("ls", short_help="The same as `triton-ops show`.")(show_command)
 
@@ -119,3 +123,43 @@ def _places(devices: Iterable[str]) -> list[str]:
 
 def _records(count: int) -> str:
     return f"{count} record{'' if count == 1 else 's'}"
+
+
+def misses_command(
+    clear: Annotated[bool, typer.Option("--clear", help="Empty the list.")] = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """List the problems that nothing answered, those first that cost most; `tune --from-misses` tunes them."""
+    folder = folder_of(cache_dir)
+    check_home(folder)
+    misses = clear_misses(folder) if clear and folder.is_dir() else read_misses(folder)
+    if as_json:
+        say_json([miss_json(miss) for miss in misses])
+    elif not misses:
+        tell(f"there are no misses in {folder}")
+    else:
+        say(*headed_table(_MISSES_HEADER, [_miss_row(miss) for miss in misses], width(), _MISSES_NUMBERS))
+    if clear:
+        tell(f"{len(misses)} removed")
+
+
+def miss_json(miss: Miss) -> dict[str, Any]:
+    """A miss as JSON values."""
+    return {
+        "id": miss.key.id, "key": msgspec.to_builtins(miss.key), "count": miss.count,
+        "expected_ms": miss.expected_ms, "first": miss.first, "last": miss.last,
+        "call": None if miss.call is None else msgspec.to_builtins(miss.call),
+    }  # fmt: skip
+
+
+def _miss_row(miss: Miss) -> list[str]:
+    return [
+        miss.key.id[:ID_SHOWN],
+        str(miss.count),
+        "-" if miss.expected_ms is None else f"{miss.expected_ms:.4g}",
+        miss.key.kernel,
+        str(miss.key.device.get("name", "-")),
+        miss.last.replace("+00:00", "Z"),
+        miss.key.label or "-",
+    ]
