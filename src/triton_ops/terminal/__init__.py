@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from triton_ops.terminal.console import tell as tell
     from triton_ops.terminal.console import width as width
     from triton_ops.terminal.console import write_output as write_output
-    from triton_ops.terminal.exit_codes import CHECK_FAILED as CHECK_FAILED
-    from triton_ops.terminal.exit_codes import NOT_LOADED as NOT_LOADED
-    from triton_ops.terminal.exit_codes import is_verbose as is_verbose
-    from triton_ops.terminal.exit_codes import tell_failures as tell_failures
     from triton_ops.terminal.interrupts import INTERRUPTED as INTERRUPTED
     from triton_ops.terminal.interrupts import end_at_once_when_interrupted as end_at_once_when_interrupted
     from triton_ops.terminal.option_types import CacheDir as CacheDir
@@ -37,7 +33,11 @@ if TYPE_CHECKING:
     from triton_ops.terminal.option_types import group as group
     from triton_ops.terminal.option_types import pairs as pairs
     from triton_ops.terminal.option_types import program_version as program_version
+    from triton_ops.terminal.running import CHECK_FAILED as CHECK_FAILED
+    from triton_ops.terminal.running import NOT_LOADED as NOT_LOADED
+    from triton_ops.terminal.running import is_verbose as is_verbose
     from triton_ops.terminal.running import run as run
+    from triton_ops.terminal.running import tell_failures as tell_failures
     from triton_ops.terminal.stderr_console import stderr as stderr
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -11,7 +11,7 @@ from triton_ops import settings
 from triton_ops._paths import expanded
 from triton_ops.base import is_file
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.terminal.exit_codes import be_verbose
+from triton_ops.terminal.running import be_verbose
 
 Verbose = Annotated[
     bool,
