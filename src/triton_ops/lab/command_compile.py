@@ -1,4 +1,4 @@
-"""Commands on what compilers make of configs, without a run: `triton-ops compile` and `triton-ops spills`."""
+"""Commands on what compilers make of configs, without a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on recorded spaces, which `triton-ops record` makes, and on which searches and tunables are judged."""
+"""Commands on recorded spaces: one makes them, others judge searches or tunables on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Config spaces that are typed: their options, and what is said of values that no valid config has."""
+"""Config spaces that are typed, with checks of their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, and what is made of their texts."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
