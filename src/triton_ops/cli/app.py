@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # each is imported when it is called
     from triton_ops.ship import portfolio_command as portfolio_command
     from triton_ops.ship import verify_command as verify_command
     from triton_ops.timing import calibrate_command as calibrate_command
-_command_named, *_ = lazy_face(__spec__)
+__getattr__, *_ = lazy_face(__spec__)
 
 
 class ImportedLater(TyperCommand):
@@ -65,7 +65,7 @@ def imported(name: str) -> Any:
 
     Its room shows it as `NAME_command`: a function, or a `Typer`.
     """
-    command = _command_named(f"{name.replace('-', '_')}_command")
+    command = getattr(sys.modules[__name__], f"{name.replace('-', '_')}_command")
     if not isinstance(command, typer.Typer):
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         single.command(name)(command)
