@@ -38,7 +38,7 @@ from benchmarks.robustness.kills import CONFIGS, WINNER, Tune, processes_with
 PROGRAM = """
 import signal, os
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from triton_ops.cli import end_at_once_when_interrupted
+from triton_ops.terminal import end_at_once_when_interrupted
 end_at_once_when_interrupted()
 os.close(os.open(os.environ["PROGRAM_BEGUN"], os.O_CREAT))
 import triton_ops.__main__

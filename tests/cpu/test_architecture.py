@@ -97,7 +97,6 @@ PAST_A_FACE = {
     ("triton_ops.backend.origins", "triton_ops.base.optional"),  # the name of a module, which is not imported
     ("triton_ops.benchmark.inductor_table", "triton_ops.kernels.matmul"),
     ("triton_ops.benchmark.suite", "triton_ops.kernels.{folder}"),
-    ("triton_ops.cli.hints", "triton_ops.lint.engine"),
     ("triton_ops.compilation.compiler", "triton_ops.backend.front_end"),
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
     ("triton_ops.dispatch.tuner", "triton_ops.tuner.session"),
@@ -197,7 +196,7 @@ OPEN_THEMSELVES = {
     "triton_ops.compile_modes.inductor.cache_folder": "entries of a folder that is open, so that no link is followed",
     "triton_ops.compile_modes.contender": "the kernel's own files of a process",
     "triton_ops.lab.recorder": "a folder for one tune, and gzip in memory",
-    "triton_ops.cli.console": "the null device",
+    "triton_ops.terminal.console": "the null device",
 }
 
 

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("triton")
 
 from triton_ops.backend import AheadOfTime, Arguments, described
-from triton_ops.cli.target import load_target
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import named_target
+from triton_ops.kernels import load_target
 from triton_ops.values import Status
 
 PROJECT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.triton
 INTERPRETED = """
 import sys
 import torch
-from triton_ops.cli import load_target
+from triton_ops.kernels import load_target
 
 softmax = load_target(sys.argv[1])
 for shape in ((5, 1000), (3, 128), (2, 1)):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from triton_ops import ConfigSpace, FunctionKernel, Operation, Status, TensorSpec, TritonKernel, Work, kernels, tune
-from triton_ops.cli import load_target
 from triton_ops.device import gpu_missing
+from triton_ops.kernels import load_target
 
 PROJECT = Path(__file__).parents[2]
 

@@ -6,10 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.backend.addresses import names_of_addresses as names_of_addresses
     from triton_ops.backend.addresses import not_for_another_process as not_for_another_process
-    from triton_ops.backend.assembler import assembler_in_use as assembler_in_use
     from triton_ops.backend.assembler import disassembled as disassembled
-    from triton_ops.backend.assembler import installed_assemblers as installed_assemblers
     from triton_ops.backend.assembler import use_ptxas as use_ptxas
+    from triton_ops.backend.command_doctor import doctor_command as doctor_command
     from triton_ops.backend.compiled_kernel import compile_error as compile_error
     from triton_ops.backend.compiled_kernel import nothing_compiled as nothing_compiled
     from triton_ops.backend.compiled_kernel import packed_allocator as packed_allocator

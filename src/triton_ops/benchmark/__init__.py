@@ -4,6 +4,7 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.benchmark.command_bench import bench_command as bench_command
     from triton_ops.benchmark.comparing import Comparison as Comparison
     from triton_ops.benchmark.comparing import compare as compare
     from triton_ops.benchmark.comparing import compare_contestants as compare_contestants

@@ -1,4 +1,4 @@
-"""The program `triton-ops`: its commands, its help and its exit codes.
+"""The program `triton-ops`.
 
 `triton-ops show` needs no search, no compiler and no timer; importing them for every command would take most of the
 time that the quick commands take (benchmarks/launch/cli_start.py).
@@ -8,30 +8,51 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from functools import cache
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from triton_ops import __version__
-from triton_ops.cli.console import Verbose, messages, report, say, tell, with_open_streams
-from triton_ops.cli.interrupts import (
-    INTERRUPTED,
-    end_at_once_when_interrupted,
-    raised_when_interrupted,
-    was_interrupted,
-)
+from triton_ops._faces import lazy_face
+from triton_ops.terminal import Verbose, end_at_once_when_interrupted, group, run, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # each is imported when it is called
+    from triton_ops.backend import doctor_command as doctor_command
+    from triton_ops.benchmark import bench_command as bench_command
+    from triton_ops.cli.inductor import inductor_command as inductor_command
+    from triton_ops.cli.profile import profile_command as profile_command
+    from triton_ops.cli.simulate import simulate_command as simulate_command
+    from triton_ops.cli.tune import tune_command as tune_command
+    from triton_ops.cli.why import why_command as why_command
+    from triton_ops.compile_modes import advise_command as advise_command
+    from triton_ops.compile_modes import compile_modes_command as compile_modes_command
+    from triton_ops.lab import cliffs_command as cliffs_command
+    from triton_ops.lab import compile_command as compile_command
+    from triton_ops.lab import explain_command as explain_command
+    from triton_ops.lab import rank_command as rank_command
+    from triton_ops.lab import record_command as record_command
+    from triton_ops.lab import replay_command as replay_command
+    from triton_ops.lab import sensitivity_command as sensitivity_command
+    from triton_ops.lab import spills_command as spills_command
+    from triton_ops.lint import lint_command as lint_command
+    from triton_ops.records import cache_command as cache_command
+    from triton_ops.records import keys_command as keys_command
+    from triton_ops.records import lock_command as lock_command
+    from triton_ops.records import misses_command as misses_command
+    from triton_ops.records import show_command as show_command
+    from triton_ops.report import report_command as report_command
+    from triton_ops.ship import exchange_command as exchange_command
+    from triton_ops.ship import portfolio_command as portfolio_command
+    from triton_ops.ship import verify_command as verify_command
+    from triton_ops.timing import calibrate_command as calibrate_command
+__getattr__, *_ = lazy_face(__spec__)
 
 
 class ImportedLater(TyperCommand):
-    """A command with its name and short help; the module of the same name in this package holds the rest.
-
-    In the module's name and its function's, `_` stands for `-`.
-
-    The module has either `app`, a group of commands, or a function `NAME_command`. It may also have a class `Command`,
-    which replaces Typer's class for that function.
-    """
+    """A command with its name and short help; its room has the rest."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the imported command, which takes the place of this one."""
@@ -40,14 +61,26 @@ class ImportedLater(TyperCommand):
 
 
 def imported(name: str) -> Any:
-    """The imported command or group of commands, in the form of the parser on which Typer is built."""
-    python_name = name.replace("-", "_")
-    module = import_module(f"triton_ops.cli.{_MODULES.get(python_name, python_name)}")
-    if hasattr(module, "app"):
-        return unconverted(typer.main.get_command(module.app))
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    single.command(name, cls=getattr(module, "Command", None))(getattr(module, f"{python_name}_command"))
-    return unconverted(typer.main.get_command(single))
+    """The imported command or group of commands, in the form of the parser on which Typer is built.
+
+    Its room shows it as `NAME_command`: a function, or a `Typer`.
+    """
+    command = getattr(sys.modules[__name__], f"{name.replace('-', '_')}_command")
+    if not isinstance(command, typer.Typer):
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        single.command(name)(command)
+        command = single
+    return _with_verbose(unconverted(typer.main.get_command(command)))
+
+
+def _with_verbose(command: Any) -> Any:
+    """The same command, or the commands of the same group, with the program's own `-v` as the last option."""
+    commands = getattr(command, "commands", {}).values()
+    if not commands:
+        command.params.append(next(parameter for parameter in _root().params if parameter.name == "verbose"))
+    for inner in commands:
+        _with_verbose(inner)
+    return command
 
 
 class _Unchanged:
@@ -84,15 +117,7 @@ Exit codes:
   70   internal error
   130  interrupted; the same command goes on"""
 
-app = typer.Typer(
-    name="triton-ops",
-    help="Autotune Triton kernels and any callable: measured, verified, remembered.",
-    epilog=_EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = group("Autotune Triton kernels and any callable: measured, verified, remembered.", "triton-ops", _EPILOG)
 _COMMANDS = {
     "tune": "Find the fastest config of TARGET, or recall it.",
     "show": "Show what is known: winners, gains, devices.",
@@ -122,12 +147,11 @@ _COMMANDS = {
     "why": "Say which config a call would run, and why.",
     "misses": "List the problems that nothing answered.",
     "cache": "List, remove, locate, export and import records.",
-}  # each command is in the module of its name, or the one below; `--help` lists them in this order
-_MODULES = {"sensitivity": "cliffs"}
+}  # `--help` lists them in this order
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(value: bool) -> None:
+    if value:
         say(f"triton-ops {__version__}")
         raise typer.Exit
 
@@ -137,51 +161,31 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
-    verbose: Verbose = False,
+    verbose: Verbose = False,  # its callback has acted
 ) -> None:
     """The options of the program itself; the help text is given to `app`."""
 
 
+@cache
+def _root() -> TyperGroup:
+    commands = unconverted(typer.main.get_command(app))
+    assert isinstance(commands, TyperGroup)
+    return commands
+
+
 def program() -> TyperGroup:
-    """The whole command line. A command's module is imported when the command is called."""
-    group = unconverted(typer.main.get_command(app))
-    assert isinstance(group, TyperGroup)
+    """The whole command line. A command's room is imported when the command is called."""
+    commands = _root()
     for name, short_help in _COMMANDS.items():
-        group.add_command(ImportedLater(name=name, short_help=short_help))
-    return group
+        commands.add_command(ImportedLater(name=name, short_help=short_help))
+    return commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; without `arguments` end the process with that code."""
-    with_open_streams()
     if arguments is None:
         end_at_once_when_interrupted()
-    with messages():
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    code = run(program, sys.argv[1:] if arguments is None else arguments, __version__)
     if arguments is None:
         sys.exit(code)
     return code
-
-
-def _run(arguments: list[str]) -> int:
-    try:
-        with raised_when_interrupted():
-            commands = program()
-            with commands.make_context("triton-ops", arguments) as context:  # its `main` would end on Ctrl-C in silence
-                done = commands.invoke(context)
-        if was_interrupted() and done != INTERRUPTED:  # a candidate has caught it, and what ran it went on
-            raise KeyboardInterrupt
-    except typer.Exit as end:
-        return end.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        tell("interrupted")
-        return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the outermost frame: every error becomes one line and a code
-        if was_interrupted():
-            tell("interrupted")
-            return INTERRUPTED
-        if type(error).__name__ != "NoArgsIsHelpError":
-            return report(error)
-        error.show()  # type: ignore[attr-defined]
-        return 2
-    return done if isinstance(done, int) else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from triton_ops.cli.interrupts import end_at_once_when_interrupted
+from triton_ops.terminal import end_at_once_when_interrupted
 
 
 def main() -> None:

@@ -7,25 +7,23 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.backend import Operation
 from triton_ops.base import counted
-from triton_ops.cli.console import (
+from triton_ops.dispatch import Decision, LaunchedConfig, read_report, would_run
+from triton_ops.kernels import load_operation
+from triton_ops.records import read_lockfile
+from triton_ops.request import operation_of, parse_shapes
+from triton_ops.terminal import (
     CacheDir,
     Device,
     Dtype,
     Json,
-    Verbose,
+    OneShape,
     listing,
     only_data_on_stdout,
     say,
     say_json,
     width,
 )
-from triton_ops.cli.problem import operation_of, parse_shapes
-from triton_ops.cli.target import load_target
-from triton_ops.dispatch import Decision, LaunchedConfig, read_report, would_run
-from triton_ops.exceptions import TargetError
-from triton_ops.records import read_lockfile
 
 _REPORT = ".json"
 
@@ -34,7 +32,7 @@ def why_command(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="As for tune; or a FILE.json that TRITON_OPS_REPORT named.")
     ],
-    shape: Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")] = None,
+    shape: OneShape = None,
     dtype: Dtype = None,
     device: Device = None,
     lockfile: Annotated[
@@ -42,7 +40,6 @@ def why_command(
     ] = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say which config a call would run, from which rung of the ladder, and why every rung above did not answer.
 
@@ -53,9 +50,10 @@ def why_command(
         return
     shapes = parse_shapes(shape)
     with only_data_on_stdout():
-        operation, _, extents, chosen_dtype = operation_of(_operation(target), None, shapes, dtype)
+        target_operation = load_operation(target, ", whose calls nothing decides")
+        operation, _, extents, element = operation_of(target_operation, None, shapes, dtype)
     decision = would_run(
-        operation, shape=extents, dtype=chosen_dtype, device=device, cache_dir=cache_dir,
+        operation, shape=extents, dtype=element, device=device, cache_dir=cache_dir,
         lockfile=None if lockfile is None else read_lockfile(lockfile),
     )  # fmt: skip
     if as_json:
@@ -64,32 +62,25 @@ def why_command(
         say(*listing(_facts(decision), width()))
 
 
-def _operation(target: str) -> Operation:
-    found = load_target(target)
-    if not isinstance(found, Operation):
-        raise TargetError(f"{target} is a function, whose calls nothing decides", hint="name an Operation")
-    return found
-
-
 def _document(decision: Decision) -> dict[str, Any]:
-    found = decision.found
+    answer = decision.found
     return {
-        "kernel": decision.kernel, "problem": decision.problem, "device": decision.device, "rung": found.rung,
-        "config": dict(found.config), "why": found.why, "record": found.record, "passed": list(decision.passed),
+        "kernel": decision.kernel, "problem": decision.problem, "device": decision.device, "rung": answer.rung,
+        "config": dict(answer.config), "why": answer.why, "record": answer.record, "passed": list(decision.passed),
     }  # fmt: skip
 
 
 def _facts(decision: Decision) -> dict[str, str]:
-    found = decision.found
+    answer = decision.found
     facts = {
         "kernel": f"{decision.kernel} {decision.problem}".rstrip(),
         "device": decision.device,
-        "config": str(found.config),
-        "from": found.rung,
-        "why": found.why,
+        "config": str(answer.config),
+        "from": answer.rung,
+        "why": answer.why,
     }
-    passed = [text.partition(": ") for text in decision.passed]
-    return {**facts, **{f"not from {rung}": why for rung, _, why in passed}}
+    rungs = [text.partition(": ") for text in decision.passed]
+    return {**facts, **{f"not from {rung}": why for rung, _, why in rungs}}
 
 
 def _tell_report(path: str, as_json: bool) -> None:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from triton_ops.kernels.gated_mlp.module import FusedGatedMLP as FusedGatedMLP
     from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope as fused_rmsnorm_rope
     from triton_ops.kernels.rmsnorm_rope.module import FusedRMSNormRoPE as FusedRMSNormRoPE
+    from triton_ops.kernels.typed_target import load_object as load_object
+    from triton_ops.kernels.typed_target import load_operation as load_operation
+    from triton_ops.kernels.typed_target import load_target as load_target
     from triton_ops.kernels.validation import validate_eps as validate_eps
     from triton_ops.kernels.validation import validate_head_dim as validate_head_dim
     from triton_ops.kernels.validation import validate_positive_dimensions as validate_positive_dimensions

@@ -4,6 +4,15 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.lab.command_compile import compile_command as compile_command
+    from triton_ops.lab.command_compile import spills_command as spills_command
+    from triton_ops.lab.command_expectation import cliffs_command as cliffs_command
+    from triton_ops.lab.command_expectation import explain_command as explain_command
+    from triton_ops.lab.command_expectation import rank_command as rank_command
+    from triton_ops.lab.command_profile import profile_group as profile_group
+    from triton_ops.lab.command_recording import record_command as record_command
+    from triton_ops.lab.command_recording import replay_command as replay_command
+    from triton_ops.lab.command_recording import sensitivity_command as sensitivity_command
     from triton_ops.lab.expectation import Explained as Explained
     from triton_ops.lab.expectation import Portrait as Portrait
     from triton_ops.lab.expectation import explain as explain
@@ -26,24 +35,14 @@ if TYPE_CHECKING:
     from triton_ops.lab.profile_report import ProfiledKernel as ProfiledKernel
     from triton_ops.lab.profile_report import ProfileReport as ProfileReport
     from triton_ops.lab.profile_report import read_profile as read_profile
-    from triton_ops.lab.ptxas_log import Assembled as Assembled
-    from triton_ops.lab.ptxas_log import read_ptxas as read_ptxas
     from triton_ops.lab.ranking import RankedConfig as RankedConfig
     from triton_ops.lab.ranking import device_spec as device_spec
-    from triton_ops.lab.ranking import expected_of as expected_of
     from triton_ops.lab.ranking import rank as rank
-    from triton_ops.lab.recorder import record as record
-    from triton_ops.lab.recorder import write_recording as write_recording
-    from triton_ops.lab.recording import read_recording as read_recording
     from triton_ops.lab.recording import recording_of as recording_of
-    from triton_ops.lab.replay import LiveConditions as LiveConditions
-    from triton_ops.lab.replay import PreviewAllowance as PreviewAllowance
-    from triton_ops.lab.sensitivities import Cliff as Cliff
-    from triton_ops.lab.sensitivities import Knob as Knob
     from triton_ops.lab.sensitivities import Sensitivity as Sensitivity
-    from triton_ops.lab.sensitivities import cliffs as cliffs
     from triton_ops.lab.sensitivities import in_order as in_order
     from triton_ops.lab.sensitivities import sensitivity as sensitivity
+    from triton_ops.lab.simulator.command_simulate import simulate_with as simulate_with
     from triton_ops.lab.simulator.page import answers_of as answers_of
     from triton_ops.lab.simulator.page import page_of as page_of
     from triton_ops.lab.simulator.recorded import Overlay as Overlay
@@ -58,9 +57,5 @@ if TYPE_CHECKING:
     from triton_ops.lab.spills import SpillReport as SpillReport
     from triton_ops.lab.spills import Tried as Tried
     from triton_ops.lab.spills import cure_spills as cure_spills
-    from triton_ops.lab.wave_cliffs import MOST_POINTS as MOST_POINTS
-    from triton_ops.lab.wave_cliffs import ShapePoint as ShapePoint
-    from triton_ops.lab.wave_cliffs import Sweep as Sweep
-    from triton_ops.lab.wave_cliffs import sweep as sweep
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -4,7 +4,10 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.lint.command_lint import hints as hints
+    from triton_ops.lint.command_lint import lint_command as lint_command
     from triton_ops.lint.engine import lint as lint
+    from triton_ops.lint.findings import Finding as Finding
     from triton_ops.lint.findings import LintReport as LintReport
     from triton_ops.lint.findings import Undecided as Undecided
     from triton_ops.lint.findings import merge_reports as merge_reports

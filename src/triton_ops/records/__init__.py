@@ -4,27 +4,24 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.records.bundle import Imported as Imported
-    from triton_ops.records.bundle import export_records as export_records
-    from triton_ops.records.bundle import import_records as import_records
+    from triton_ops.records.command_cache import cache_command as cache_command
+    from triton_ops.records.command_cache import miss_json as miss_json
+    from triton_ops.records.command_cache import misses_command as misses_command
+    from triton_ops.records.command_keys import keys_command as keys_command
+    from triton_ops.records.command_lock import lock_command as lock_command
+    from triton_ops.records.command_lock import merge_into as merge_into
+    from triton_ops.records.command_show import ENDS as ENDS
+    from triton_ops.records.command_show import matching as matching
+    from triton_ops.records.command_show import show_command as show_command
     from triton_ops.records.directory import DirectoryStore as DirectoryStore
     from triton_ops.records.followed import FollowedLockfile as FollowedLockfile
-    from triton_ops.records.key_advice import KernelAdvice as KernelAdvice
-    from triton_ops.records.key_advice import MeasuredRegret as MeasuredRegret
-    from triton_ops.records.key_advice import PartAdvice as PartAdvice
-    from triton_ops.records.key_advice import advise as advise
-    from triton_ops.records.key_advice import fields_of as fields_of
     from triton_ops.records.layered import LayeredStore as LayeredStore
-    from triton_ops.records.layered import open_store as open_store
     from triton_ops.records.layered import share_records as share_records
     from triton_ops.records.lock_entry import EntryOrigin as EntryOrigin
     from triton_ops.records.lock_entry import LockedDevice as LockedDevice
     from triton_ops.records.lock_entry import LockEntry as LockEntry
     from triton_ops.records.lock_entry import Measured as Measured
-    from triton_ops.records.lock_making import Change as Change
-    from triton_ops.records.lock_making import LeftOut as LeftOut
     from triton_ops.records.lock_making import LockPlan as LockPlan
-    from triton_ops.records.lock_making import changes as changes
     from triton_ops.records.lock_making import lock_of as lock_of
     from triton_ops.records.lock_making import updated as updated
     from triton_ops.records.lockfile import DEFAULT_NAME as DEFAULT_NAME

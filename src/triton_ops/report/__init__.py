@@ -4,7 +4,7 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.report.facts import Report as Report
+    from triton_ops.report.command_report import report_command as report_command
     from triton_ops.report.live import watched as watched
     from triton_ops.report.page import page_of as page_of
     from triton_ops.report.server import serve_page as serve_page

@@ -4,6 +4,11 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops.ship.command_exchange import exchange_command as exchange_command
+    from triton_ops.ship.command_loading import load_kernels as load_kernels
+    from triton_ops.ship.command_loading import tune_from_misses as tune_from_misses
+    from triton_ops.ship.command_loading import verify_command as verify_command
+    from triton_ops.ship.command_portfolio import portfolio_command as portfolio_command
     from triton_ops.ship.formats import FORMATS as FORMATS
     from triton_ops.ship.formats import format_named as format_named
     from triton_ops.ship.from_misses import Served as Served
@@ -17,8 +22,5 @@ if TYPE_CHECKING:
     from triton_ops.ship.table import Table as Table
     from triton_ops.ship.targets import Targets as Targets
     from triton_ops.ship.targets import as_target as as_target
-    from triton_ops.ship.targets import is_declared as is_declared
-    from triton_ops.ship.verification import Verdict as Verdict
-    from triton_ops.ship.verification import verify as verify
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.timing.choose import choose_timer as choose_timer
     from triton_ops.timing.choose import timer_of as timer_of
+    from triton_ops.timing.command_calibrate import calibrate_command as calibrate_command
     from triton_ops.timing.decision import BEYOND_CHANCE as BEYOND_CHANCE
     from triton_ops.timing.decision import INDIFFERENCE as INDIFFERENCE
     from triton_ops.timing.decision import Preference as Preference
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from triton_ops.timing.graph import EmptyCaptureError as EmptyCaptureError
     from triton_ops.timing.guard import GuardSummary as GuardSummary
     from triton_ops.timing.guard import guard_for as guard_for
-    from triton_ops.timing.microbenchmarks import calibrate as calibrate
     from triton_ops.timing.pace import DUTY as DUTY
     from triton_ops.timing.pace import Pace as Pace
     from triton_ops.timing.races import LEAST_SAMPLE_MS as LEAST_SAMPLE_MS

@@ -459,6 +459,8 @@ from pathlib import Path
 from triton_ops import tune
 from triton_ops.values import Key; from triton_ops.records import open_store
 from triton_ops.records import Quarantine
+from triton_ops.values import Key; from triton_ops.records.layered import open_store
+from triton_ops.records import quarantine_of
 from triton_ops.tuner import Silent
 from triton_ops.request import make_task
 import triton_ops.records.directory as directory

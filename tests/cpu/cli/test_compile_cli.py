@@ -12,9 +12,9 @@ import pytest
 from tests import plain_product
 from tests.cpu.cli.test_cli import PINNED
 from triton_ops import Config, Status
-from triton_ops.cli.compile import _first_problem, side_by_side
 from triton_ops.device import gpu_missing
 from triton_ops.kernels import load
+from triton_ops.lab.command_compile import _first_problem, side_by_side
 from triton_ops.values import Compiled, Resources
 
 pytest.importorskip("triton")

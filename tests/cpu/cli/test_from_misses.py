@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from triton_ops.cli import load_target
 from triton_ops.cli.app import main
 from triton_ops.device import DeviceSpec
 from triton_ops.device import probing as chosen
+from triton_ops.kernels import load_target
 from triton_ops.records import Misses
 from triton_ops.records.misses import Harvest
 from triton_ops.request import make_request

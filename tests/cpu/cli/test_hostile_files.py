@@ -10,24 +10,24 @@ from tests.records import record
 from triton_ops.autotuner import ConfigCache
 from triton_ops.base import DamagedError, parsed, sealed, unsealed
 from triton_ops.base import sealed_json as _sealed
-from triton_ops.cli.console import printable
-from triton_ops.cli.problem import parse_space
 from triton_ops.device import load_calibration
 from triton_ops.exceptions import CacheError, ConfigValueError, RecordingError, TritonKernelError
-from triton_ops.lab import read_recording
+from triton_ops.lab.recording import read_recording
 from triton_ops.records import (
     RECORDS,
     DirectoryStore,
     MemoryStore,
     Misses,
     Quarantine,
-    import_records,
     lockfile,
     read_lockfile,
     read_run,
 )
 from triton_ops.records import log_lines as lines
+from triton_ops.records.bundle import import_records
+from triton_ops.request import parse_space
 from triton_ops.space import Config
+from triton_ops.terminal import printable
 from triton_ops.values import Status, Trial
 
 

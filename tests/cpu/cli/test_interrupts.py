@@ -13,8 +13,8 @@ import pytest
 from benchmarks.robustness.kills import PROGRAM
 
 from tests.cpu.ship.test_serving import record_of
-from triton_ops.cli.target import load_object
 from triton_ops.device import probe
+from triton_ops.kernels import load_object
 from triton_ops.records import lock_of
 from triton_ops.values import Problem
 

@@ -8,8 +8,8 @@ import pytest
 
 from triton_ops.benchmark import Times
 from triton_ops.cli.app import main
-from triton_ops.cli.profile import Flowed, say_flow
-from triton_ops.lab import Part, idle_share
+from triton_ops.lab.command_profile import Flow, say_flow
+from triton_ops.lab.profile_command import Part, idle_share
 
 pytestmark = pytest.mark.triton
 WORK = """
@@ -65,7 +65,7 @@ def test_notes_of_the_time_have_lines_of_their_own(capsys):
         quantiles=(0.5, 0.2, 0.8), quantiles_ms=(1.0, 1.0, 1.0), samples_ms=(1.0,), launches=1, warmup_launches=0,
         launches_per_sample=1, mode="host", notes=("other programs used the CPUs",),
     )  # fmt: skip
-    say_flow(Flowed(times=times, parts=(), idle=None, profile=None))
+    say_flow(Flow(times=times, parts=(), idle=None))
     first, note, *_ = capsys.readouterr().out.splitlines()
     assert first == "time      1 ms (p20 1, p80 1 ms), 1 launches, host"
     assert note == "          Note: other programs used the CPUs"

@@ -16,18 +16,19 @@ from triton_ops.backend import compiler_environment
 from triton_ops.base import folders as private
 from triton_ops.base import own_temporary_folder
 from triton_ops.cli.app import main
-from triton_ops.cli.target import load_kernels, load_object
 from triton_ops.compile_modes import CompileMode
 from triton_ops.compile_modes.run_folder import run_folder
 from triton_ops.device import probe, spec_named
 from triton_ops.exceptions import CacheError, NotLoadedError
+from triton_ops.kernels import load_object
 from triton_ops.many import RunOptions
 from triton_ops.processes import environment
 from triton_ops.records import LockPlan, Misses, Record, Timing, lock_of, read_lockfile, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.request import effort_of
-from triton_ops.ship import Targets, as_target, prepare, tune_misses
-from triton_ops.ship.targets import kernel_in
+from triton_ops.ship import as_target, load_kernels, prepare
+from triton_ops.ship.from_misses import tune_misses
+from triton_ops.ship.targets import Targets, kernel_in
 from triton_ops.space import Config, members_named
 from triton_ops.values import Key, Problem, TensorSpec
 

@@ -20,10 +20,10 @@ from triton_ops.backend import (  # noqa: E402
     Arguments,
     StandIn,
     TritonKernel,
-    assembler_in_use,
     described,
     nothing_compiled,
 )
+from triton_ops.backend.assembler import assembler_in_use  # noqa: E402
 from triton_ops.backend.compiled_kernel import traits_of  # noqa: E402
 from triton_ops.backend.offline import option_names, pretending  # noqa: E402
 from triton_ops.compilation import resources_of  # noqa: E402

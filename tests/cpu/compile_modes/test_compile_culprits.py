@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops import CompileMode, SettingsError, Status
-from triton_ops.compile_modes import CompileReport, ModeResult
+from triton_ops.compile_modes import CompileReport
 from triton_ops.compile_modes.contender import FirstCalls, break_even, is_steady
-from triton_ops.compile_modes.inductor.modes import CUDAGRAPHS, as_mode, effective_options, option_values
+from triton_ops.compile_modes.inductor.modes import CUDAGRAPHS, as_mode, effective_options
+from triton_ops.compile_modes.inductor.sources import option_values
+from triton_ops.compile_modes.report import ModeResult
 from triton_ops.compile_modes.session import culprit_of, variations, verdicts
 
 TUNED = {"max_autotune": True, "coordinate_descent_tuning": True}

@@ -28,13 +28,13 @@ from triton_ops import (
     tune_compile,
 )
 from triton_ops.backend import Arguments
-from triton_ops.cli.compile_modes import options_of
-from triton_ops.compile_modes import SCENARIOS, CompilerLog
+from triton_ops.compile_modes.command_model import options_of
 from triton_ops.compile_modes.contender import ModeContender, kernels_of, loops_in
+from triton_ops.compile_modes.inductor.logs import CompilerLog
 from triton_ops.compile_modes.process import ModeProcess
 from triton_ops.compile_modes.questions import CallManner, Failed, Loaded
 from triton_ops.compile_modes.request import request_of
-from triton_ops.compile_modes.scenarios import llama_block, norm_chain, simple_mlp
+from triton_ops.compile_modes.scenarios import SCENARIOS, llama_block, norm_chain, simple_mlp
 from triton_ops.compile_modes.step import ModelRunner
 from triton_ops.compile_modes.verification import Verification
 from triton_ops.compile_modes.workload import workload_by, workload_of

@@ -9,24 +9,32 @@ import pytest
 import torch
 
 from triton_ops import CompileMode, DeviceError, SettingsError
-from triton_ops.compile_modes import MODES, CompilerLog, autotune_options, gate_here
-from triton_ops.compile_modes.inductor.backends import gate_of, open_gate
+from triton_ops.compile_modes import CompilerLog
+from triton_ops.compile_modes.inductor.backends import gate_here, gate_of, open_gate
 from triton_ops.compile_modes.inductor.modes import (
     CUDAGRAPHS,
+    MODES,
     OPTION_SETS,
     as_mode,
     check_mode,
     default_modes,
     effective_options,
     mode_options,
-    option_values,
     refusal,
     same_without_gpu,
     settings_of_process,
     uses_cudagraphs,
     variables_of_process,
 )
-from triton_ops.compile_modes.inductor.options import checked_logs, is_read, log_switches, variables, wrong_names
+from triton_ops.compile_modes.inductor.options import (
+    autotune_options,
+    checked_logs,
+    is_read,
+    log_switches,
+    variables,
+    wrong_names,
+)
+from triton_ops.compile_modes.inductor.sources import option_values
 
 DATA = Path(__file__).parents[2] / "data"
 LOG = DATA / "inductor_log.txt"

@@ -11,7 +11,7 @@ from triton_ops.cost_model import Model
 from triton_ops.device import Calibration, gpu_missing, load_calibration, machine_of, save_calibration, spec_named
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, DeviceError
-from triton_ops.timing import calibrate
+from triton_ops.timing.microbenchmarks import calibrate
 
 NAME = "NVIDIA H200"
 FOUND = Calibration(

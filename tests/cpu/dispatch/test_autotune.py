@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+
 import triton_ops  # noqa: E402
 from tests import tuned_kernels  # noqa: E402
 from tests.launches import launches_that_do_nothing  # noqa: E402

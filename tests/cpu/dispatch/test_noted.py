@@ -15,15 +15,17 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from tests.clocks import SteadyClock
-from triton_ops.cli.target import load_object
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError
+from triton_ops.kernels import load_object
 from triton_ops.many import RunOptions
 from triton_ops.records import LockPlan, Misses, NotedCall, lock_of, store_in
 from triton_ops.records.lockfile import loads
 from triton_ops.records.misses import Harvest, flush_misses
 from triton_ops.request import chosen_effort, effort_of
-from triton_ops.ship import Targets, tune_misses, verify
+from triton_ops.ship.from_misses import tune_misses
+from triton_ops.ship.targets import Targets
+from triton_ops.ship.verification import verify
 from triton_ops.timing import HostTimer, choose
 
 pytestmark = pytest.mark.triton

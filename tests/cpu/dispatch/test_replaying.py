@@ -8,7 +8,8 @@ import triton_ops
 from triton_ops import operation
 from triton_ops.dispatch import ledger, sources
 from triton_ops.exceptions import LockfileError, SettingsError, UntunedError
-from triton_ops.records import Lockfile, LockPlan, layered, lock_of, open_store, share_records
+from triton_ops.records import Lockfile, LockPlan, layered, lock_of, share_records
+from triton_ops.records.layered import open_store
 from triton_ops.tuner import session
 
 

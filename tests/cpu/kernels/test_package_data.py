@@ -16,22 +16,13 @@ from tests.near import drawn
 from triton_ops import kernels, on_miss, share_lockfile
 from triton_ops.backend import matrix_descriptor, source_of
 from triton_ops.base import optional as _optional
-from triton_ops.cli.bench import BenchRequest, bench_contestants
+from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
 from triton_ops.device import spec_named
 from triton_ops.dispatch import ledger, sources, would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
-from triton_ops.records import (
-    LockPlan,
-    Record,
-    Timing,
-    Verified,
-    key_of,
-    lock_of,
-    open_store,
-    read_lockfile,
-    shared_lockfiles,
-)
+from triton_ops.records import LockPlan, Record, Timing, Verified, key_of, lock_of, read_lockfile, shared_lockfiles
+from triton_ops.records.layered import open_store
 from triton_ops.request import make_request, request
 from triton_ops.space import Config
 from triton_ops.values import Key, dtype_name

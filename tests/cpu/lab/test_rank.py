@@ -23,11 +23,8 @@ from triton_ops.exceptions import (  # noqa: E402
     UnknownTunableError,
 )
 from triton_ops.kernels import load  # noqa: E402
-from triton_ops.lab import (  # noqa: E402
-    Explained,
-    device_spec,
-)
-from triton_ops.lab.expectation import _fit_remarks, _remarks  # noqa: E402
+from triton_ops.lab import device_spec  # noqa: E402
+from triton_ops.lab.expectation import Explained, _fit_remarks, _remarks  # noqa: E402  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.tuner import SurveyLimits  # noqa: E402
 from triton_ops.values import (  # noqa: E402

@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 
 from triton_ops import TensorSpec, TritonKernel, cure_spills
-from triton_ops.cli.spills import _facts, _rows
 from triton_ops.device import gpu_missing, named_target
 from triton_ops.exceptions import ConfigValueError, SpaceError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.kernel_ir.machine_code import amdgcn_traffic, sass_traffic
-from triton_ops.lab import SpillEvidence, SpillReport, Tried
-from triton_ops.lab.spills import CURES, changes, healthy
+from triton_ops.lab.command_compile import cure_rows, spill_facts
+from triton_ops.lab.spills import CURES, SpillEvidence, SpillReport, Tried, changes, healthy
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Status
 
@@ -135,7 +134,7 @@ def test_of_changes_that_were_measured_the_fastest_is_the_cure():
 )
 def test_a_frame_that_is_smaller_than_what_is_spilled_is_told_so(stack, spilled, said):
     report = SpillReport("gfx942", replace(seen(BEFORE, spilled), stack_bytes=stack))
-    assert _facts("a problem", report)["frame"] == said
+    assert spill_facts("a problem", report)["frame"] == said
 
 
 def test_without_a_cure_the_advice_is_to_split_the_kernel():
@@ -156,7 +155,7 @@ def test_every_config_of_a_change_has_its_own_verdict():
     tried = Tried(
         "smaller tile", "", seen(BEFORE, 1000), (seen(BEFORE, 1000), failed, seen(BEFORE, 500), seen(BEFORE, 0))
     )
-    assert [row[1] for row in _rows(tried)] == ["does not help", "not possible", "helps", "cures"]
+    assert [row[1] for row in cure_rows(tried)] == ["does not help", "not possible", "helps", "cures"]
 
 
 @pytest.mark.triton

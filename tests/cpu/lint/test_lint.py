@@ -15,9 +15,11 @@ import pytest
 from triton_ops import kernels
 from triton_ops.cli.app import main
 from triton_ops.exceptions import DeviceError, TargetError
-from triton_ops.lint import LintReport, apart, as_sarif, lint
+from triton_ops.lint import apart, lint
 from triton_ops.lint.engine import readings_of
+from triton_ops.lint.findings import LintReport
 from triton_ops.lint.rules.catalogue import RULES
+from triton_ops.lint.sarif import as_sarif
 
 pytest_plugins = ["triton_ops.lint.pytest_plugin"]
 pytestmark = pytest.mark.triton

@@ -14,8 +14,9 @@ from triton_ops import DeviceError, SettingsError, operation, tune_many
 from triton_ops.compilation import SharedCpus
 from triton_ops.device import DeviceSpec, chosen_gpus
 from triton_ops.device import probing as chosen
-from triton_ops.many import Job, RunOptions, TuneProblem, job_of, run_jobs
+from triton_ops.many import Job, RunOptions, TuneProblem, run_jobs
 from triton_ops.many.executor import LocalExecutor, OpensLater
+from triton_ops.many.problem import job_of
 from triton_ops.request import effort_of
 from triton_ops.tuner import Preparation, Silent
 

@@ -28,7 +28,8 @@ from triton_ops.many.session import jobs_of
 from triton_ops.records import Misses, Tried, read_run, store_in
 from triton_ops.records.misses import Harvest
 from triton_ops.request import effort_of, make_request
-from triton_ops.ship import Targets, tune_misses
+from triton_ops.ship.from_misses import tune_misses
+from triton_ops.ship.targets import Targets
 from triton_ops.values import Key
 
 WORK = """

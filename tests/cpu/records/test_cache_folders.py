@@ -14,7 +14,8 @@ import pytest
 from tests.records import full_disk, record, run_python
 from triton_ops import base as _files
 from triton_ops.exceptions import CacheError
-from triton_ops.records import RECORDS, DirectoryStore, MemoryStore, Record, directory, open_store
+from triton_ops.records import RECORDS, DirectoryStore, MemoryStore, Record, directory
+from triton_ops.records.layered import open_store
 from triton_ops.space import Config
 
 
@@ -69,7 +70,8 @@ def test_a_store_opened_for_reading_changes_nothing(
 
 READ_ONLY = """
 import json, logging, os, sys
-from triton_ops.records import RECORDS, DirectoryStore, open_store
+from triton_ops.records import RECORDS, DirectoryStore
+from triton_ops.records.layered import open_store
 from triton_ops.records import Record
 from triton_ops.exceptions import CacheError
 from triton_ops.space import Config

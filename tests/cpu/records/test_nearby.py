@@ -11,12 +11,12 @@ from triton_ops.records import (
     Quarantine,
     Tried,
     lock_of,
-    open_store,
     read_run,
     shared_lockfiles,
     winners_nearby,
 )
 from triton_ops.records import TrialOrigin as Origin
+from triton_ops.records.layered import open_store
 from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
 from triton_ops.request import make_task
 from triton_ops.space import Config

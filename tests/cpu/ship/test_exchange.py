@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records import LockedDevice, LockEntry, Lockfile, Measured, read_lockfile
-from triton_ops.ship import FORMATS, Table, format_named
-from triton_ops.ship.table import Row, flat, nested
+from triton_ops.ship.formats import FORMATS, format_named
+from triton_ops.ship.table import Row, Table, flat, nested
 from triton_ops.space import Config
 
 TILES = Config(BLOCK_SIZE_M=16, BLOCK_SIZE_N=64, BLOCK_SIZE_K=128, GROUP_SIZE_M=1, num_warps=4, num_stages=3)

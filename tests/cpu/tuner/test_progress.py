@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from triton_ops.benchmark import rounds_bar
+from triton_ops.benchmark.comparing import rounds_bar
 from triton_ops.request import Budget
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.tuner import ProgressBar, RunPlan, RunProgress

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cpu.lint.lint_kernels import elementwise
 from triton_ops.backend import Operation, TritonKernel
-from triton_ops.cli.hints import hints
+from triton_ops.lint import hints
 from triton_ops.space import Config
 from triton_ops.tuner.tuning import pitfall_notes
 from triton_ops.values import Resources, Status, TensorSpec, Trial, Work
@@ -56,8 +56,7 @@ def test_a_wrong_config_of_a_kernel_is_explained_by_the_line_that_the_linter_fin
 
     kernel = TritonKernel(elementwise.inclusive_bad, lambda meta: (16,), outputs=("dst",))
     operation = Operation("inclusive", kernel, {"B": [64]}, arguments)
-    assert hints(operation, ["runtime", "ok"]) == []
-    found = hints(operation, ["ok", "wrong"])
+    found = hints(operation)
     assert len(found) == 2
     assert all("elementwise.py" in line and "wrong-mask in inclusive_bad may be why" in line for line in found)
-    assert hints(Operation("plain", lambda src, dst, total, B: src, {"B": [1]}, arguments), ["wrong"]) == []
+    assert hints(Operation("plain", lambda src, dst, total, B: src, {"B": [1]}, arguments)) == []

@@ -1,4 +1,7 @@
-"""`triton-ops lint`: pitfalls of kernels, with their lines and what to change, without a GPU."""
+"""`triton-ops lint`: pitfalls of kernels, with their lines and what to change, without a GPU.
+
+`hints` are its findings for a tune with wrong results.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,37 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops import __version__, kernels, settings
+from triton_ops import kernels, settings
 from triton_ops.backend import HasOperation, Operation
 from triton_ops.base import counted, write_named
-from triton_ops.cli.console import (
+from triton_ops.exceptions import DeviceError, KernelTypeError, MissingDependencyError, TargetError
+from triton_ops.lint.engine import lint
+from triton_ops.lint.findings import LintReport, Undecided, merge_reports
+from triton_ops.lint.sarif import as_sarif
+from triton_ops.request import named_object, operations_in
+from triton_ops.terminal import (
     CHECK_FAILED,
     Json,
-    Verbose,
     bold,
     is_verbose,
     only_data_on_stdout,
+    program_version,
     say,
     say_json,
     tell,
 )
-from triton_ops.cli.target import load_object, operations_in
-from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.lint import LintReport, Undecided, as_sarif, lint, merge_reports
 
+WRONG_RESULTS = (
+    "missing-mask", "wrong-mask", "wrong-identity", "stride-order", "low-precision-sum", "overlapping-writes",
+    "changed-global", "static-grid", "offset-overflow",
+)  # fmt: skip
+_MOST_HINTS = 3
 _SHOWN = 12
 _BAD_INPUT = 2
 
 
 def lint_command(
+    context: typer.Context,
     targets: Annotated[
         list[str],
         typer.Argument(
@@ -53,7 +64,6 @@ def lint_command(
         bool, typer.Option("--run", help="Import TARGET too, and run its operations once by Triton's interpreter.")
     ] = False,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int:
     """Look for pitfalls in Triton kernels, without a GPU and, without --run, without running them.
 
@@ -64,12 +74,12 @@ def lint_command(
     with only_data_on_stdout():
         reports = [_linted(text, rule, gpu, run) for text in targets]
     report = merge_reports([one for one in reports if isinstance(one, LintReport)])
-    refused = {text: one for text, one in zip(targets, reports, strict=True) if not isinstance(one, LintReport)}
-    if len(refused) == len(targets):
-        raise next(iter(refused.values()))
-    report = replace(report, unread={**report.unread, **{text: error.message for text, error in refused.items()}})
+    errors = {text: one for text, one in zip(targets, reports, strict=True) if not isinstance(one, LintReport)}
+    if len(errors) == len(targets):
+        raise next(iter(errors.values()))
+    report = replace(report, unread={**report.unread, **{text: error.message for text, error in errors.items()}})
     if sarif is not None:
-        write_named(sarif, json.dumps(as_sarif(report, __version__), indent=2) + "\n")
+        write_named(sarif, json.dumps(as_sarif(report, program_version(context)), indent=2) + "\n")
     if as_json:
         say_json(report.as_json())
     else:
@@ -82,13 +92,13 @@ def _linted(
 ) -> LintReport | TargetError | KernelTypeError:
     """The report of what a text names, or why there is none."""
     try:
-        return merge_reports([lint(one, rules=rules, gpu=gpu, run=runs) for one, runs in _targets(text, run)])
+        return merge_reports([lint(one, rules=rules, gpu=gpu, run=is_run) for one, is_run in _targets(text, run)])
     except (TargetError, KernelTypeError) as error:
         return error
 
 
 def _targets(text: str, run: bool) -> list[tuple[Any, bool]]:
-    """What a text names, and whether each is run.
+    """The objects or texts that are linted, and whether each is run.
 
     A shipped kernel's operation where the text is its name. To be run, a file stands for its operations beside itself,
     and `place:name` for the object; else a text stands for itself, and nothing of it is imported.
@@ -96,16 +106,16 @@ def _targets(text: str, run: bool) -> list[tuple[Any, bool]]:
     if text in kernels.names() and not Path(text).exists():
         return [(_operation(kernels.load(text)), run)]
     if run and text.endswith(".py") and Path(text).is_file():
-        found = operations_in(Path(text))
-        return [(text, not found), *((one, True) for one in found)]
+        operations = operations_in(Path(text))
+        return [(text, not operations), *((one, True) for one in operations)]
     if run and ":" in text:
-        found = _operation(load_object(text))
-        return [(found if isinstance(found, (Operation, FunctionType)) else text, True)]
+        target = _operation(named_object(text))
+        return [(target if isinstance(target, (Operation, FunctionType)) else text, True)]
     return [(text, run)]
 
 
-def _operation(found: Any) -> Any:
-    return found.operation if isinstance(found, HasOperation) else found
+def _operation(target: Any) -> Any:
+    return target.operation if isinstance(target, HasOperation) else target
 
 
 def _say(report: LintReport) -> None:
@@ -115,11 +125,10 @@ def _say(report: LintReport) -> None:
     _tell_undecided(report.undecided, None if is_verbose() else _SHOWN)
     for file, why in report.unread.items():
         tell(f"{_short(file)} is not read: {why}", "error", "red")
-    count = len(report.findings)
-    told = f"{counted(count, 'finding')} in {counted(len(report.kernels), 'kernel')}"
+    counts = f"{counted(len(report.findings), 'finding')} in {counted(len(report.kernels), 'kernel')}"
     answered = f", {len(report.suppressed)} answered by comments" if report.suppressed else ""
     unread = f", {counted(len(report.unread), 'file')} not read" if report.unread else ""
-    say(f"{told}{answered}, {len(report.undecided)} undecided{unread}")
+    say(f"{counts}{answered}, {len(report.undecided)} undecided{unread}")
 
 
 def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:
@@ -135,5 +144,25 @@ def _tell_undecided(undecided: tuple[Undecided, ...], most: int | None) -> None:
 
 
 def _short(file: str) -> str:
-    path, here = Path(file), settings.current_folder()
-    return file if here is None or not path.is_relative_to(here) else str(path.relative_to(here))
+    path, folder = Path(file), settings.current_folder()
+    return file if folder is None or not path.is_relative_to(folder) else str(path.relative_to(folder))
+
+
+def hints(target: Any) -> list[str]:
+    """The findings that may be why results of a tune were wrong, one line each.
+
+    Args:
+        target: What was tuned: an operation, or what holds one.
+
+    Cost: 0.1 to 0.5 s for each kernel, and the import of Triton.
+    """
+    try:
+        findings = lint(target, rules=WRONG_RESULTS).findings
+    except (TargetError, MissingDependencyError, DeviceError, KernelTypeError):
+        return []  # it launches no Triton kernel that can be read
+    lines = [
+        f"{Path(one.file).name}:{one.line}: {one.rule} in {one.kernel} may be why: {one.evidence}"
+        for one in findings[:_MOST_HINTS]
+    ]
+    more = len(findings) - _MOST_HINTS
+    return [*lines, f"{more} more: triton-ops lint"] if more > 0 else lines

@@ -1,39 +1,44 @@
-"""`triton-ops compile-modes`: in which way is a model compiled best?"""
+"""Commands on a model: `triton-ops compile-modes` compares ways to compile it, `advise` judges its speed."""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from triton_ops.base import require
-from triton_ops.cli.console import (
+from triton_ops.compile_modes.advice import advise
+from triton_ops.compile_modes.inductor.modes import MODES
+from triton_ops.compile_modes.report import CompileReport, ModeResult
+from triton_ops.compile_modes.scenarios import SCENARIOS
+from triton_ops.compile_modes.session import tune_compile
+from triton_ops.exceptions import SettingsError, SpaceError, TargetError
+from triton_ops.request import named_object, parse_config
+from triton_ops.terminal import (
     CacheDir,
     Json,
-    Verbose,
+    NoWait,
     bold,
+    folder_of,
+    headed_table,
     only_data_on_stdout,
     paragraph,
     say,
     say_json,
-    table,
     tell,
     width,
 )
-from triton_ops.cli.problem import parse_config
-from triton_ops.cli.record_selection import folder_of
-from triton_ops.cli.target import load_object
-from triton_ops.compile_modes import MODES, SCENARIOS, CompileReport, ModeResult, tune_compile
-from triton_ops.exceptions import SettingsError, SpaceError, TargetError
 
 _HEADER = (
     "mode", "steady ms", "mean", "p20", "p80", "vs eager", "first call s", "compile s", "records", "recompiles", "MiB",
     "kernels", "max error", "break-even", "status",
 )  # fmt: skip
 _NUMBERS = _HEADER[1:-1]
+_SHOWN = 10
 _QUOTED = re.compile(r"(?P<quote>['\"])(?P<text>.*)(?P=quote)")
 _OPTIONS_HINT = (
     "for example --options max_autotune=true,max_autotune_gemm_backends=ATEN,CPP or --options "
@@ -77,27 +82,23 @@ def compile_modes_command(
     ] = None,
     details: Annotated[bool, typer.Option("--details", help="With --json, add all that was found.")] = False,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the model and the orders.")] = 0,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")
-    ] = False,
+    no_wait: NoWait = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Compile a model in every way, each in a process of its own, and say which is the fastest, and by how much."""
-    asked: list[Any] = ["eager", *(mode or MODES), *(options_of(each) for each in options or [])]
+    modes: list[Any] = ["eager", *(mode or MODES), *(options_of(each) for each in options or [])]
     folder = folder_of(cache_dir)
     with only_data_on_stdout():
-        factory = factory_of(target)
-        found = tune_compile(
-            factory, modes=asked, training=training, why=why, warm=warm, warmup=warmup, seconds=seconds,
+        report = tune_compile(
+            factory_of(target), modes=modes, training=training, why=why, warm=warm, warmup=warmup, seconds=seconds,
             budget_s=budget_s, compile_s=compile_s, resume=not fresh, collect=collect, logs=log or [],
             cache_dir=folder, seed=seed, wait=not no_wait, follow=tell,
         )  # fmt: skip
     if as_json:
-        say_json(found.as_json(details))
+        say_json(report.as_json(details))
     else:
-        say(*report_lines(found, width()))
+        say(*report_lines(report, width()))
 
 
 def options_of(text: str) -> dict[str, Any]:
@@ -119,10 +120,10 @@ def options_of(text: str) -> dict[str, Any]:
                 parts[-1].append(part)
             else:
                 raise ValueError("a part that continues nothing")
-        found = [(name, value) for part in parts for name, value in _option(part).items()]
-        if len(dict(found)) < len(found):
+        options = [(name, value) for part in parts for name, value in _option(part).items()]
+        if len(dict(options)) < len(options):
             raise ValueError("an option twice")
-        return dict(found)
+        return dict(options)
     except (SpaceError, ValueError) as error:
         raise SettingsError(
             f"--options {text!r} is neither NAME=value,NAME=value with each name once nor a JSON object",
@@ -133,9 +134,9 @@ def options_of(text: str) -> dict[str, Any]:
 def _option(parts: list[str]) -> dict[str, Any]:
     """One option, from the parts between its commas."""
     name, _, value = ",".join(parts).partition("=")
-    quoted = _QUOTED.fullmatch(value.strip())
-    if len(parts) > 1 or quoted:
-        return {name.strip(): quoted["text"] if quoted else value.strip()}
+    quotation = _QUOTED.fullmatch(value.strip())
+    if len(parts) > 1 or quotation:
+        return {name.strip(): quotation["text"] if quotation else value.strip()}
     return parse_config(parts, "--options") or {}
 
 
@@ -154,55 +155,75 @@ def factory_of(target: str) -> Any:
             f"there is no model {target!r}; those that come with the package are {', '.join(SCENARIOS)}",
             hint="name module:factory or file.py:factory, a function that returns (model, inputs)",
         )
-    found = load_object(target)
-    if not callable(found):
+    factory = named_object(target)
+    if not callable(factory):
         raise TargetError(
-            f"{target} is a {type(found).__name__}, not a function", hint="name a function that returns (model, inputs)"
+            f"{target} is a {type(factory).__name__}, not a function",
+            hint="name a function that returns (model, inputs)",
         )
-    return found
+    return factory
 
 
-def report_lines(found: CompileReport, columns: int | None) -> list[str]:
+def report_lines(report: CompileReport, columns: int | None) -> list[str]:
     """The report for people: the table, the culprit, and what is recommended."""
-    header, *lines = table(_HEADER, [_row(row) for row in found.modes], columns, _NUMBERS)
-    said = [f"{found.problem} on {found.device}", bold(header), *lines]
-    if found.culprit is not None:
-        said += paragraph("culprit      ", found.culprit.text, columns)
-    for note in found.notes:
-        said += paragraph("note         ", note, columns)
-    said += map(bold, paragraph("recommended  ", _recommended(found), columns))
-    return said
+    lines = [f"{report.problem} on {report.device}"]
+    lines += headed_table(_HEADER, [_row(row) for row in report.modes], columns, _NUMBERS)
+    if report.culprit is not None:
+        lines += paragraph("culprit      ", report.culprit.text, columns)
+    for note in report.notes:
+        lines += paragraph("note         ", note, columns)
+    return [*lines, *map(bold, paragraph("recommended  ", _recommendation(report), columns))]
 
 
-def _recommended(found: CompileReport) -> str:
-    row = found.mode(found.recommended)
-    if found.chosen.eager:
-        why = found.confirmed or "no compiled mode is proven faster"
-        return f"{found.recommended}: {why}"
-    calls = row.break_even_calls
+def _recommendation(report: CompileReport) -> str:
+    if report.chosen.eager:
+        return f"{report.recommended}: {report.confirmed or 'no compiled mode is proven faster'}"
+    calls = report.mode(report.recommended).break_even_calls
     after = f"; pays after {calls:.0f} calls" if calls is not None and math.isfinite(calls) else ""
-    return f"{found.recommended}: {found.confirmed}{after}"
+    return f"{report.recommended}: {report.confirmed}{after}"
 
 
 def _row(row: ModeResult) -> list[str]:
     def number(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
 
-    even = row.break_even_calls
+    calls = row.break_even_calls
     return [
         row.name,
-        number(row.steady_ms, ".3f"),
-        number(row.mean_ms, ".3f"),
-        number(row.p20_ms, ".3f"),
-        number(row.p80_ms, ".3f"),
-        "-" if not row.relative else f"{1 / row.relative:.2f}x",
-        number(row.first_call_s, ".1f"),
-        number(row.compile_s, ".1f"),
-        number(row.recordings, "d"),
-        number(row.recompiles, "d"),
+        *(number(value, ".3f") for value in (row.steady_ms, row.mean_ms, row.p20_ms, row.p80_ms)),
+        f"{1 / row.relative:.2f}x" if row.relative else "-",
+        *(number(value, ".1f") for value in (row.first_call_s, row.compile_s)),
+        *(number(value, "d") for value in (row.recordings, row.recompiles)),
         number(None if row.peak_bytes is None else row.peak_bytes / 2**20, ".0f"),
         number(row.kernels, "d"),
         number(row.max_error, ".1e"),
-        "-" if even is None else "never" if math.isinf(even) else f"{even:.0f}",
+        "never" if calls is not None and math.isinf(calls) else number(calls, ".0f"),
         f"{row.status}{f': {row.reason}' if row.reason else ''}",
     ]
+
+
+def advise_command(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")
+    ],
+    tried: Annotated[
+        list[str] | None,
+        typer.Option("--tried", metavar="WAY", help="library, torch.compile, Triton or CUDA, if tried; repeat it."),
+    ] = None,
+    training: Annotated[bool, typer.Option("--training", help="A call is forward and backward.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Profile a model, and say what is worth doing about its speed, and why."""
+    with only_data_on_stdout():
+        advice = advise(factory_of(target), training=training, tried=tried or [])
+    profile = advice.profile
+    if as_json:
+        say_json({"way": advice.way, "reasons": list(advice.reasons), "profile": asdict(profile)})
+        return
+    rows = [[op.name, f"{op.share:.1%}", str(op.calls), op.kind] for op in profile.ops[:_SHOWN]]
+    idle = "" if profile.idle is None else f", the GPU idle in {profile.idle:.0%}"
+    say(
+        f"{profile.call_ms:.3f} ms a call{idle}",
+        *headed_table(("operator", "share", "calls", "kind"), rows, width(), ("share", "calls")),
+        *map(bold, paragraph(f"{advice.way}  ", "; ".join(advice.reasons), width())),
+    )

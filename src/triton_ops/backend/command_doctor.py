@@ -9,27 +9,22 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from triton_ops import __version__, settings
-from triton_ops.backend import assembler_in_use, installed_assemblers, numpy_misfit
+import typer
+
+from triton_ops import settings
+from triton_ops.backend.assembler import assembler_in_use, installed_assemblers
+from triton_ops.backend.interpreted import numpy_misfit
 from triton_ops.base import available, check_home, is_folder, require, writable
-from triton_ops.cli.console import CacheDir, Json, Verbose, say, say_json, table, width
-from triton_ops.cli.record_selection import folder_of
 from triton_ops.device import gpu_missing, probe
 from triton_ops.exceptions import CacheError, MissingDependencyError
+from triton_ops.terminal import CacheDir, Json, folder_of, program_version, say, say_json, table, width
 
 _OLDEST_TRITON = (3, 6)
 
 
 @dataclass(frozen=True)
 class CheckedPart:
-    """One part of the installation that was checked.
-
-    Attributes:
-        name: The part's name, such as `torch`.
-        found: The version or state that was found.
-        ok: Whether the part can be used.
-        means: The consequence: what works with the part, or does not work without it.
-    """
+    """One part of the installation, such as torch, with its version or state, and what follows from it."""
 
     name: str
     found: str
@@ -38,15 +33,15 @@ class CheckedPart:
 
 
 def doctor_command(
+    context: typer.Context,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Say what is here, what works with it, what does not, and why.
 
     torch and Triton are imported. Nothing is made or changed. The exit code is 0 whatever is found.
     """
-    parts = [_python(), _torch(), _triton(), _ptxas(), _gpu(), _driver(), _cache(cache_dir)]
+    parts = [_python(program_version(context)), _torch(), _triton(), _ptxas(), _gpu(), _driver(), _cache(cache_dir)]
     if as_json:
         say_json([asdict(part) for part in parts])
     else:
@@ -54,17 +49,17 @@ def doctor_command(
         say(*table(["", "", ""], rows, width()))
 
 
-def _python() -> CheckedPart:
-    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    return CheckedPart("Python", found, True, f"triton-ops {__version__}")
+def _python(program: str) -> CheckedPart:
+    version = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    return CheckedPart("Python", version, True, f"triton-ops {program}")
 
 
 def _torch() -> CheckedPart:
     version = _version("torch")
     if version is None:
         return CheckedPart("torch", "not installed", False, "callables without tensors can be tuned, kernels cannot")
-    if (broken := _broken("torch", "cuda")) is not None:
-        why, cure = broken
+    if (fault := _fault("torch", "cuda")) is not None:
+        why, cure = fault
         return CheckedPart("torch", f"{version}, {why}", False, f"{cure}; callables without tensors work")
     return CheckedPart("torch", version, True, "tensor arguments, dummy inputs and verification work")
 
@@ -76,8 +71,8 @@ def _triton() -> CheckedPart:
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers and numbers < _OLDEST_TRITON:
         return CheckedPart("Triton", version, False, "it is older than 3.6, with which nothing was tested")
-    if (broken := _broken("triton", "JITFunction", "compile")) is not None:
-        why, cure = broken
+    if (fault := _fault("triton", "JITFunction", "compile")) is not None:
+        why, cure = fault
         return CheckedPart("Triton", f"{version}, {why}", False, f"{cure}; Triton kernels cannot be tuned")
     means = "Triton kernels can be compiled"
     if numpy_misfit() is not None:
@@ -86,16 +81,16 @@ def _triton() -> CheckedPart:
 
 
 def _ptxas() -> CheckedPart:
-    used = assembler_in_use()
-    if used is None:
+    ptxas = assembler_in_use()
+    if ptxas is None:
         return CheckedPart("ptxas", "none", False, "kernels for NVIDIA's GPUs cannot be assembled")
-    if not used.faulty:
-        kept = "" if used.path == settings.torchs_ptxas() else "; its version is part of every record's key"
-        return CheckedPart("ptxas", str(used), True, f"the assembler for sm_90{kept}")
+    if not ptxas.faulty:
+        note = "" if ptxas.path == settings.torchs_ptxas() else "; its version is part of every record's key"
+        return CheckedPart("ptxas", str(ptxas), True, f"the assembler for sm_90{note}")
     newer = next((each for each in installed_assemblers() if not each.faulty), None)
     way = "pip install nvidia-cuda-nvcc" if newer is None else f"use_ptxas() takes {newer.version}, {newer.path}"
     means = f"before 13.3 it can break products from registers on sm_90, as of attention; {way}"
-    return CheckedPart("ptxas", str(used), True, means)
+    return CheckedPart("ptxas", str(ptxas), True, means)
 
 
 def _gpu() -> CheckedPart:
@@ -105,8 +100,8 @@ def _gpu() -> CheckedPart:
         return CheckedPart("GPU", f"none: {missing}", False, f"callables are tuned on {cpu.name}, {cpu.units} cores")
     spec = probe("cuda")
     memory = f", {spec.memory_bytes / 2**30:.0f} GiB" if spec.memory_bytes else ""
-    found = f"{spec.name} {spec.arch}, {spec.units} units{memory}"
-    return CheckedPart("GPU", found, True, "kernels are timed by device events")
+    name = f"{spec.name} {spec.arch}, {spec.units} units{memory}"
+    return CheckedPart("GPU", name, True, "kernels are timed by device events")
 
 
 def _driver() -> CheckedPart:
@@ -140,16 +135,16 @@ def _nearest(folder: Path) -> Path:
     return next(path for path in folder.parents if is_folder(path))
 
 
-def _broken(name: str, *parts: str) -> tuple[str, str] | None:
-    """How the import of an installed package fails, or which part it lacks, and what to do; None if it is whole."""
+def _fault(name: str, *parts: str) -> tuple[str, str] | None:
+    """The fault of an installed package, by its import or a part that it lacks, and the cure; None if it is whole."""
     again = "install it again"
     try:
         package = require(name, "a check")
     except MissingDependencyError as error:
         hint = error.hint or again
         return error.message.partition(", and ")[2], again if hint.startswith("install ") else hint
-    lacking = [part for part in parts if not hasattr(package, part)]
-    return (f"has no {lacking[0]}", again) if lacking else None
+    missing = next((part for part in parts if not hasattr(package, part)), None)
+    return None if missing is None else (f"has no {missing}", again)
 
 
 def _version(name: str) -> str | None:

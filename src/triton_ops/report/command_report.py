@@ -8,12 +8,20 @@ from typing import Annotated
 
 import typer
 
-from triton_ops.base import is_file, write_named
-from triton_ops.cli.console import (
+from triton_ops.base import is_file
+from triton_ops.exceptions import SettingsError
+from triton_ops.records import Runs, read_run
+from triton_ops.report.facts import Report
+from triton_ops.report.page import page_of
+from triton_ops.report.tables import SHOWN, Block, Part, further_parts, parts_of
+from triton_ops.report.writers import markdown_of, reports_json
+from triton_ops.request import named_object
+from triton_ops.ship import as_target
+from triton_ops.terminal import (
     CacheDir,
     Json,
-    Verbose,
     bold,
+    folder_of,
     paragraph,
     printable,
     say,
@@ -21,13 +29,10 @@ from triton_ops.cli.console import (
     table,
     tell,
     width,
+    write_output,
 )
-from triton_ops.cli.record_selection import folder_of
-from triton_ops.cli.target import load_object
-from triton_ops.exceptions import SettingsError
-from triton_ops.records import Runs, read_run
-from triton_ops.report import SHOWN, Block, Part, Report, further_parts, markdown_of, page_of, parts_of, reports_json
-from triton_ops.ship import as_target
+
+_HINT = "choose another -o"
 
 
 def report_command(
@@ -48,7 +53,6 @@ def report_command(
     ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Show what run logs say: every trial, ties, failures, which tunables matter, and the line to paste.
 
@@ -65,34 +69,25 @@ def report_command(
     elif as_text or out is None:
         _put(out, list(_lines(reports, top, width() if out is None else None)))
     else:
-        _write(out, page_of(reports))
+        write_output(out, page_of(reports), _HINT)
         tell(f"{out} is the page; open it in a browser")
 
 
-def _paths(runs: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
+def _paths(texts: Sequence[str], folder: Path, *, every: bool) -> list[Path]:
     """The run logs that are meant; a TARGET means the kernel that it names in records."""
-    found = []
-    for text in runs:
-        place, colon, _ = text.rpartition(":")
-        name = (
-            as_target(load_object(text)).name if colon and place.endswith(".py") and not is_file(Path(text)) else text
-        )
-        found += Runs.newest_of(name, folder) if every else [Runs.find(name, folder)]
-    return found
+    paths = []
+    for text in texts:
+        is_target = text.rpartition(":")[0].endswith(".py") and not is_file(Path(text))
+        name = as_target(named_object(text)).name if is_target else text
+        paths += Runs.newest_of(name, folder) if every else [Runs.find(name, folder)]
+    return paths
 
 
 def _put(out: Path | None, lines: Sequence[str]) -> None:
     if out is None:
         say(*lines)
     else:
-        _write(out, "".join(f"{printable(line)}\n" for line in lines))
-
-
-def _write(path: Path, content: str) -> None:
-    try:
-        write_named(path, content)
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be written: {error.strerror or error}", hint="choose another -o") from error
+        write_output(out, "".join(f"{printable(line)}\n" for line in lines), _HINT)
 
 
 def _lines(reports: Sequence[Report], top: int, columns: int | None) -> Iterator[str]:

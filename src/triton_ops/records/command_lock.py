@@ -12,22 +12,12 @@ import msgspec
 import typer
 
 from triton_ops.base import counted
-from triton_ops.cli.console import CHECK_FAILED, CacheDir, Json, Verbose, say, say_json, tell
-from triton_ops.cli.record_selection import Which, matching, nothing_found
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import (
-    DEFAULT_NAME,
-    Change,
-    LeftOut,
-    Lockfile,
-    LockPlan,
-    Record,
-    changes,
-    lock_of,
-    read_lockfile,
-    updated,
-)
+from triton_ops.records.command_show import Which, matching, nothing_found
+from triton_ops.records.lock_making import Change, LeftOut, LockPlan, changes, lock_of, updated
+from triton_ops.records.lockfile import DEFAULT_NAME, Lockfile, read_lockfile
 from triton_ops.space import config_to_json
+from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, pairs, say, say_json, tell
 
 
 def lock_command(
@@ -63,7 +53,6 @@ def lock_command(
     ] = False,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> int:
     """Write the winners of records into a lockfile, from which programs can launch without ever tuning."""
     if refresh and (check or which or bucket or ignore or alias):
@@ -71,9 +60,9 @@ def lock_command(
     if against is not None and not check:
         raise SettingsError("--against is for --check", hint="add --check")
     plan = LockPlan(
-        buckets=pairs(bucket or [], "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
+        buckets=pairs(bucket, "--bucket", "M=pow2"), ignored=tuple(ignore or ()), all_sources=all_sources,
         unproven=allow_unproven,
-        also={name: [other] for name, other in pairs(alias or [], "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
+        also={name: [other] for name, other in pairs(alias, "--alias", '"NVIDIA H200=NVIDIA GH200"').items()},
     )  # fmt: skip
     if refresh:
         return _refreshed(lockfile, as_json)
@@ -86,46 +75,47 @@ def lock_command(
         )
         if not check:
             after.write(lockfile)
-    found = changes(before, after)
+    differences = changes(before, after)
     if as_json:
-        say_json(_as_json(after, found, lockfile))
+        say_json(_as_json(after, differences, lockfile))
     else:
-        say(*map(str, found), _summary(found, after, lockfile, check))
-    return CHECK_FAILED if check and found else 0
+        say(*map(str, differences), _summary(differences, after, lockfile, check))
+    return CHECK_FAILED if check and differences else 0
 
 
 def _from_records(
     which: str | None, device_name: str | None, plan: LockPlan, before: Lockfile, cache_dir: str | None
 ) -> Lockfile:
-    records: list[Record] = matching(which, cache_dir)
+    records = matching(which, cache_dir)
     if device_name is not None:
         records = [record for record in records if record.key.device.get("name") == device_name]
     if not records:  # a lockfile without entries would replace a good one
         of_device = f" of {device_name}" if device_name else ""
         raise CacheError(f"{nothing_found(which, cache_dir)}{of_device}", hint="`triton-ops show` lists what there is")
-    made, left = lock_of(records, plan)
-    _tell_left(left, {entry.origin.tune for entry in before.entries})
-    if not made.entries and all(each.record.unproven for each in left):
+    lock, rest = lock_of(records, plan)
+    _tell_rest(rest, {entry.origin.tune for entry in before.entries})
+    if not lock.entries and all(each.record.unproven for each in rest):
         raise CacheError(
-            f"no winner is proven, and nothing is written; the newest: {left[0].record.unproven}",
+            f"no winner is proven, and nothing is written; the newest: {rest[0].record.unproven}",
             hint="tune on, with more seconds or trials; or pin them all the same with --allow-unproven",
         )
-    return updated(before, made, left, all_sources=plan.all_sources)
+    return updated(before, lock, rest, all_sources=plan.all_sources)
 
 
-def _tell_left(left: Sequence[LeftOut], pinned: Collection[tuple[str, str]]) -> None:
+def _tell_rest(rest: Sequence[LeftOut], entries: Collection[tuple[str, str]]) -> None:
     """Say which records are left out: unproven ones each by its problem, others by their number.
 
     An unproven one that the lockfile has already is not taken out of it, and is told as such.
     """
-    unproven = [each for each in left if each.reason.startswith("unproven")]
+    unproven = [each for each in rest if each.reason.startswith("unproven")]
+    pinned = [each for each in unproven if (each.record.id, each.record.run) in entries]
     for each in unproven:
         key = each.record.key
-        how = "stays pinned" if (each.record.id, each.record.run) in pinned else "left out"
+        how = "stays pinned" if each in pinned else "left out"
         tell(f"{how}: {key.kernel} {key.label} on {key.device.get('name')}: {each.reason}", "warning", "yellow")
-    if out := [each for each in unproven if (each.record.id, each.record.run) not in pinned]:
-        tell(f"{counted(len(out), 'winner')} not pinned; --allow-unproven pins unproven ones too")
-    others = Counter((each.record.key.kernel, each.reason) for each in left if each not in unproven)
+    if len(unproven) > len(pinned):
+        tell(f"{counted(len(unproven) - len(pinned), 'winner')} not pinned; --allow-unproven pins unproven ones too")
+    others = Counter((each.record.key.kernel, each.reason) for each in rest if each not in unproven)
     for (kernel, reason), count in others.items():
         tell(f"{count} of {kernel} left out: {reason}")
 
@@ -137,42 +127,36 @@ def _refreshed(lockfile: Path, as_json: bool) -> int:
     if as_json:
         say_json({"file": str(lockfile), "entries": len(lock.entries), "by_hand": [_entry(entry) for entry in by_hand]})
     else:
-        said = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
-        say(*said, f"{lockfile}: {_counted(lock)}, checksums written anew")
+        edits = [f"by hand: {entry.kernel} {entry.label} on {entry.device}; ({entry.config})" for entry in by_hand]
+        say(*edits, f"{lockfile}: {_counted(lock)}, checksums written anew")
     return 0
-
-
-def pairs(given: list[str], option: str, example: str) -> dict[str, str]:
-    """The values of an option that is NAME=VALUE.
-
-    Raises:
-        SettingsError: One is not, or names a name again.
-    """
-    found: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name.strip() and equals and value.strip()) or name.strip() in found:
-            raise SettingsError(f"{option} {text!r} is not NAME=VALUE with each name once", hint=f"{option} {example}")
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _counted(lock: Lockfile) -> str:
     return f"{len(lock.entries)} {'entry' if len(lock.entries) == 1 else 'entries'}"
 
 
-def _summary(found: tuple[Change, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
-    counts = Counter(change.kind for change in found)
-    said = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed") if counts[kind])
+def _summary(differences: tuple[Change, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
+    counts = Counter(change.kind for change in differences)
+    text = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed") if counts[kind])
     if check:
-        return f"{lockfile}: {said} since" if found else f"{lockfile} is up to date: {_counted(after)}"
-    return f"{lockfile}: {_counted(after)}, {said or 'no change'}"
+        return f"{lockfile}: {text} since" if differences else f"{lockfile} is up to date: {_counted(after)}"
+    return f"{lockfile}: {_counted(after)}, {text or 'no change'}"
 
 
-def _as_json(after: Lockfile, found: tuple[Change, ...], lockfile: Path) -> dict[str, Any]:
-    told = [{"kind": each.kind, "entry": _entry(each.entry), "fields": list(each.fields)} for each in found]
-    return {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest, "changes": told}
+def _as_json(after: Lockfile, differences: tuple[Change, ...], lockfile: Path) -> dict[str, Any]:
+    rows = [{"kind": each.kind, "entry": _entry(each.entry), "fields": list(each.fields)} for each in differences]
+    return {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest, "changes": rows}
 
 
 def _entry(entry: Any) -> Any:
     return msgspec.to_builtins(entry, enc_hook=config_to_json)
+
+
+def merge_into(lockfile: Path, new: Lockfile) -> int:
+    """Add entries to a lockfile, where those that are there already stay, and return how many were added."""
+    with Lockfile.editing(lockfile):
+        before = read_lockfile(lockfile, or_empty=True)
+        after = Lockfile.merged([before, new])
+        after.write(lockfile)
+    return len(after.entries) - len(before.entries)

@@ -8,18 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from triton_ops.cli.console import Json, Verbose, say, say_json, tell
-from triton_ops.cli.lock import pairs
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import DEFAULT_NAME, Lockfile, LockPlan, read_lockfile
-from triton_ops.ship import FORMATS, Names, Table, format_named
+from triton_ops.records import DEFAULT_NAME, LockPlan, merge_into, read_lockfile
+from triton_ops.ship.formats import FORMATS, format_named
+from triton_ops.ship.table import Names, Table
+from triton_ops.terminal import Json, group, pairs, say, say_json, tell
 
-app = typer.Typer(
-    help="Carry winners between lockfiles and the tables of other engines.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+exchange_command = group("Carry winners between lockfiles and the tables of other engines.")
 FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
 Kernel = Annotated[str, typer.Option("--kernel", metavar="NAME", help="The kernel's name in records.")]
 Rows = Annotated[
@@ -34,7 +29,7 @@ Renamed = Annotated[
 LockOption = Annotated[Path, typer.Option("--lockfile", metavar="FILE", help="The lockfile.")]
 
 
-@app.command("export")
+@exchange_command.command("export")
 def export(
     format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
@@ -46,43 +41,41 @@ def export(
         Path | None, typer.Option("--run", metavar="FILE", help="A run log, all of whose configs are written.")
     ] = None,
     row: Rows = None,
-    given: Facts = None,
+    facts: Facts = None,
     rename: Renamed = None,
     device_alias: Annotated[
         str | None, typer.Option("--device-alias", metavar="NAME", help="The device's alias in the lockfile.")
     ] = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Write the entries of a kernel as a table, and check that the engine would find each of them."""
     if (kernel is None) == (run is None):
         raise SettingsError("export takes either --kernel or --run", hint="triton-ops exchange export --help")
-    chosen, facts = format_named(format_name), _facts(given)
-    names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
+    form, values, names = format_named(format_name), _values(facts, "--set"), _names(row, rename)
     table = (
-        Table.of_lockfile(read_lockfile(lockfile), kernel, device_alias, names, facts)
+        Table.of_lockfile(read_lockfile(lockfile), kernel, device_alias, names, values)
         if kernel is not None
-        else Table.of_run(run or Path(), names, facts)
+        else Table.of_run(run or Path(), names, values)
     )
-    path = chosen.write(table, folder)
+    path = form.write(table, folder)
     best = table.best()
-    lost = [each.at for each in best if not each.launches_as(chosen.look_up(folder, table.facts, each.at))]
-    if lost:
-        raise CacheError(f"{path} is written, and the engine would not find {lost[0]} in it", hint="check the facts")
+    faults = [each.at for each in best if not each.launches_as(form.look_up(folder, table.facts, each.at))]
+    if faults:
+        raise CacheError(f"{path} is written, and the engine would not find {faults[0]} in it", hint="check the facts")
     if as_json:
         say_json({"file": str(path), "rows": len(best), "facts": dict(table.facts)})
     else:
         say(f"{len(best)} rows to {path}, each found by the engine's own rule")
 
 
-@app.command("import")
+@exchange_command.command("import")
 def import_(
     format_name: FormatName,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A table.")],
     kernel: Kernel,
     lockfile: LockOption = Path(DEFAULT_NAME),
     row: Rows = None,
-    given: Facts = None,
+    facts: Facts = None,
     rename: Renamed = None,
     argument: Annotated[
         list[str] | None, typer.Option("--argument", metavar="NAME=VALUE", help="A further argument of each problem.")
@@ -91,46 +84,40 @@ def import_(
         list[str] | None, typer.Option("--bucket", metavar="EXTENT=RULE", help="As of `triton-ops lock`.")
     ] = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Take the fastest configs of a table into a lockfile; entries that are there already stay."""
-    names = Names(tuple(row or ()), pairs(rename or [], "--rename", "BM=BLOCK_SIZE_M"))
-    plan = LockPlan(buckets=pairs(bucket or [], "--bucket", "M=measured@2"))
-    table = _with_extents(format_named(format_name).read(file).with_facts(_facts(given)), names, file)
+    names = _names(row, rename)
+    plan = LockPlan(buckets=pairs(bucket, "--bucket", "M=measured@2"))
+    table = _with_extents(format_named(format_name).read(file).with_facts(_values(facts, "--set")), names, file)
     source = f"{format_name}: {file.name}"
     new = table.lockfile(kernel, names, _values(argument, "--argument"), source, plan)
-    with Lockfile.editing(lockfile):
-        before = read_lockfile(lockfile, or_empty=True)
-        after = Lockfile.merged([before, new])
-        after.write(lockfile)
-    added = len(after.entries) - len(before.entries)
+    count = merge_into(lockfile, new)
     if as_json:
-        say_json({"file": str(lockfile), "rows": len(new.entries), "added": added, "facts": dict(table.facts)})
+        say_json({"file": str(lockfile), "rows": len(new.entries), "added": count, "facts": dict(table.facts)})
     else:
-        say(f"{len(new.entries)} rows read, {added} added to {lockfile}")
+        say(f"{len(new.entries)} rows read, {count} added to {lockfile}")
 
 
-@app.command("look-up")
+@exchange_command.command("look-up")
 def look_up(
     format_name: FormatName,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the engine looks for its tables.")],
     at: Annotated[list[str] | None, typer.Option("--at", metavar="VALUE", help="The row, in order; repeat it.")] = None,
-    given: Facts = None,
+    facts: Facts = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001
 ) -> None:
     """Print the config that the engine would take, by its own rule."""
-    found = format_named(format_name).look_up(folder, _facts(given), [_value(text) for text in at or []])
-    if found is None:
+    config = format_named(format_name).look_up(folder, _values(facts, "--set"), [_value(text) for text in at or []])
+    if config is None:
         raise CacheError(f"{format_name} finds nothing in {folder}", hint="check the facts: --set NAME=VALUE")
     if as_json:
-        say_json(dict(found))
+        say_json(dict(config))
     else:
-        say(str(found))
+        say(str(config))
 
 
-def _facts(given: list[str] | None) -> dict[str, Any]:
-    return _values(given, "--set")
+def _names(row: list[str] | None, rename: list[str] | None) -> Names:
+    return Names(tuple(row or ()), pairs(rename, "--rename", "BM=BLOCK_SIZE_M"))
 
 
 def _with_extents(table: Table, names: Names, file: Path) -> Table:
@@ -142,8 +129,8 @@ def _with_extents(table: Table, names: Names, file: Path) -> Table:
     return replace(table, rows=rows)
 
 
-def _values(given: list[str] | None, option: str) -> dict[str, Any]:
-    return {name: _value(text) for name, text in pairs(given or [], option, "E=8").items()}
+def _values(texts: list[str] | None, option: str) -> dict[str, Any]:
+    return {name: _value(text) for name, text in pairs(texts, option, "E=8").items()}
 
 
 def _value(text: str) -> Any:

@@ -1,12 +1,40 @@
-"""`triton-ops show`: show the records, with winner, gain, confidence, date and device."""
+"""`triton-ops show`: records found by a kernel's name or the start of an id, with winner, gain, date and device."""
 
 from __future__ import annotations
 
-from triton_ops.base import gain_text
-from triton_ops.cli.console import CacheDir, Json, Verbose, bold, fits, listing, paragraph, say, say_json, table, width
-from triton_ops.cli.record_selection import ID_SHOWN, Which, matching, tell_nothing
-from triton_ops.records import RECORDS, Record
+import errno
+import os
+from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from triton_ops.base import check_home, gain_text
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.records.directory import DirectoryStore
+from triton_ops.records.record import Record
+from triton_ops.records.store import RECORDS
+from triton_ops.terminal import (
+    CacheDir,
+    Json,
+    bold,
+    fits,
+    folder_of,
+    headed_table,
+    listing,
+    paragraph,
+    say,
+    say_json,
+    table,
+    tell,
+    width,
+)
+
+ID_SHOWN = 8  # hexadecimal digits; equal by chance in one of 10^5 folders of 300 records
+Which = Annotated[
+    str | None,
+    typer.Argument(metavar="KERNEL|ID", help="A kernel's name, or the start of an id.", show_default=False),
+]
 ENDS = {
     "complete": "every config tried",
     "settled": "too little left to gain",
@@ -23,7 +51,6 @@ def show_command(
     which: Which = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001 - its callback has acted
 ) -> None:
     """Show the records: winner, gain over the default, spread, when, on what.
 
@@ -43,9 +70,8 @@ def show_command(
 def _overview(records: list[Record], columns: int | None) -> list[str]:
     """One line for each record if the lines fit, else several lines for each."""
     rows = [_row(record) for record in records]
-    lines = table(_HEADER, rows, None, _NUMBERS)
-    if fits(lines, columns):
-        return [bold(lines[0]), *lines[1:]]
+    if fits(table(_HEADER, rows, None, _NUMBERS), columns):
+        return headed_table(_HEADER, rows, None, _NUMBERS)
     return [line for row in rows for line in _block(row, columns)]
 
 
@@ -112,11 +138,11 @@ def _search(record: Record) -> str:
 
 
 def _failed(record: Record) -> str:
-    shown = [f"({each.config}) {each.status}: {each.error}" for each in record.failures[:_FAILURES_SHOWN]]
-    more = len(record.failures) - len(shown)
-    if not shown:
+    reasons = [f"({each.config}) {each.status}: {each.error}" for each in record.failures[:_FAILURES_SHOWN]]
+    more = len(record.failures) - len(reasons)
+    if not reasons:
         return "none" if set(record.totals) <= {"ok", "deferred"} else "their reasons are not kept"
-    return "; ".join([*shown, *([f"and {more} more, in --json"] if more else [])])
+    return "; ".join([*reasons, *([f"and {more} more, in --json"] if more else [])])
 
 
 def _spread(record: Record) -> str:
@@ -142,7 +168,58 @@ def _default(record: Record) -> str:
 
 
 def _resources(record: Record) -> str:
-    found = record.resources
-    if found is None:
+    resources = record.resources
+    if resources is None:
         return "not known"
-    return f"{found.registers} registers, {found.spill_bytes} bytes spilled, {found.shared_bytes} bytes shared"
+    return (
+        f"{resources.registers} registers, {resources.spill_bytes} bytes spilled, {resources.shared_bytes} bytes shared"
+    )
+
+
+def matching(which: str | None, cache_dir: str | None) -> list[Record]:
+    """The records whose kernel is `which`, else those whose id starts with `which`; all for None; newest first.
+
+    A kernel without a name of its own is found by its file too: `work.py:norm` is `work:norm`. Nothing is made or
+    changed in the folder.
+
+    Raises:
+        SettingsError: `which` is empty, as after an unset shell variable.
+        CacheError: The folder cannot be a cache folder, or cannot be read.
+    """
+    if which is not None and not which.strip():
+        raise SettingsError("KERNEL|ID is empty", hint="leave it out for every record")
+    records = _all(folder_of(cache_dir))
+    if which is not None:
+        by_name = [record for record in records if record.key.kernel in _names(which)]
+        records = by_name or [record for record in records if record.id.startswith(which)]
+    return sorted(records, key=lambda record: (record.created, record.id), reverse=True)
+
+
+def _names(which: str) -> set[str]:
+    file, colon, name = which.rpartition(":")
+    return {which, f"{Path(file).stem}:{name}"} if colon and file.endswith(".py") else {which}
+
+
+def _all(folder: Path) -> list[Record]:
+    check_home(folder)
+    store = DirectoryStore(folder, RECORDS, read_only=True)
+    if store.reachable:
+        return list(store)
+    try:
+        os.stat(folder)  # noqa: PTH116 - for its error alone
+        reason = os.strerror(errno.EACCES)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise CacheError(f"{folder} cannot be read: {reason}", hint="name a folder that you may read")
+
+
+def nothing_found(which: str | None, cache_dir: str | None) -> str:
+    """The message for a `which` without records."""
+    return f"there are no records{f' of {which}' if which else ''} in {folder_of(cache_dir)}"
+
+
+def tell_nothing(which: str | None, cache_dir: str | None) -> None:
+    """Write that there are no records, and which command makes them."""
+    tell(f"{nothing_found(which, cache_dir)}; `triton-ops tune` makes them")

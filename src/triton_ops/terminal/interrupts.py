@@ -16,16 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 INTERRUPTED = 130
 _SAME_S = 3.0  # another Ctrl-C within so many seconds is taken for the same
 _IMPORTS = "<frozen importlib."
-_PROGRAM = str(Path(__file__).with_name("app.py"))
 _SHOWN_CURSOR = b"\x1b[?25h"  # a progress bar hides it
-_state = SimpleNamespace(first_s=None)
+_state = SimpleNamespace(first_s=None, program="")
 
 
 def end_at_once_when_interrupted() -> None:
@@ -38,8 +36,13 @@ def end_at_once_when_interrupted() -> None:
 
 
 @contextlib.contextmanager
-def raised_when_interrupted() -> Iterator[None]:
-    """While the context is open, Ctrl-C raises KeyboardInterrupt, once; only where it ended the process before."""
+def raised_when_interrupted(program: str) -> Iterator[None]:
+    """While the context is open, Ctrl-C raises KeyboardInterrupt, once; only where it ended the process before.
+
+    Args:
+        program: The file that runs commands; what it is called by may be an import.
+    """
+    _state.program = program
     if signal.getsignal(signal.SIGINT) is not _end:
         yield
         return
@@ -51,14 +54,14 @@ def raised_when_interrupted() -> Iterator[None]:
 
 
 def was_interrupted() -> bool:
-    """Whether Ctrl-C has raised KeyboardInterrupt, which may have come out as another exception."""
+    """Tell whether Ctrl-C has raised KeyboardInterrupt, which may have come out as another exception."""
     return _state.first_s is not None
 
 
 def _free_to_handle() -> bool:
-    """Whether this thread may set handlers, and Ctrl-C has Python's own."""
-    here = threading.current_thread() is threading.main_thread()
-    return here and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end)
+    """Tell whether this thread may set handlers, and Ctrl-C has Python's own."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end)
 
 
 def _deaf() -> None:
@@ -95,8 +98,8 @@ def _exit(line: str) -> None:
 
 
 def _within_import(frame: FrameType | None) -> bool:
-    """Whether a module is imported by the command, in whose import this program may itself be."""
-    while frame is not None and frame.f_code.co_filename != _PROGRAM:
+    """Tell whether a module is imported by the command, in whose import this program may itself be."""
+    while frame is not None and frame.f_code.co_filename != _state.program:
         if frame.f_code.co_filename.startswith(_IMPORTS):
             return True
         frame = frame.f_back

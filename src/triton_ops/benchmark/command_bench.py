@@ -1,0 +1,413 @@
+"""`triton-ops bench`: is a config, or one kernel, faster than another on this device?"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+import typer
+
+from triton_ops.backend import Arguments, FunctionKernel, Kernel, Operation
+from triton_ops.benchmark.comparing import Comparison, compare_contestants, duel_policy, rounds_bar
+from triton_ops.benchmark.contestant import Contestant
+from triton_ops.benchmark.kernels import KernelRow, KernelRun, rows_of
+from triton_ops.device import gpu_missing, probe
+from triton_ops.dispatch import FALLBACK, RECORD, origin_of, would_run
+from triton_ops.exceptions import DeviceError, SettingsError, TargetError, TritonKernelError
+from triton_ops.kernels import load_target
+from triton_ops.records import RECORDS, DirectoryStore, Record, matching
+from triton_ops.request import checked_seed, device_for, operation_of, parse_config, parse_shapes, tensors_of
+from triton_ops.space import Config, ConfigSpace, as_space, members_named
+from triton_ops.terminal import (
+    CacheDir,
+    Device,
+    Dtype,
+    Json,
+    NoWait,
+    Shape,
+    bold,
+    folder_of,
+    headed_table,
+    only_data_on_stdout,
+    paragraph,
+    say,
+    say_json,
+    stderr,
+    tell,
+    width,
+)
+from triton_ops.values import Key, Measurement, Problem, dtype_name
+
+_ALL_KERNELS = "kernels"  # the TARGET that stands for all shipped kernels
+_WINNER, _DEFAULT = "winner", "default"
+_HEADER = ("", "config", "p20 ms", "median ms", "p80 ms", "spread", "what")
+_NUMBERS = ("p20 ms", "median ms", "p80 ms", "spread")
+_KERNELS_HEADER = ("kernel", "problem", "beside", "ms", "other ms", "speed", "interval", "verdict", "config")
+_KERNELS_NUMBERS = ("ms", "other ms", "speed", "interval")
+_WithOrigin: TypeAlias = tuple[Mapping[str, Any], str]  # a config, and where it comes from
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRequest:
+    """The options that hold for both contestants, as they were typed; None if they were not."""
+
+    shapes: list[tuple[int, ...]]
+    dtype: str | None
+    device: str | None
+    cold: bool
+    seed: int
+    cache_dir: str | None
+
+
+@dataclass(frozen=True)
+class BenchContestant:
+    """One contestant of `bench`, with its TARGET, its problem and the origin of its config in words."""
+
+    target: str
+    origin: str
+    problem: Problem
+    contestant: Contestant
+
+
+@dataclass(frozen=True)
+class _BoundTarget:
+    """A target with its problem and device, but without a config; `configs` has its winner and its default, if any."""
+
+    target: str
+    kernel: Kernel
+    problem: Problem
+    device: str
+    _: KW_ONLY
+    arguments: Callable[[], Arguments]
+    space: ConfigSpace | None = None
+    configs: Mapping[str, _WithOrigin] = field(default_factory=dict)
+
+    def config(self, values: dict[str, Any] | None, kinds: tuple[str, ...]) -> tuple[Mapping[str, Any], str]:
+        """The config of a contestant and its origin: the one of an option, else the first of `kinds` that exists."""
+        if values is not None:
+            rest = self.configs.get(_DEFAULT, ({}, ""))[0]
+            partly = bool(set(rest) - set(values))
+            return {**rest, **values}, "as given, the rest from the default" if partly else "as given"
+        for kind in kinds:
+            if kind in self.configs:
+                return self.configs[kind]
+        if kinds == (_WINNER,):
+            raise SettingsError(
+                f"no winner of {self.problem} is known to compare with the default config",
+                hint="tune it first, or give --config, or a second TARGET",
+            )
+        if kinds == (_DEFAULT,):
+            raise SettingsError(f"{self.target} has no default config", hint="give --config-b")
+        return {}, "no config"
+
+    def contestant(self, name: str, values: Mapping[str, Any], origin: str) -> BenchContestant:
+        config = Config(values if self.space is None else self.space.with_names(values))
+        config = config.with_members(members_named(config) if self.space is None else self.space.members)
+        self.kernel.check(config, Arguments(keyword=dict(self.problem.arguments)))
+        contestant = Contestant(name, self.kernel, config, device_name=self.device, arguments=self.arguments)
+        return BenchContestant(self.target, origin, self.problem, contestant)
+
+
+def bench_contestants(
+    texts: tuple[str, str | None], configs: tuple[dict[str, Any] | None, dict[str, Any] | None], request: BenchRequest
+) -> tuple[BenchContestant, BenchContestant]:
+    """Both contestants. With a single TARGET, its winner or the given config is compared with its default config.
+
+    The winner of an operation is what a call would run with; that of a function is that of its record.
+
+    Raises:
+        TargetError, SpaceError, ShapeMismatchError, UnsupportedDtypeError, DeviceError: As for `tune`.
+        SettingsError: There is nothing to compare the default config with.
+    """
+    target = load_target(texts[0])
+    if texts[1] is None:
+        bound = _bound(texts[0], target, _names(*configs), request)
+        return (
+            bound.contestant("a", *bound.config(configs[0], (_WINNER,))),
+            bound.contestant("b", *bound.config(configs[1], (_DEFAULT,))),
+        )
+    other = load_target(texts[1])
+    first = _bound(texts[0], target, _names(configs[0]), request, beside=other)
+    second = _bound(texts[1], other, _names(configs[1]), request, beside=target)
+    same_making = target is other or not (isinstance(target, Operation) or isinstance(other, Operation))
+    if same_making and first.problem.arguments == second.problem.arguments:
+        second = replace(second, arguments=first.arguments)  # so that both contestants run on equal arguments
+    return (
+        first.contestant("a", *first.config(configs[0], (_WINNER, _DEFAULT))),
+        second.contestant("b", *second.config(configs[1], (_WINNER, _DEFAULT))),
+    )
+
+
+def _names(*configs: dict[str, Any] | None) -> list[str]:
+    """The names of tunables in the given configs."""
+    return list(dict.fromkeys(name for config in configs for name in config or {}))
+
+
+def _bound(
+    text: str,
+    target: Operation | Callable[..., Any],
+    tunables: list[str],
+    request: BenchRequest,
+    beside: Operation | Callable[..., Any] | None = None,
+) -> _BoundTarget:
+    if isinstance(target, Operation):
+        return _of_operation(text, target, request)
+    if isinstance(beside, Operation):
+        return _beside_operation(text, target, tunables, beside, request)
+    return _of_function(text, target, tunables, request)
+
+
+def _of_operation(text: str, operation: Operation, request: BenchRequest) -> _BoundTarget:
+    operation, _, shape, dtype = operation_of(operation, None, request.shapes, request.dtype)
+    problem = operation.problem(shape, dtype)
+    device = device_for(request.device, operation.device, operation.name)
+    space = operation.space_for(problem)
+    answer = would_run(
+        operation, shape=shape, dtype=dtype, device=request.device, cold=request.cold, cache_dir=request.cache_dir
+    ).found
+    configs: dict[str, _WithOrigin] = {_DEFAULT: (space.default_config, origin_of(FALLBACK))}
+    if answer.rung != FALLBACK:
+        configs[_WINNER] = (answer.config, origin_of(answer.rung))
+    maker = partial(operation.materialise, problem, device, request.seed)
+    return _BoundTarget(text, operation.kernel, problem, device, arguments=maker, space=space, configs=configs)
+
+
+def _of_function(text: str, function: Callable[..., Any], tunables: list[str], request: BenchRequest) -> _BoundTarget:
+    """A function. Its tunables are the names in the given config, or else those in a record of the function."""
+    kernel = FunctionKernel(function)
+    device = device_for(request.device, "any", kernel.name)
+    record: Record | None = None
+    for candidate in _of_kernel(kernel.name, request) if not tunables else ():
+        with contextlib.suppress(TritonKernelError):  # a record of the same name with other parameters
+            operation = _as_operation(kernel, list(candidate.winner), request)
+            record = record or _record(kernel, operation.problem(), device, request)
+    operation = _as_operation(kernel, list(record.winner) if record else tunables, request)
+    problem = operation.problem()
+    if tunables:
+        record = _record(kernel, problem, device, request)
+    maker = partial(operation.materialise, problem, device, request.seed)
+    return _BoundTarget(text, kernel, problem, device, arguments=maker, configs={} if record is None else _of(record))
+
+
+def _of(record: Record) -> dict[str, _WithOrigin]:
+    """The winner and the default of a record."""
+    configs: dict[str, _WithOrigin] = {_WINNER: (record.winner, origin_of(RECORD))}
+    if record.default is not None:
+        configs[_DEFAULT] = (record.default, origin_of(FALLBACK))
+    return configs
+
+
+def _as_operation(kernel: FunctionKernel, tunables: list[str], request: BenchRequest) -> Operation:
+    """An operation that gives the problem and the inputs; its config space is a placeholder that nobody reads."""
+    specs = tensors_of(kernel, tunables, request.shapes, request.dtype)
+    return Operation(kernel.name, kernel, as_space({"-": [0]}), lambda: specs)
+
+
+def _beside_operation(
+    text: str, function: Callable[..., Any], tunables: list[str], operation: Operation, request: BenchRequest
+) -> _BoundTarget:
+    """A function that is compared with an operation, and is called with the arguments of the same names."""
+    other = _of_operation(text, operation, request)
+    kernel = FunctionKernel(function)
+    names = _argument_names(kernel, tunables, other.problem)
+    problem = Problem(kernel.name, tuple((n, v) for n, v in other.problem.arguments if n in names), other.problem.label)
+
+    def arguments() -> Arguments:
+        values = other.arguments().keyword
+        return Arguments(keyword={name: values[name] for name in names})
+
+    return _BoundTarget(text, kernel, problem, other.device, arguments=arguments)
+
+
+def _argument_names(kernel: FunctionKernel, tunables: list[str], problem: Problem) -> list[str]:
+    try:
+        parameters = inspect.signature(kernel.function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise TargetError(
+            f"{kernel.name} does not tell its parameters", hint="write a Python function around it, and compare that"
+        ) from error
+    names = [name for name, _ in problem.arguments]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return names
+    missing = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.name not in names and p.name not in tunables and p.kind is not p.VAR_POSITIONAL
+    ]
+    if missing:
+        raise TargetError(
+            f"{kernel.name} needs {', '.join(missing)}, which is no argument of {problem.kernel}: {', '.join(names)}",
+            hint="name its parameters as the operation does",
+        )
+    return [p.name for p in parameters if p.name in names]
+
+
+def _record(kernel: Kernel, problem: Problem, device: str, request: BenchRequest) -> Record | None:
+    """The winner stored for this problem of this kernel on this device; None if there is none."""
+    key = Key.of(problem, kernel.identity, probe(device), cold=request.cold)
+    return None if key.unknown else DirectoryStore(folder_of(request.cache_dir), RECORDS, read_only=True).get(key.id)
+
+
+def _of_kernel(name: str, request: BenchRequest) -> list[Record]:
+    return [record for record in matching(name, request.cache_dir) if record.key.kernel == name]
+
+
+def bench_command(
+    target: Annotated[
+        str, typer.Argument(metavar="A", help="TARGET: a shipped kernel, module:object, or file.py:object.")
+    ],
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="B", help="A second TARGET; default A, with its default config.", show_default=False),
+    ] = None,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=V", help="Config of A, repeated or NAME=V,NAME=V; default its winner."),
+    ] = None,
+    config_b: Annotated[
+        list[str] | None,
+        typer.Option("--config-b", metavar="NAME=V", help="Config of B; default as for A, of A its default."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="No round is started after this time.")
+    ] = 10.0,
+    warm: Annotated[bool, typer.Option("--warm", help="On a GPU, leave L2 as the launch before left it.")] = False,
+    device: Device = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the orders and the inputs.")] = 0,
+    no_wait: NoWait = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """Find out whether A is faster than B, by running both in turn on one problem.
+
+    With one TARGET, its winner or --config is compared with its default config. The winner of an operation is the
+    config with which a call would run, as `why` tells. `bench kernels` compares every shipped kernel with the vendor's
+    library, eager PyTorch and torch.compile at its named problems.
+    """
+    checked_seed(seed)
+    if target == _ALL_KERNELS:
+        one = {"B": other, "--shape": shape, "--dtype": dtype, "--config": config, "--config-b": config_b}
+        run = KernelRun(seconds=seconds, device=device or "cuda", cold=not warm, cache_dir=cache_dir)
+        with only_data_on_stdout():
+            _bench_kernels(run, as_json=as_json, refused={name: bool(v) for name, v in one.items()})
+        return
+    policy = duel_policy(None, seconds)  # bad options are refused before the target's code runs
+    configs = parse_config(config, "--config"), parse_config(config_b, "--config-b")
+    request = BenchRequest(
+        shapes=parse_shapes(shape), dtype=dtype, device=device, cold=not warm, seed=seed, cache_dir=cache_dir
+    )
+    _check(request)
+    with only_data_on_stdout():
+        a, b = bench_contestants((target, other), configs, request)
+        if a.contestant.kernel == b.contestant.kernel and a.contestant.config == b.contestant.config:
+            tell(f"a and b are the same: {a.target} with {_config(a.contestant.config)}")
+        with rounds_bar((a.contestant.name, b.contestant.name), seconds, stderr()) as follow:
+            comparison = compare_contestants(
+                a.contestant, b.contestant, policy, cold=request.cold, seed=seed, wait=not no_wait, follow=follow
+            )
+    if as_json:
+        say_json(_as_json(a, b, comparison))
+    else:
+        say(*_report(a, b, comparison, width()))
+
+
+def _check(request: BenchRequest) -> None:
+    if request.dtype is not None:
+        dtype_name(request.dtype)
+    if request.device is not None:
+        probe(request.device)
+    folder_of(request.cache_dir)
+
+
+def _report(a: BenchContestant, b: BenchContestant, comparison: Comparison, columns: int | None) -> list[str]:
+    verdict, *notes = str(comparison).splitlines()
+    return [
+        f"{a.problem} on {probe(a.contestant.device_name).name}",
+        *headed_table(_HEADER, [_row(a, comparison.a), _row(b, comparison.b)], columns, _NUMBERS),
+        *map(bold, paragraph("", verdict, columns)),
+        *(line for note in notes for line in paragraph("", note, columns)),
+    ]
+
+
+def _row(a_or_b: BenchContestant, times: Measurement) -> list[str]:
+    contestant = a_or_b.contestant
+    figures = [f"{time_ms:.4g}" for time_ms in (times.p20_ms, times.median_ms, times.p80_ms)]
+    what = f"{a_or_b.target}, {a_or_b.origin}" + (f": {contestant.config}" if contestant.config else "")
+    return [contestant.name, label(contestant.config), *figures, f"{times.spread:.1%}", what]
+
+
+def label(config: Config) -> str:
+    """The values of a config without their names, such as `128/4`; another column holds the names."""
+    return "/".join(str(value) for value in config.plain.values()) or "-"
+
+
+def _config(config: Config) -> str:
+    return f"({config})" if config else "no config"
+
+
+def _as_json(a: BenchContestant, b: BenchContestant, comparison: Comparison) -> dict[str, Any]:
+    return {
+        "verdict": comparison.verdict, "percent": comparison.percent, "interval": list(comparison.interval),
+        "needed": comparison.needed, "noise": comparison.noise, "confidence": comparison.confidence,
+        "rounds": comparison.rounds, "mode": comparison.mode, "problem": a.problem.label,
+        "device": probe(a.contestant.device_name).name,
+        "a": _contestant_json(a, comparison.a), "b": _contestant_json(b, comparison.b),
+        "guard": msgspec.to_builtins(comparison.guard), "notes": list(comparison.notes),
+    }  # fmt: skip
+
+
+def _contestant_json(a_or_b: BenchContestant, times: Measurement) -> dict[str, Any]:
+    config = a_or_b.contestant.config
+    return {
+        "target": a_or_b.target, "config": dict(config.plain), "label": label(config), "origin": a_or_b.origin,
+        "median_ms": times.median_ms, "p20_ms": times.p20_ms, "p80_ms": times.p80_ms, "spread": times.spread,
+        "samples": sum(map(len, times.by_round)),
+    }  # fmt: skip
+
+
+def _bench_kernels(run: KernelRun, *, as_json: bool, refused: dict[str, bool]) -> None:
+    """Compare every shipped kernel with its rivals at its named problems, and print the rows.
+
+    Args:
+        run: The comparisons.
+        as_json: Whether to print one JSON document instead of a table.
+        refused: Options that concern a single kernel, and whether they were typed.
+    """
+    if options := [name for name, is_typed in refused.items() if is_typed]:
+        raise SettingsError(
+            f"{', '.join(options)} cannot be given with `bench {_ALL_KERNELS}`, which takes every kernel at its named "
+            "problems",
+            hint="name one kernel: triton-ops bench softmax",
+        )
+    if run.device.startswith("cuda") and (missing := gpu_missing()) is not None:
+        raise DeviceError(
+            f"`bench {_ALL_KERNELS}` needs a GPU: {missing}", run.device, "none",
+            hint="run it on the machine with the GPU",
+        )  # fmt: skip
+    device = probe(run.device).name
+    rows = []
+    for row in rows_of(run):
+        rows.append(row)
+        tell(f"{row.kernel} {row.problem} beside {row.rival}: {_speed(row)} {row.verdict}".replace("  ", " "))
+    if as_json:
+        say_json({"device": device, "rows": [row.document for row in rows]})
+        return
+    lines = headed_table(_KERNELS_HEADER, [_kernel_row(row) for row in rows], width(), _KERNELS_NUMBERS)
+    say(f"{len(rows)} comparisons on {device}", *lines)
+
+
+def _kernel_row(row: KernelRow) -> list[str]:
+    interval = "-" if row.interval is None else f"{row.interval[0]:.3f} to {row.interval[1]:.3f}"
+    times = ["-" if ms is None else f"{ms:.4g}" for ms in (row.kernel_ms, row.rival_ms)]
+    return [row.kernel, row.problem, row.rival, *times, _speed(row) or "-", interval, row.verdict, row.origin]
+
+
+def _speed(row: KernelRow) -> str:
+    return "" if row.speedup is None else f"{row.speedup:.3f}"

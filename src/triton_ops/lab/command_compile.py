@@ -1,0 +1,389 @@
+"""Commands on what compilers make of configs, without a run."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict
+from itertools import permutations
+from typing import Annotated, Any
+
+import typer
+from rich.progress import track
+
+from triton_ops.backend import AheadOfTime, Arguments, CompilesAhead, Operation
+from triton_ops.compilation import TIMEOUT_S, CompilePool
+from triton_ops.device import Target, named_target, probe, target_of
+from triton_ops.exceptions import SettingsError, TargetError
+from triton_ops.kernels import load_operation, load_target
+from triton_ops.lab.spills import SpillEvidence, SpillReport, Tried, cure_spills
+from triton_ops.lab.typed_spaces import ConfigValues, TargetName, check_filled, tell_left_out
+from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
+from triton_ops.space import ConfigSpace
+from triton_ops.terminal import (
+    Dtype,
+    Json,
+    OneShape,
+    Space,
+    bold,
+    headed_table,
+    listing,
+    only_data_on_stdout,
+    paragraph,
+    say,
+    say_json,
+    stderr,
+    tell,
+    tell_failures,
+    width,
+)
+from triton_ops.values import Compiled, Problem, Resources, Status, dtype_name
+
+_COMPILE_HEADER = ("status", "registers", "spilled", "shared", "mma", "load", "s", "config")
+_COMPILE_NUMBERS = ("registers", "spilled", "shared", "load", "s")
+_ORDER = [
+    Status.OK, Status.DEFERRED, Status.RESOURCES, Status.CONSTRAINT, Status.COMPILE, Status.TIMEOUT, Status.CRASH,
+]  # fmt: skip
+_NONE_COMPILED = 1
+_SPILL_HEADER = ("change", "verdict", "registers", "spilled", "frame", "local", "shared", "ms", "config")
+_SPILL_NUMBERS = ("registers", "spilled", "frame", "local", "shared", "ms")
+_CANNOT_RUN = 1
+
+
+def side_by_side(
+    problem: str, by_arch: Mapping[str, Sequence[Compiled]], elapsed_s: float, columns: int | None
+) -> list[str]:
+    """The lines of a table with a column for each architecture, and of what differs between them.
+
+    The configs of each architecture are in the same order.
+    """
+    rows = [[*map(_cell, each), str(each[0].config)] for each in zip(*by_arch.values(), strict=True)]
+    lines = [f"{problem} for {', '.join(by_arch)}: registers and spilled bytes per thread"]
+    lines += headed_table((*by_arch, "config"), rows, columns)
+    for text in [*(_arch_summary(arch, results) for arch, results in by_arch.items()), *_differences(by_arch)]:
+        lines += paragraph("", text, columns)
+    return [*lines, f"{len(rows)} configs on {len(by_arch)} targets, {elapsed_s:.1f} s"]
+
+
+def _cell(result: Compiled) -> str:
+    registers = result.resources.registers if result.resources else None
+    if not result.launchable or registers is None:
+        return str(result.status)
+    return f"{registers}, spills {_spills(result):,}" if _spills(result) else f"{registers}"
+
+
+def _spills(result: Compiled) -> int:
+    """Spilled bytes per thread of what can be launched."""
+    return (result.resources.spill_bytes or 0) if result.launchable and result.resources else 0
+
+
+def _clean(result: Compiled) -> bool:
+    return result.launchable and result.resources is not None and not _spills(result)
+
+
+def _arch_summary(arch: str, results: Sequence[Compiled]) -> str:
+    clean, spilling = sum(map(_clean, results)), sum(_spills(result) > 0 for result in results)
+    return f"{arch}: {clean} without spills, {spilling} spill, {len(results) - clean - spilling} cannot run"
+
+
+def _differences(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[str]:
+    """For each pair of architectures how many configs are good on the one and not on the other."""
+    for (arch, results), (other, its) in permutations(by_arch.items(), 2):
+        pairs = [(a, b) for a, b in zip(results, its, strict=True) if _clean(a) and not _clean(b)]
+        spilling = sum(_spills(b) > 0 for _, b in pairs)
+        if pairs:
+            yield (
+                f"of those without spills on {arch}, {spilling} spill on {other}, and {len(pairs) - spilling} "
+                "cannot run there"
+            )
+
+
+def compile_command(
+    target: TargetName,
+    archs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            metavar="ARCH",
+            help="Such as sm_80, sm_90, gfx942; default the GPU. Repeat it to compare.",
+        ),
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option("--shape", metavar="MxN", help="The problem; default the operation's first.")
+    ] = None,
+    dtype: Dtype = None,
+    space: Space = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", help="Processes; default one for each CPU.")
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="S", help="Most seconds for one config.")
+    ] = TIMEOUT_S,
+    as_json: Json = False,
+) -> int:
+    """Compile every config of TARGET and show what it takes: registers, spills, shared memory.
+
+    For several architectures it shows them side by side. Needs no GPU and no driver. What was compiled is in Triton's
+    disk cache.
+    """
+    _check(jobs, timeout_s, dtype)
+    goals = list({goal.arch: goal for goal in map(named_target, archs or [])}.values()) or [target_of(probe())]
+    shapes, values = parse_shapes(shape), parse_space(space)
+    with only_data_on_stdout():
+        operation = _operation(target)
+        if shape is None:
+            shapes, dtype = _first_problem(operation, dtype)
+        operation, own_space, extents, element = operation_of(operation, values, shapes, dtype)
+        problem = operation.problem(extents, element)
+        if shape is None:
+            tell(f"no --shape: compiling for {problem.label}")
+        configs = own_space or operation.space_for(problem)
+        check_filled(configs, values)
+        start = time.perf_counter()
+        by_arch = {goal.arch: _compiled(operation, problem, configs, goal, jobs, timeout_s) for goal in goals}
+        elapsed_s = time.perf_counter() - start
+    first = by_arch[goals[0].arch]
+    tell_left_out(configs, values, [result.config for result in first])
+    tell_failures(_failures(by_arch))
+    if as_json:
+        say_json([_compiled_json(result, arch) for arch, results in by_arch.items() for result in results])
+    elif len(goals) == 1:
+        say(*_compile_report(problem, goals[0], first, elapsed_s, width()))
+    else:
+        say(*side_by_side(str(problem), by_arch, elapsed_s, width()))
+    return 0 if any(result.launchable for results in by_arch.values() for result in results) else _NONE_COMPILED
+
+
+def _failures(by_arch: Mapping[str, Sequence[Compiled]]) -> Iterator[tuple[str, str, str]]:
+    """Configs that could not be launched, each with its reason and the compiler's trace."""
+    for arch, results in by_arch.items():
+        where = f"{arch} " if len(by_arch) > 1 else ""
+        for result in results:
+            if not result.launchable:
+                yield f"{where}{result.config}", f"{result.status}: {result.reason}", result.trace
+
+
+def _check(jobs: int | None, timeout_s: float, dtype: str | None) -> None:
+    if jobs is not None and jobs < 1:
+        raise SettingsError(f"--jobs is {jobs}; it must be 1 or more", hint="leave it out for one per CPU")
+    if not timeout_s > 0:
+        raise SettingsError(f"--timeout is {timeout_s:g}; it must be over 0", hint=f"for example --timeout {TIMEOUT_S}")
+    if dtype is not None:
+        dtype_name(dtype)
+
+
+def _operation(text: str) -> Operation:
+    target = load_target(text)
+    if not isinstance(target, Operation) or _ahead(target) is None:
+        raise TargetError(
+            f"{text} is no operation with a Triton kernel, so there is nothing to compile",
+            hint="name an Operation that holds a TritonKernel",
+        )
+    return target
+
+
+def _ahead(operation: Operation) -> Any:
+    """The kernel of an operation in the form that is compiled without a GPU; None if there is none."""
+    return operation.kernel.compiled_ahead if isinstance(operation.kernel, CompilesAhead) else None
+
+
+def _first_problem(operation: Operation, dtype: str | None) -> tuple[list[tuple[int, ...]], str | None]:
+    """Shape and dtype of the operation's first named problem, preferably of this dtype; no shape if none is named."""
+    element = None if dtype is None else dtype_name(dtype)
+    problems = sorted(operation.problems.values(), key=lambda problem: element not in (None, problem[1]))
+    if not problems:
+        return [], dtype
+    extents, its_dtype = problems[0]
+    return [extents], dtype or its_dtype
+
+
+def _compiled(
+    operation: Operation, problem: Problem, space: ConfigSpace, target: Target, jobs: int | None, timeout_s: float
+) -> list[Compiled]:
+    arguments = Arguments(keyword=dict(problem.arguments))
+    operation.kernel.check(space.tunables, arguments)
+    ahead = AheadOfTime(_ahead(operation), arguments, target, space.members)
+    with CompilePool(ahead, workers=jobs, timeout_s=timeout_s) as pool:
+        futures = [pool.submit(config, anyway=True) for config in space]
+        return [future.result() for future in _watched(futures)]
+
+
+def _watched(futures: list[Future[Compiled]]) -> Iterator[Future[Compiled]]:
+    """The futures in their order, with a progress bar if stderr is a terminal."""
+    console = stderr()
+    yield from track(
+        futures, f"{len(futures)} configs", console=console, transient=True, disable=not console.is_terminal
+    )
+
+
+def _compiled_json(result: Compiled, arch: str) -> dict[str, Any]:
+    resources = result.resources or Resources()
+    return {
+        "config": dict(result.config), "target": arch, "status": result.status.value, "reason": result.reason,
+        "trace": result.trace, "registers": resources.registers, "spill_bytes": resources.spill_bytes,
+        "shared_bytes": resources.shared_bytes, "mma": resources.mma, "serialised": resources.serialised,
+        "binary": resources.binary, "compile_s": result.compile_s,
+    }  # fmt: skip
+
+
+def _compile_report(
+    problem: Problem, target: Target, results: list[Compiled], elapsed_s: float, columns: int | None
+) -> list[str]:
+    rows = [_compiled_row(result) for result in sorted(results, key=lambda result: _ORDER.index(result.status))]
+    head = f"{problem} for {target.arch}: {target.shared_bytes_per_block:,} bytes of shared memory per block"
+    table_lines = headed_table(_COMPILE_HEADER, rows, columns, _COMPILE_NUMBERS)
+    return [head, *table_lines, *paragraph("", _summary(results, elapsed_s), columns)]
+
+
+def _compiled_row(result: Compiled) -> list[str]:
+    resources = result.resources or Resources()
+    figures = [_figure(number) for number in (resources.registers, resources.spill_bytes, resources.shared_bytes)]
+    what = f"{result.config}: {result.reason}" if result.reason else str(result.config)
+    seconds = "-" if result.compile_s is None else f"{result.compile_s:.2f}"
+    return [result.status.value, *figures, resources.mma or "-", _figure(resources.load_bytes), seconds, what]
+
+
+def _figure(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _summary(results: list[Compiled], elapsed_s: float) -> str:
+    counts = Counter(result.status for result in results)
+    text = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
+    binaries = {result.resources.binary for result in results if result.launchable and result.resources}
+    return f"{len(results)} configs: {text}; {len(binaries)} different binaries, {elapsed_s:.1f} s"
+
+
+def spills_command(
+    target: TargetName,
+    shape: OneShape = None,
+    dtype: Dtype = None,
+    config: ConfigValues = None,
+    arch: Annotated[
+        str | None,
+        typer.Option("--target", metavar="ARCH", help="Such as sm_90, gfx942, or a GPU's name; default the GPU."),
+    ] = None,
+    measure: Annotated[
+        bool | None,
+        typer.Option("--measure/--no-measure", help="Time what helps on the GPU; default if --target is left out."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Say what a config spills, and try what may cure it: a smaller tile, more warps, fewer stages.
+
+    Each change is compiled, and kept only if it helps. No GPU is needed with --target.
+    """
+    shapes, values = parse_shapes(shape), parse_config(config, "--config")
+    target_operation = load_operation(target, "; its problem is not known")
+    with only_data_on_stdout():
+        operation, _, extents, element = operation_of(target_operation, None, shapes, dtype)
+        report = cure_spills(operation, config=values, shape=extents, dtype=element, arch=arch, measure=measure)
+    problem = str(operation.problem(extents, element))
+    if as_json:
+        say_json(_spills_json(problem, report))
+    else:
+        say(*listing(spill_facts(problem, report), width()))
+        if report.tried:
+            rows = [row for cure in report.tried for row in cure_rows(cure)]
+            say(*headed_table(_SPILL_HEADER, rows, width(), _SPILL_NUMBERS))
+        say(*map(bold, paragraph("", report.advice, width())))
+    return 0 if report.before.compiled else _CANNOT_RUN
+
+
+def spill_facts(problem: str, report: SpillReport) -> dict[str, str]:
+    """The facts of a config before any change, a name and a text each."""
+    before = report.before
+    rows = {"problem": problem, "target": report.target, "config": str(before.config)}
+    if before.reason:
+        rows["compiler"] = f"{before.status}: {before.reason}"
+    if before.registers is not None:
+        full = ", all that there are" if before.registers >= before.most_registers else ""
+        rows["registers"] = f"{before.registers} of {before.most_registers} per thread{full}"
+        rows["frame"] = f"{before.stack_bytes:,} bytes per thread, {_spilled(before)}"
+        rows["local memory"] = _local(before)
+    if before.accumulator is not None:
+        across = "x".join(map(str, before.accumulator))
+        rows["accumulator"] = (
+            f"{across} is {before.accumulator_bytes:,} bytes of registers, {before.accumulator_registers:g} per thread"
+        )
+    if before.residents is not None:
+        rows["occupancy"] = f"{before.residents.occupancy:.0%}, limited by {' and '.join(before.residents.limited_by)}"
+    if before.median_ms is not None:
+        rows["measured"] = f"{before.median_ms:.4g} ms"
+    return rows | {f"note {number}": note for number, note in enumerate(report.notes, 1)}
+
+
+def _spilled(step: SpillEvidence) -> str:
+    if (step.spill_bytes or 0) > (step.stack_bytes or 0):  # LLVM counts each register that it has spilled
+        return f"where {step.spill_bytes:,} bytes of spilled registers take turns"
+    return f"{step.spill_bytes:,} of them spilled registers"
+
+
+def _local(step: SpillEvidence) -> str:
+    traffic = step.local
+    if traffic is None:
+        return "not known: no nvdisasm can be run for this architecture"
+    return (
+        f"{traffic.loads:,} loads of {traffic.load_bytes:,} bytes and {traffic.stores:,} stores of "
+        f"{traffic.store_bytes:,} bytes per thread in the code, {traffic.in_loops:,} of them in loops"
+    )
+
+
+def cure_rows(cure: Tried) -> list[list[str]]:
+    """One row for each config of a change, with the verdict on that config."""
+    if not cure.steps:
+        return [[cure.name, cure.verdict, *["-"] * 6, "no further step"]]
+    return [
+        [
+            cure.name,
+            cure.verdict_on(step),
+            *map(_figure, (step.registers, step.spill_bytes, step.stack_bytes)),
+            "-" if step.local is None else f"{step.local.loads + step.local.stores:,}",
+            _figure(step.shared_bytes),
+            "-" if step.median_ms is None else f"{step.median_ms:.4g}",
+            _change(cure, step),
+        ]
+        for step in cure.steps
+    ]
+
+
+def _change(cure: Tried, step: SpillEvidence) -> str:
+    changes = [f"{name}={value}" for name, value in step.config.items() if cure.before.config.get(name) != value]
+    return " ".join(changes) + (f": {step.reason}" if not step.compiled and step.reason else "")
+
+
+def _spills_json(problem: str, report: SpillReport) -> dict[str, Any]:
+    best = None if report.cure is None else report.cure.best
+    return {
+        "problem": problem,
+        "target": report.target,
+        "spills": report.spills,
+        "before": _evidence_json(report.before),
+        "cures": [
+            {
+                "change": cure.name,
+                "why": cure.why,
+                "verdict": cure.verdict,
+                "kept": cure.kept,
+                "best": None if cure.best is None else dict(cure.best.config),
+                "steps": [_evidence_json(step) for step in cure.steps],
+            }
+            for cure in report.tried
+        ],
+        "cure": None if best is None else dict(best.config),
+        "advice": report.advice,
+        "notes": list(report.notes),
+    }
+
+
+def _evidence_json(step: SpillEvidence) -> dict[str, Any]:
+    return {
+        "config": dict(step.config), "status": step.status.value, "reason": step.reason, "registers": step.registers,
+        "most_registers": step.most_registers, "stack_bytes": step.stack_bytes, "spill_bytes": step.spill_bytes,
+        "shared_bytes": step.shared_bytes, "accumulator_bytes": step.accumulator_bytes,
+        "accumulator_registers": step.accumulator_registers,
+        "occupancy": None if step.residents is None else step.residents.occupancy,
+        "local": None if step.local is None else asdict(step.local), "median_ms": step.median_ms,
+    }  # fmt: skip

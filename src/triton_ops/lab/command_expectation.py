@@ -1,0 +1,443 @@
+"""Commands on what the model expects of configs of TARGET, on a device that need not be here."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from triton_ops.backend import Operation
+from triton_ops.compilation import LEGEND, drawn
+from triton_ops.cost_model import work_in_words
+from triton_ops.device import Ceiling, DeviceSpec, load_calibration, machine_of, reached, roof_rows
+from triton_ops.exceptions import ConfigValueError, SettingsError, TargetError
+from triton_ops.kernels import load_operation
+from triton_ops.lab.expectation import Explained, Portrait, explain, portrait
+from triton_ops.lab.ranking import RankedConfig, device_spec, expected_of, rank
+from triton_ops.lab.typed_spaces import ConfigValues, Gpu, TargetName, check_filled, tell_left_out
+from triton_ops.lab.wave_cliffs import MOST_POINTS, ShapePoint, Sweep, sweep
+from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
+from triton_ops.space import Config
+from triton_ops.terminal import (
+    CacheDir,
+    Dtype,
+    Json,
+    OneShape,
+    Space,
+    folder_of,
+    headed_table,
+    listing,
+    only_data_on_stdout,
+    say,
+    say_json,
+    tell,
+    width,
+)
+from triton_ops.values import Problem, Status
+
+_TERMS_SHOWN = 8
+_CONFIGS_SHOWN = 20
+_POINTS = 32  # of a series without a step
+_SERIES = re.compile(r"(\w+)=(\d+):(\d+)(?::(\d+))?")
+_LACK = "; its problem is not known"
+_RANK_HEADER = ("expected", "lower bound", "limited by", "config")
+_CLIFF_HEADER = ("from", "waves", "used", "expected", "to", "waves", "used", "expected")
+_Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp8.")]
+
+
+def _explained_rows(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
+    """The rows below problem, device and config: a name and a text each."""
+    forecast = explained.forecast
+    rows = {"expected": _expected(explained, image)}
+    if forecast is not None:
+        rows["lower bound"] = f"{forecast.lower_bound_ms:.4g} ms"
+    if image.measured is not None:
+        rows["measured"] = f"{image.measured.ms:.4g} ms" + reached(image.measured)
+    rows |= _places(spec, explained, image) | _resources(explained, image) | roof_rows(image.roofline)
+    if forecast is not None:
+        rows |= {f"alone: {term.name}": f"{term.alone_ms:.4g} ms" for term in forecast.terms[:_TERMS_SHOWN]}
+    rows |= _advice(image)
+    if explained.work is not None:
+        rows |= {f"read: {name}": text for name, text in work_in_words(explained.work).items()}
+    if explained.differences:
+        rows["but"] = "; ".join(explained.differences)
+    return rows | {f"note {number}": remark for number, remark in enumerate(image.remarks, 1)}
+
+
+def _pipeline_lines(image: Portrait) -> list[str]:
+    """The drawing of the pipeline for one to five stages; empty for a kernel without products in a loop."""
+    if not image.timelines:
+        return []
+    source = "as the model expects" if image.load_known else "assumed"
+    lines = [f"a load takes {image.load_steps:.1f} computed steps, {source}; each line is one buffer: {LEGEND}"]
+    for timeline in image.timelines:
+        mark = "  <- this config" if timeline.stages == image.stages else ""
+        lines.append(f"num_stages={timeline.stages}: the units compute in {timeline.busy:.0%} of the time{mark}")
+        lines += [f"  {line}" for line in drawn(timeline)]
+    return lines
+
+
+def _explained_json(explained: Explained, image: Portrait) -> dict[str, Any]:
+    """The whole answer as plain values."""
+    forecast = asdict(explained.forecast) if explained.forecast is not None else _no_forecast(image)
+    if not math.isfinite(forecast["expected_ms"] or 0.0):
+        forecast["expected_ms"] = None
+    compiled = explained.compiled
+    return {
+        **forecast,
+        "silent": explained.silent,
+        "inferred": None if explained.work is None else asdict(explained.work),
+        "differences": list(explained.differences),
+        "compiler": None if compiled is None else {"status": compiled.status.value, "reason": compiled.reason},
+        "occupancy": _occupancy_json(image),
+        "grid": _waves_json(image),
+        "shared": {"bytes": image.resources.shared_bytes if image.resources else None, "limit": image.shared_limit},
+        "roofline": _roofline_json(image),
+        "accumulator": None
+        if image.accumulator is None
+        else {"tile": list(image.accumulator), "bytes": image.accumulator_bytes},
+        "advice": [{**asdict(habit), "here": value, "holds": habit.holds(value)} for habit, value in image.habits],
+        "warps": [asdict(choice) for choice in image.warp_choices],
+        "pipeline": {
+            "load_steps": image.load_steps,
+            "known": image.load_known,
+            "timelines": [{**asdict(timeline), "busy": timeline.busy} for timeline in image.timelines],
+        },
+        "remarks": list(image.remarks),
+    }
+
+
+def _no_forecast(image: Portrait) -> dict[str, Any]:
+    """The fields of a forecast where there is none, with what the compiler says."""
+    resources = image.resources
+    return {
+        "expected_ms": None, "lower_bound_ms": image.roofline.least_ms, "terms": [],
+        "blocks_per_unit": image.residents.blocks if image.residents else None,
+        "waves": image.waves.waves if image.waves else None, "registers": resources.registers if resources else None,
+        "spill_bytes": resources.spill_bytes if resources else None,
+        "shared_bytes": resources.shared_bytes if resources else None, "compiled": image.compiled,
+    }  # fmt: skip
+
+
+def _occupancy_json(image: Portrait) -> dict[str, Any] | None:
+    residents = image.residents
+    if residents is None:
+        return None
+    return {
+        "share": residents.occupancy, "blocks": residents.blocks, "warps": residents.warps,
+        "most_warps": residents.most_warps, "limited_by": list(residents.limited_by), "by": dict(residents.by),
+    }  # fmt: skip
+
+
+def _waves_json(image: Portrait) -> dict[str, Any] | None:
+    waves = image.waves
+    if waves is None:
+        return None
+    return {
+        "blocks": waves.grid, "at_once": waves.at_once, "waves": waves.waves, "full": waves.full,
+        "tail_blocks": waves.tail_blocks, "used": waves.used,
+    }  # fmt: skip
+
+
+def _roofline_json(image: Portrait) -> dict[str, Any]:
+    roof = image.roofline
+
+    def ceiling(limit: Ceiling | None) -> dict[str, Any] | None:
+        return None if limit is None else {**asdict(limit), "unit": limit.unit}
+
+    return {
+        "flops": roof.flops, "bytes": roof.bytes, "intensity": roof.intensity, "ridge": roof.ridge,
+        "limit": roof.limit.name if roof.limit else None, "least_ms": roof.least_ms, "memory": ceiling(roof.memory),
+        "units": ceiling(roof.units), "expected": asdict(image.expected) if image.expected else None,
+        "measured": asdict(image.measured) if image.measured else None,
+    }  # fmt: skip
+
+
+def _expected(explained: Explained, image: Portrait) -> str:
+    forecast = explained.forecast
+    if explained.refused:
+        return f"cannot run: {explained.refused}"
+    if forecast is None:
+        least = f"; {image.roofline.least_ms:.4g} ms at best" if image.roofline.least_ms else ""
+        return f"no forecast: {explained.silent}{least}"
+    if not math.isfinite(forecast.expected_ms):
+        return "does not fit on the device"
+    return f"{forecast.expected_ms:.4g} ms" + reached(image.expected)
+
+
+def _places(spec: DeviceSpec, explained: Explained, image: Portrait) -> dict[str, str]:
+    """Occupancy and waves."""
+    residents, waves, forecast = image.residents, image.waves, explained.forecast
+    if residents is None and explained.compiled is not None and explained.compiled.status is Status.RESOURCES:
+        return {"occupancy": "0%: not even one block fits"}
+    if residents is None:
+        per_unit = f"{forecast.waves:.2f} waves of {forecast.blocks_per_unit} per multiprocessor" if forecast else ""
+        return {"blocks": per_unit} if per_unit else {}
+    limits = ", ".join(f"{name} {blocks}" for name, blocks in residents.by.items())
+    warps = "wavefronts" if spec.kind == "hip" else "warps"
+    rows = {
+        "occupancy": (
+            f"{residents.occupancy:.0%}: {residents.warps} of {residents.most_warps} {warps}, limited by "
+            f"{' and '.join(residents.limited_by)} (blocks by {limits})"
+        )
+    }
+    if waves is not None:
+        plural = "s" * (waves.tail_blocks != 1)
+        tail = f", the last with {waves.tail_blocks:,} block{plural}" if waves.tail_blocks and waves.full else ""
+        rows["blocks"] = (
+            f"{waves.grid:,} in {waves.waves:.2f} waves of {waves.at_once:,} ({residents.blocks} per multiprocessor)"
+            f"{tail}; {waves.used:.0%} of the places used"
+        )
+    elif forecast is not None and residents.blocks:
+        rows["blocks"] = f"{forecast.waves:.2f} waves of {residents.blocks} per multiprocessor"
+    return rows
+
+
+def _resources(explained: Explained, image: Portrait) -> dict[str, str]:
+    resources, compiled = image.resources, explained.compiled
+    rows = {}
+    if resources is not None and resources.registers is not None:
+        source = "by the compiler" if image.compiled else "guessed"
+        rows["resources"] = (
+            f"{resources.registers} registers, {resources.spill_bytes or 0} spilled bytes, "
+            f"{resources.shared_bytes} bytes shared{_products(resources.mma, image)}; {source}"
+        )
+    if resources is not None and resources.shared_bytes is not None and image.shared_limit:
+        share = resources.shared_bytes / image.shared_limit
+        rows["shared memory"] = f"{resources.shared_bytes:,} of {image.shared_limit:,} bytes of a block, {share:.0%}"
+    if compiled is not None and compiled.reason:
+        rows["compiler"] = f"{compiled.status}: {compiled.reason}"
+    return rows
+
+
+def _products(mma: str | None, image: Portrait) -> str:
+    """The instructions of the products."""
+    if mma is None or image.accumulator is None:
+        return ""
+    return ", products without matrix units" if mma == "none" else f", products by {mma}"
+
+
+def _advice(image: Portrait) -> dict[str, str]:
+    rows = {}
+    for habit, value in image.habits:
+        span = str(habit.low) if habit.low == habit.high else f"{habit.low} to {habit.high}"
+        outside = "" if habit.holds(value) else f"; {value} is outside"
+        rows[f"begin with {habit.option}"] = f"{span}{outside}: {habit.why}"
+    if image.accumulator is not None:
+        across = "x".join(map(str, image.accumulator))
+        rows["accumulator"] = f"{across} takes {image.accumulator_bytes:,} bytes of registers: {_by_warps(image)}"
+    if image.timelines:
+        busy = ", ".join(f"{timeline.busy:.0%}" for timeline in image.timelines)
+        rows["pipeline"] = (
+            f"one block alone computes {busy} of the time with 1 to {len(image.timelines)} stages; --pipeline draws it"
+        )
+    return rows
+
+
+def _by_warps(image: Portrait) -> str:
+    return ", ".join(
+        f"{choice.accumulator_registers:g} per thread with {choice.warps} warps{'' if choice.fits else ' (spills)'}"
+        for choice in image.warp_choices
+        if image.warps // 2 <= choice.warps <= image.warps * 2
+    )
+
+
+def explain_command(
+    target: TargetName,
+    shape: OneShape = None,
+    dtype: _Dtype = None,
+    config: ConfigValues = None,
+    gpu: Gpu = None,
+    measured_ms: Annotated[
+        float | None, typer.Option("--measured", metavar="MS", help="A time that you measured: how near to the limit?")
+    ] = None,
+    pipeline: Annotated[bool, typer.Option("--pipeline", help="Draw the pipeline for one to five stages.")] = False,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """Say what to expect of one config: time, occupancy, waves, shared memory, roofline, and what limits it.
+
+    The work is the declared one, else it is read from the kernel. The config is compiled; nothing is run, and no GPU is
+    needed with --gpu.
+    """
+    if measured_ms is not None and not 0 < measured_ms < math.inf:
+        raise SettingsError(f"--measured is {measured_ms:g}; it must be milliseconds over 0", hint="such as 0.21")
+    shapes, values = parse_shapes(shape), parse_config(config, "--config")
+    spec = device_spec(gpu)
+    with only_data_on_stdout():
+        operation, _, extents, element = operation_of(load_operation(target, _LACK), None, shapes, dtype)
+        problem = operation.problem(extents, element)
+        whole = _whole_config(operation, problem, values or {})
+        expected = expected_of(operation, shape=extents, dtype=element)
+        calibration = load_calibration(folder_of(cache_dir), spec.name)
+        explained = explain(expected, whole, spec, machine_of(spec, calibration))
+    if not explained.told:
+        raise TargetError(
+            f"the model makes no forecast: {explained.silent}",
+            hint="docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared",
+        )
+    image = portrait(explained, expected.work, whole, spec, calibration=calibration, measured_ms=measured_ms)
+    if as_json:
+        head = {"problem": str(problem), "device": spec.name, "config": dict(whole), "source": explained.source}
+        say_json({**head, "arch": spec.arch, "units": spec.units, **_explained_json(explained, image)})
+        return
+    unit = "compute units" if spec.kind == "hip" else "multiprocessors"
+    rows = {"problem": str(problem), "device": f"{spec.name} {spec.arch}, {spec.units} {unit}", "config": str(whole)}
+    say(*listing({**rows, **_explained_rows(spec, explained, image)}, width()))
+    if pipeline:
+        say(*_pipeline_lines(image))
+
+
+def _whole_config(operation: Operation, problem: Problem, values: dict[str, Any]) -> Config:
+    """The default config, in which values replace its own."""
+    space = operation.space_for(problem)
+    if unknown := [name for name in values if name not in space.tunables]:
+        raise ConfigValueError(
+            f"{operation.name} has no tunable {', '.join(unknown)}", hint=f"it has {', '.join(space.tunables)}"
+        )
+    config = Config({**space.default_config, **space.with_names(values)})
+    if (reason := space.why_not(config)) is not None:
+        raise ConfigValueError(
+            f"config ({config}) is not in the space of {operation.name}: {reason}", hint="take a config of the space"
+        )
+    return config
+
+
+def rank_command(
+    target: TargetName,
+    shape: OneShape = None,
+    dtype: Dtype = None,
+    space: Space = None,
+    gpu: Gpu = None,
+    top: Annotated[
+        int | None, typer.Option("--top", metavar="N", min=1, help="Configs to show; default 20, with --json all.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes that read; default one for each CPU.")
+    ] = None,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """Rank every config of TARGET by the time that the model expects, the shortest first.
+
+    Nothing is run, and no GPU is needed with --gpu. Where the kernel declares no work, the work is read from it.
+    """
+    shapes, values = parse_shapes(shape), parse_space(space)
+    with only_data_on_stdout():
+        whole = load_operation(target, "; its space and its problem are not known")
+        operation, own_space, extents, element = operation_of(whole, values, shapes, dtype)
+        configs = own_space or operation.space_for(operation.problem(extents, element))
+        check_filled(configs, values)
+        ranking = rank(
+            operation, space=own_space, shape=extents, dtype=element, gpu=gpu, jobs=jobs, cache_dir=cache_dir
+        )
+    if len(ranking) < configs.size.valid:
+        tell(f"{len(ranking)} of {configs.size.valid} configs are ranked")
+    else:
+        tell_left_out(configs, values, [one.config for one in ranking])
+    if as_json:
+        say_json([_ranked_json(one) for one in ranking[:top]])
+    else:
+        rows = [_ranked_row(one) for one in ranking[: top or _CONFIGS_SHOWN]]
+        say(*headed_table(_RANK_HEADER, rows, width(), _RANK_HEADER[:2]))
+
+
+def _ranked_json(one: RankedConfig) -> dict[str, Any]:
+    return {
+        "config": dict(one.config), "expected_ms": one.expected_ms if math.isfinite(one.expected_ms) else None,
+        "lower_bound_ms": one.lower_bound_ms, "source": one.source, "limited_by": one.limited_by,
+    }  # fmt: skip
+
+
+def _ranked_row(one: RankedConfig) -> list[str]:
+    expected = f"{one.expected_ms:.4g} ms" if math.isfinite(one.expected_ms) else "-"
+    return [expected, f"{one.lower_bound_ms:.4g} ms", one.limited_by, str(one.config)]
+
+
+def cliffs_command(
+    target: TargetName,
+    vary: Annotated[
+        str, typer.Option("--vary", metavar="NAME=LOW:HIGH[:STEP]", help="The extent to vary, and its values.")
+    ],
+    shape: Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The other extents.")] = None,
+    dtype: _Dtype = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=V", help="Values of tunables; the rest as in the default."),
+    ] = None,
+    gpu: Gpu = None,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """Say at which shapes a config needs one more wave of blocks that is mostly empty.
+
+    Nothing is run, and no GPU is needed with --gpu.
+    """
+    axis, series = _series(vary)
+    shapes, values, spec = parse_shapes(shape), parse_config(config, "--config"), device_spec(gpu)
+    with only_data_on_stdout():
+        operation, _, extents, element = operation_of(load_operation(target, _LACK), None, shapes, dtype)
+        whole = operation.full_shape(extents)
+        tile = _whole_config(operation, operation.problem(whole, element), values or {})
+        calibration = load_calibration(folder_of(cache_dir), spec.name)
+        points = sweep(operation, tile, whole, element, axis, series, spec, calibration)
+    if as_json:
+        say_json(_sweep_json(operation.name, spec, points))
+        return
+    say(*listing(_sweep_facts(operation.name, whole, spec, points), width()))
+    if points.cliffs:
+        rows = [[*_point_row(axis, cliff.before), *_point_row(axis, cliff.after)] for cliff in points.cliffs]
+        say(*headed_table(_CLIFF_HEADER, rows, width(), _CLIFF_HEADER))
+
+
+def _series(text: str) -> tuple[str, list[int]]:
+    match = _SERIES.fullmatch(text)
+    if match is None:
+        raise SettingsError(f"--vary is {text!r}", hint="write NAME=LOW:HIGH:STEP, such as M=1024:8192:256")
+    low, high = int(match[2]), int(match[3])
+    step = int(match[4]) if match[4] else max(1, (high - low) // _POINTS)
+    if step < 1 or low < 1 or high <= low or (high - low) // step >= MOST_POINTS:
+        raise SettingsError(
+            f"--vary is {text!r}, which is no series of 2 to {MOST_POINTS} values", hint="such as M=1024:8192:256"
+        )
+    return match[1], list(range(low, high + 1, step))
+
+
+def _sweep_facts(name: str, whole: tuple[int, ...], spec: DeviceSpec, points: Sweep) -> dict[str, str]:
+    first, last = points.points[0], points.points[-1]
+    most = max(points.points, key=lambda point: point.waves.used)
+    least = min(points.points, key=lambda point: point.waves.used)
+    rows = {
+        "kernel": f"{name} at {'x'.join(map(str, whole))}, {points.axis} from {first.extent} to {last.extent}",
+        "device": f"{spec.name}, {spec.units * points.blocks_per_unit} blocks at a time",
+        "config": str(points.config),
+        "places used": (
+            f"{least.waves.used:.0%} at {points.axis}={least.extent} "
+            f"to {most.waves.used:.0%} at {points.axis}={most.extent}"
+        ),
+        "cliffs": str(len(points.cliffs)),
+    }
+    return rows | ({"no times": points.silent} if points.silent else {})
+
+
+def _point_row(axis: str, point: ShapePoint) -> list[str]:
+    expected = "-" if point.expected_ms is None else f"{point.expected_ms:.4g} ms"
+    return [f"{axis}={point.extent}", str(math.ceil(point.waves.waves)), f"{point.waves.used:.0%}", expected]
+
+
+def _sweep_json(name: str, spec: DeviceSpec, points: Sweep) -> dict[str, Any]:
+    def point(one: ShapePoint) -> dict[str, Any]:
+        return {
+            "extent": one.extent, "blocks": one.waves.grid, "waves": one.waves.waves, "used": one.waves.used,
+            "tail_blocks": one.waves.tail_blocks, "expected_ms": one.expected_ms, "of_limit": one.of_limit,
+        }  # fmt: skip
+
+    return {
+        "kernel": name, "device": spec.name, "config": dict(points.config), "axis": points.axis,
+        "blocks_per_unit": points.blocks_per_unit, "at_once": points.blocks_per_unit * spec.units,
+        "silent": points.silent, "points": [point(one) for one in points.points],
+        "cliffs": [{"before": point(one.before), "after": point(one.after)} for one in points.cliffs],
+    }  # fmt: skip

@@ -1,0 +1,437 @@
+"""`triton-ops profile`: what limits kernels by a profile of Nsight Compute, and the command that makes one."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from triton_ops.backend import Operation
+from triton_ops.base import require
+from triton_ops.device import current_device
+from triton_ops.exceptions import MissingDependencyError, ProfileError, TargetError
+from triton_ops.kernels import load_target
+from triton_ops.lab.profile_command import (
+    SAMPLED_MS,
+    SETS,
+    WARM_MS,
+    NcuRequest,
+    Part,
+    Step,
+    idle_share,
+    parts_of,
+    steps,
+)
+from triton_ops.lab.profile_reading import KernelProfile
+from triton_ops.lab.profile_report import ProfiledKernel, ProfileReport, read_profile
+from triton_ops.lab.ptxas_log import Assembled, read_ptxas
+from triton_ops.request import device_for, parse_shapes
+from triton_ops.terminal import (
+    Device,
+    Dtype,
+    Json,
+    Shape,
+    bold,
+    group,
+    headed_table,
+    only_data_on_stdout,
+    paragraph,
+    say,
+    say_json,
+    tell,
+    width,
+)
+from triton_ops.values import dtype_name
+
+_SHOWN = 10
+_PART_NAME = 60  # characters of a part's name in the table
+_KERNEL_NAME = 48  # characters of a kernel's name in the table
+_HEADER = ("kernel", "share", "launches", "us", "compute", "memory", "occupancy", "verdict")
+_NUMBERS = ("share", "launches", "us", "compute", "memory", "occupancy")
+_ASSEMBLED = ("kernel", "target", "registers", "frame", "stored", "loaded", "verdict")
+Kernel = Annotated[str, typer.Option("--kernel", metavar="REGEX", help="Only kernels with this in their names.")]
+Tried = Annotated[
+    list[str] | None,
+    typer.Option("--tried", metavar="WAY", help="library, torch.compile, Triton or CUDA, if tried; repeat it."),
+]
+Gpu = Annotated[
+    str | None, typer.Option("--gpu", metavar="NAME", help="The GPU that was profiled, if the profile does not say.")
+]
+Flops = Annotated[
+    float, typer.Option("--flops", metavar="N", min=0.0, help="Operations of one launch, if they were not counted.")
+]
+FlopsDtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Of the operands of --flops.")]
+Program = Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The program to profile, after `--`.")]
+Metrics = Annotated[str, typer.Option("--set", metavar="SET", help=f"One of {', '.join(SETS)}.")]
+Skip = Annotated[int, typer.Option("--skip", metavar="N", help="Launches to leave out at first.")]
+Launches = Annotated[int | None, typer.Option("--launches", metavar="N", help="Launches to profile; default all.")]
+FewLaunches = Annotated[int, typer.Option("--launches", metavar="N", help="Launches that the counters are of.")]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="An operation, or a function that needs no arguments.")]
+Out = Annotated[str, typer.Option("--out", metavar="FILE", help="The file that gets the CSV.")]
+
+
+class _Times(Protocol):
+    """The times of a call, in words as text."""
+
+    @property
+    def median_ms(self) -> float: ...
+    @property
+    def quantiles_ms(self) -> tuple[float, ...]: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def confidence(self) -> str: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Called:
+    """A call for a profiler to look at, of an operation or of a function that needs no arguments."""
+
+    target: str
+    shape: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+
+    @property
+    def program(self) -> list[str]:
+        """The command line that calls it some times."""
+        options = {"--shape": self.shape, "--dtype": self.dtype, "--device": self.device}
+        words = [word for name, value in options.items() if value is not None for word in (name, value)]
+        return [sys.executable, "-m", "triton_ops", "profile", "call", self.target, *words]
+
+    def loaded(self) -> tuple[Callable[..., Any], Mapping[str, Any], str]:
+        """The function, its arguments, and torch's name of the device.
+
+        Raises:
+            TargetError: It cannot be loaded, or needs arguments that are not known.
+        """
+        function = load_target(self.target)
+        if isinstance(function, Operation):
+            device = device_for(self.device, function.device, function.name)
+            shape = next(iter(parse_shapes(self.shape)), None)
+            return function, function.materialise(function.problem(shape, self.dtype), device).keyword, device
+        names = [p.name for p in inspect.signature(function).parameters.values() if _is_required(p)]
+        if names or self.shape or self.dtype:
+            lack = f"needs {', '.join(names)}" if names else "has no shape and no dtype to choose"
+            raise TargetError(f"{self.target} {lack}", hint="name an Operation, or a function that needs no arguments")
+        return function, {}, device_for(self.device, "any", self.target)
+
+    def run(self, calls: int) -> None:
+        """Call it once, so that it is compiled, and then so often; a profiler is told where that begins and ends."""
+        function, arguments, device = self.loaded()
+        with current_device(device):
+            _run(function, arguments, device, calls)
+
+
+def _run(function: Callable[..., Any], arguments: Mapping[str, Any], device: str, calls: int) -> None:
+    function(**arguments)
+    cuda = require("torch", "telling the profiler").cuda if device.startswith("cuda") else None
+    if cuda is not None:
+        cuda.synchronize()
+        cuda.profiler.start()
+    for _ in range(calls):
+        function(**arguments)
+    if cuda is not None:
+        cuda.synchronize()
+        cuda.profiler.stop()
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    variable = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and parameter.kind not in variable
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The results of the steps.
+
+    Attributes:
+        idle: The share of a call in which the GPU waits; None on a CPU.
+        profile: The file with the third step's counters; None if there is none.
+        missing: The reason why there is none.
+    """
+
+    times: _Times
+    parts: tuple[Part, ...]
+    idle: float | None
+    profile: Path | None = None
+    missing: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        p50, p20, p80 = self.times.quantiles_ms
+        return {
+            "time": {"median_ms": p50, "p20_ms": p20, "p80_ms": p80, "mode": self.times.mode,
+                     "confidence": self.times.confidence, "notes": list(self.times.notes)},
+            "parts": [asdict(part) for part in self.parts], "idle": self.idle, "missing": self.missing or None,
+        }  # fmt: skip
+
+
+def _say_plan(plan: tuple[Step, ...]) -> None:
+    """Print the steps, one after another."""
+    for number, step in enumerate(plan, start=1):
+        say(f"{number}  {step.name:<9} {step.what}", *([f"   {shlex.join(step.command)}"] if step.command else []))
+
+
+def _flow_of(called: Called, request: NcuRequest, time_ms: Callable[..., _Times]) -> Flow:
+    """Take the steps, and tell on stderr which one is taken."""
+    function, arguments, device = called.loaded()
+    tell("1 of 3: the time")
+    times = time_ms(function, kwargs=arguments, warmup_ms=WARM_MS, rep_ms=SAMPLED_MS, device=device)
+    tell("2 of 3: torch.profiler")
+    parts = parts_of(lambda: function(**arguments), device)
+    if not device.startswith("cuda"):
+        return Flow(times, parts, None, missing="Nsight Compute counts on NVIDIA's GPUs, and this ran on a CPU")
+    flow = Flow(times, parts, idle_share(parts, times.median_ms))
+    tell("3 of 3: Nsight Compute")
+    try:
+        return replace(flow, profile=request.run())
+    except (MissingDependencyError, ProfileError) as error:
+        return replace(flow, missing=f"{error.message}; {error.hint}" if error.hint else error.message)
+
+
+def say_flow(flow: Flow) -> None:
+    """Print the first two steps, and why there is no third."""
+    times, *notes = str(flow.times).splitlines()
+    say(bold("time      ") + times, *(f"          {note}" for note in notes))
+    rows = [
+        [part.name[:_PART_NAME], f"{part.share:.1%}", f"{part.calls:g}", f"{part.mean_ms * 1e3:,.2f}"]
+        for part in flow.parts[:_SHOWN]
+    ]
+    waits = [] if flow.idle is None else [f"the GPU waits in {flow.idle:.0%} of a call"]
+    say("", *headed_table(("profiler", "share", "calls", "us"), rows, width(), ("share", "calls", "us")), *waits)
+    if flow.missing:
+        say("", bold("counters  ") + flow.missing)
+
+
+@dataclass(frozen=True)
+class _About:
+    """Facts that a profile may lack: the GPU, and the operations of one launch with the dtype of their operands."""
+
+    gpu: str | None
+    flops: float
+    dtype: str
+
+
+def profile_group(time_ms: Callable[..., _Times]) -> typer.Typer:
+    """The group of commands.
+
+    Args:
+        time_ms: Times calls of a function, for the first step of `flow`.
+    """
+    commands = group("Say what limits kernels, from a profile of Nsight Compute.")
+    for function in (read, ptxas, command, run):
+        commands.command(function.__name__)(function)
+
+    @commands.command("flow")
+    def flow(
+        target: Target,
+        shape: Shape = None,
+        dtype: Dtype = None,
+        device: Device = None,
+        metrics: Metrics = "roofline",
+        kernel: Kernel = "",
+        launches: FewLaunches = 20,
+        out: Out = "profile.csv",
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps, and take none.")] = False,
+        as_json: Json = False,
+    ) -> None:
+        """Time TARGET, name its kernels, and say what limits each.
+
+        Three steps: the time as do_bench takes it, torch.profiler, and Nsight Compute.
+        """
+        called = Called(target, shape, dtype, device)
+        request = replace(_request(called.program, metrics, kernel, 0, launches, out), from_start=False)
+        if dry_run:
+            plan = steps(target, request.command())
+            say_json({"steps": [asdict(step) for step in plan]}) if as_json else _say_plan(plan)
+            return
+        with only_data_on_stdout():
+            result = _flow_of(called, request, time_ms)
+        report = None if result.profile is None else read_profile(result.profile, kernel=kernel)
+        about = _About(None, 0.0, "")
+        if as_json:
+            say_json({**result.as_json(), "counters": None if report is None else _as_json(report, about)})
+            return
+        say_flow(result)
+        if report is not None:
+            say("")
+            _show(report, about, as_json=False)
+
+    commands.command("call")(call)
+    return commands
+
+
+def read(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ncu --csv` printed: page raw or details.")],
+    kernel: Kernel = "",
+    gpu: Gpu = None,
+    flops: Flops = 0.0,
+    dtype: FlopsDtype = None,
+    tried: Tried = None,
+    as_json: Json = False,
+) -> None:
+    """Say of every kernel in a profile what limits it, with the numbers, and what to try next."""
+    report = read_profile(file, kernel=kernel, tried=tried or [])
+    _show(report, _About(gpu, flops, dtype_name(dtype) if dtype else ""), as_json)
+
+
+def ptxas(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `ptxas -v` printed, perhaps among other lines.")],
+    as_json: Json = False,
+) -> None:
+    """Say which kernels spill or do not fit, from what NVIDIA's assembler printed."""
+    kernels = read_ptxas(file)
+    if as_json:
+        say_json([{**asdict(one), "verdict": one.verdict, "next": one.next} for one in kernels])
+        return
+    say(*headed_table(_ASSEMBLED, [_assembled_row(one) for one in kernels], width(), _ASSEMBLED[2:6]))
+    for one in kernels:
+        if one.refused or one.next:
+            text = ": ".join(filter(None, (one.refused.rstrip("."), one.next)))
+            say(*paragraph(f"{one.kernel}: ", text, width()))
+
+
+def _assembled_row(one: Assembled) -> list[str]:
+    registers = "-" if one.registers is None else str(one.registers)
+    figures = (one.stack_bytes, one.store_bytes, one.load_bytes)
+    sizes = ["-" if one.registers is None else f"{size:,}" for size in figures]
+    return [one.kernel[:_KERNEL_NAME], one.arch or "-", registers, *sizes, one.verdict]
+
+
+def command(
+    program: Program,
+    metrics: Metrics = "roofline",
+    kernel: Kernel = "",
+    skip: Skip = 0,
+    launches: Launches = None,
+    out: Out = "profile.csv",
+    as_json: Json = False,
+) -> None:
+    """Print the command that profiles a program, for a machine that has Nsight Compute."""
+    words = _request(program, metrics, kernel, skip, launches, out).command()
+    if as_json:
+        say_json({"command": words})
+    else:
+        say(shlex.join(words))
+
+
+def run(
+    program: Program,
+    metrics: Metrics = "roofline",
+    kernel: Kernel = "",
+    skip: Skip = 0,
+    launches: Launches = None,
+    out: Out = "profile.csv",
+    gpu: Gpu = None,
+    flops: Flops = 0.0,
+    dtype: FlopsDtype = None,
+    tried: Tried = None,
+    as_json: Json = False,
+) -> None:
+    """Profile a program here, and say what limits its kernels."""
+    path = _request(program, metrics, kernel, skip, launches, out).run()
+    tell(f"the profile is in {path}")
+    _show(read_profile(path, tried=tried or []), _About(gpu, flops, dtype_name(dtype) if dtype else ""), as_json)
+
+
+def call(
+    target: Target,
+    shape: Shape = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    calls: Annotated[int, typer.Option("--calls", metavar="N", min=1, help="How often.")] = 3,
+) -> None:
+    """Call TARGET some times, for a profiler to look at."""
+    with only_data_on_stdout():
+        Called(target, shape, dtype, device).run(calls)
+
+
+def _request(program: list[str], metrics: str, kernel: str, skip: int, launches: int | None, out: str) -> NcuRequest:
+    return NcuRequest(program=program, metrics=metrics, kernel=kernel, skip=skip, launches=launches, out=out)
+
+
+def _show(report: ProfileReport, about: _About, as_json: bool) -> None:
+    for note in report.notes:
+        tell(note, "warning", "yellow")
+    if as_json:
+        say_json(_as_json(report, about))
+        return
+    blocks = [_words(one, about) for one in report.kernels]  # a GPU that is not known is refused before any line
+    say(*headed_table(_HEADER, [_row(one) for one in report.kernels], width(), _NUMBERS))
+    for lines in blocks:
+        say("", *lines)
+    if report.advice is not None:
+        say("", *map(bold, paragraph(f"{report.advice.way}  ", "; ".join(report.advice.reasons), width())))
+
+
+def _row(one: ProfiledKernel) -> list[str]:
+    profile = one.judgement.profile
+    duration = "-" if profile.duration_s is None else f"{profile.duration_s * 1e6:,.2f}"
+    share = "-" if one.share is None else f"{one.share:.1%}"
+    percents = [_percent(profile.compute), _percent(profile.memory), _percent(profile.occupancy)]
+    return [profile.kernel[:_KERNEL_NAME], share, str(one.launches), duration, *percents, one.judgement.verdict]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0f}%"
+
+
+def _words(one: ProfiledKernel, about: _About) -> list[str]:
+    verdict = f"{one.judgement.verdict}: {'; '.join(one.judgement.reasons)}"
+    lines = paragraph(f"{one.judgement.profile.kernel[:_KERNEL_NAME]}: ", verdict, width())
+    if place := _place_in_words(one.judgement.profile, about):
+        lines += paragraph("  ", place, width())
+    for step in one.judgement.steps:
+        lines += paragraph("  next: ", f"{step.what} ({step.why})", width())
+    return lines
+
+
+def _place_in_words(profile: KernelProfile, about: _About) -> str:
+    """Rates beside their shares of the peaks, and the limit, where they are known; else empty."""
+    spec = profile.device_spec(about.gpu)
+    roof_and_place = profile.below_roof(spec, about.flops, about.dtype)
+    if roof_and_place is None or spec is None:
+        return ""
+    roof, place = roof_and_place
+    rates = [f"{place.tflops:,.4g} TFLOP/s ({place.of_units:.0%} of the peak)"] if place.of_units else []
+    if profile.products_peak and profile.flops and profile.duration_s and not about.flops:
+        share = profile.flops / profile.duration_s / profile.products_peak
+        rates[-1:] = [f"{rates[-1][:-1]}, {share:.0%} at the clock that ran)"]
+    rates += [f"{place.gbps:,.4g} GB/s of device memory ({place.of_memory:.0%})"] if place.of_memory else []
+    ridge = f"; {roof.intensity:.4g} FLOP/B, the ridge is at {roof.ridge:.4g}" if roof.intensity and roof.ridge else ""
+    return f"{', '.join(rates)} of {spec.name}{ridge}; {place.of_limit:.0%} of its limit, {place.limit}"
+
+
+def _as_json(report: ProfileReport, about: _About) -> dict[str, Any]:
+    advice = report.advice
+    return {
+        "kernels": [_kernel_json(one, about) for one in report.kernels],
+        "advice": None if advice is None else {"way": advice.way, "reasons": list(advice.reasons)},
+        "notes": list(report.notes),
+    }
+
+
+def _kernel_json(one: ProfiledKernel, about: _About) -> dict[str, Any]:
+    profile = one.judgement.profile
+    roof_and_place = profile.below_roof(profile.device_spec(about.gpu), about.flops, about.dtype)
+    roofline = None
+    if roof_and_place is not None:
+        roof, place = roof_and_place
+        roofline = {
+            "flops": roof.flops, "bytes": roof.bytes, "intensity": roof.intensity, "ridge": roof.ridge, **asdict(place),
+        }  # fmt: skip
+    return {
+        "kernel": profile.kernel, "launches": one.launches, "share": one.share, "verdict": one.judgement.verdict,
+        "reasons": list(one.judgement.reasons), "next": [asdict(step) for step in one.judgement.steps],
+        "figures": {name: value for name, value in asdict(profile).items() if name != "kernel"},
+        "roofline": roofline,
+    }  # fmt: skip

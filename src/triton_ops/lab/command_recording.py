@@ -1,0 +1,321 @@
+"""Commands on recorded spaces: one makes them, others judge searches or tunables on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperCommand
+
+from triton_ops.base import is_folder, usable_cpus
+from triton_ops.exceptions import SettingsError
+from triton_ops.kernels import load_target
+from triton_ops.lab.many_replays import LiveSummary, ReplayPlan, SpaceSummary, replay_all, replay_live
+from triton_ops.lab.recorder import record, write_recording
+from triton_ops.lab.recording import read_recording
+from triton_ops.lab.replay import LiveConditions, PreviewAllowance
+from triton_ops.lab.sensitivities import Cliff, Knob, Sensitivity, cliffs, sensitivity
+from triton_ops.lab.typed_spaces import TargetName
+from triton_ops.request import Effort, effort_of, operation_of, parse_shapes, parse_space
+from triton_ops.search import checked_search
+from triton_ops.terminal import (
+    INTERRUPTED,
+    Device,
+    Dtype,
+    Json,
+    Shape,
+    Space,
+    headed_table,
+    listing,
+    only_data_on_stdout,
+    say,
+    say_json,
+    stderr,
+    tell,
+    width,
+)
+from triton_ops.tuner import ProgressBar
+
+_MANY = "--records"
+_KNOBS = ("tunable", "share", "span", "fixed", "best", "by value: slower than the best value")
+_JUMPS = ("step", "pairs", "slower", "steep", "spills", "if spilled", "fails")
+_SHOWN = 12
+_Summary = TypeVar("_Summary", SpaceSummary, LiveSummary)
+
+
+class _ManyRecords(TyperCommand):
+    """A command whose `--records` takes all files up to the next option, as in `--records one two`.
+
+    This holds only if RECORDING precedes the option; otherwise the option takes one file, since the rest may be
+    RECORDING.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the option before each of its files, which is the form that the parser knows."""
+        words: list[str] = []
+        many = False
+        for at, word in enumerate(args):
+            if word == _MANY:
+                many = any(not before.startswith("-") for before in args[:1])
+            else:
+                many = many and not word.startswith("-")
+                if many and args[at - 1] != _MANY:
+                    words.append(_MANY)
+            words.append(word)
+        return super().parse_args(ctx, words)
+
+
+replay_command = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@replay_command.command("replay", cls=_ManyRecords)
+def _replay(
+    recordings: Annotated[
+        list[Path], typer.Argument(metavar="RECORDING...", help="Recorded spaces: files, or folders of them.")
+    ],
+    search: Annotated[
+        str, typer.Option("--search", metavar="NAME", help="A searcher, or several as NAME,NAME.")
+    ] = "auto",
+    trials: Annotated[
+        str, typer.Option("--trials", metavar="N,N", help="Numbers of evaluations to report.")
+    ] = "10,25,50,100,200",
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of each search.")] = 5,
+    records: Annotated[
+        list[Path] | None,
+        typer.Option("--records", metavar="FILE", help="Recordings of other problems to learn from; several files."),
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Configs asked for at a time.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes; default one per core.")
+    ] = None,
+    no_model: Annotated[
+        bool, typer.Option("--no-model", help="Search without a model of the kernel's work, declared or read.")
+    ] = False,
+    previews: Annotated[
+        str,
+        typer.Option(
+            "--previews",
+            metavar="FIRST,EACH",
+            help="Configs compiled only for the search to see: at first, and with each evaluation.",
+        ),
+    ] = f"{PreviewAllowance.first},{PreviewAllowance.each}",
+    undeclared: Annotated[
+        bool, typer.Option("--undeclared", help="Search by what was read of the kernel, as if none had declared work.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Simulate whole tunes, with compilers, noise and the search's own end.")
+    ] = False,
+    effort: Annotated[
+        str | None, typer.Option("--effort", metavar="NAME", help="The effort of simulated tunes; default quick.")
+    ] = None,
+    noise: Annotated[
+        float, typer.Option("--noise", metavar="SHARE", min=0.0, help="Noise of simulated measurements.")
+    ] = LiveConditions.noise,
+    compilers: Annotated[
+        int, typer.Option("--compilers", metavar="N", min=1, help="Processes that compile in simulated tunes.")
+    ] = LiveConditions.compilers,
+    as_json: Json = False,
+) -> None:
+    """Let a search loose on recorded spaces, where every time is known, and say how near it comes to the optimum.
+
+    A fraction of 0.95 after 25 evaluations: the best of the first 25 configs asked for takes 1 / 0.95 of the time of
+    the best there is. Configs that fail count as evaluations; previews, which are only compiled, do not.
+    """
+    plan = ReplayPlan(
+        recordings=tuple(_files(recordings)),
+        searches=tuple(checked_search(name.strip()) for name in search.split(",")),
+        budgets=tuple(sorted({_count(text) for text in trials.split(",")})),
+        seeds=seeds,
+        records=tuple(_files(records or [])),
+        batch=batch,
+        model=not no_model,
+        undeclared=undeclared,
+        previews=_previews(previews),
+    )
+    if live:
+        conditions = LiveConditions(noise=noise, compilers=compilers)
+        _live(plan, effort_of(effort), conditions, jobs, as_json)
+        return
+    workers = min(jobs or usable_cpus(), len(plan.recordings) * len(plan.searches) * seeds)
+    summaries = _in_order(replay_all(plan, workers), plan)
+    if as_json:
+        say_json({"spaces": [summary.as_json() for summary in summaries]})
+    else:
+        say(*_replay_lines(summaries, plan, width()))
+
+
+def _in_order(summaries: Iterable[_Summary], plan: ReplayPlan) -> list[_Summary]:
+    """The summaries in the order of recordings and searches, each told when it is there."""
+    results = []
+    for summary in summaries:
+        tell(f"{summary.search} on {summary.file}: done")
+        results.append(summary)
+    order = [(path.name, name) for path in plan.recordings for name in plan.searches]
+    return sorted(results, key=lambda summary: order.index((summary.file, summary.search)))
+
+
+def _live(plan: ReplayPlan, effort: Effort, conditions: LiveConditions, jobs: int | None, as_json: bool) -> None:
+    """Simulate tunes, and print their outcomes."""
+    workers = min(jobs or usable_cpus(), len(plan.recordings) * len(plan.searches) * plan.seeds)
+    summaries = _in_order(replay_live(plan, effort, conditions, workers), plan)
+    if as_json:
+        say_json({"effort": effort.name, "spaces": [summary.as_json() for summary in summaries]})
+        return
+    header = ["search", "within 1%", "mean regret", "worst", "trials", "s", "ended", "recording"]
+    say(*headed_table(header, [_live_row(summary) for summary in summaries], width(), header[1:-2]))
+
+
+def _live_row(summary: LiveSummary) -> list[str]:
+    regrets = [f"{regret:.2%}" for regret in (summary.regret_mean, summary.regret_worst)]
+    ends = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.stopped.items()))
+    times = [f"{summary.trials:.1f}", f"{summary.seconds:.1f}"]
+    return [summary.search, f"{summary.within_1pct:.2f}", *regrets, *times, ends, summary.file]
+
+
+def _files(paths: list[Path]) -> list[Path]:
+    """The files, and the files of folders in order of name."""
+    files: list[Path] = []
+    for path in paths:
+        inside = sorted(p for p in path.rglob("*") if p.name.endswith((".json", ".json.gz", ".jsonl")))
+        if not path.exists() or (path.is_dir() and not inside):
+            fault = "holds no recording" if path.is_dir() else "is not there"
+            raise SettingsError(f"{path} {fault}", hint="name files that end in .json, .json.gz or .jsonl")
+        files += inside if path.is_dir() else [path]
+    return list(dict.fromkeys(files))
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise SettingsError(f"--trials holds {text!r}", hint="write whole numbers above 0: --trials 25,100")
+    return int(text)
+
+
+def _previews(text: str) -> PreviewAllowance:
+    first, comma, each = text.partition(",")
+    if not comma or not first.strip().isdecimal() or not each.strip().isdecimal():
+        raise SettingsError(
+            f"--previews is {text!r}", hint="write two whole numbers: --previews 128,8, or 0,0 for none"
+        )
+    return PreviewAllowance(int(first), int(each))
+
+
+def _replay_lines(summaries: list[SpaceSummary], plan: ReplayPlan, columns: int | None) -> list[str]:
+    header = ["search", *map(str, plan.budgets), "to 5%", "to 1%", "ms each", "recording"]
+    rows = [_replay_row(summary) for summary in summaries]
+    for name in plan.searches:
+        same = [summary for summary in summaries if summary.search == name]
+        if len(same) > 1:
+            means = [sum(s.budgets[budget].mean for s in same) / len(same) for budget in plan.budgets]
+            rows.append([name, *(f"{mean:.3f}" for mean in means), "", "", "", f"mean of {len(same)}"])
+    return headed_table(header, rows, columns, header[1:-1])
+
+
+def _replay_row(summary: SpaceSummary) -> list[str]:
+    reach = [f"{_text(trials.median)} ({_text(trials.p90)})" for trials in (summary.to_5pct, summary.to_1pct)]
+    means = [f"{share.mean:.3f}" for share in summary.budgets.values()]
+    return [summary.search, *means, *reach, f"{summary.overhead_ms:.1f}", summary.file]
+
+
+def _text(count: int | None) -> str:
+    return "-" if count is None else str(count)
+
+
+def record_command(
+    target: TargetName,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it: FILE.json.gz.")],
+    shape: Shape = None,
+    dtype: Dtype = None,
+    space: Space = None,
+    passes: Annotated[
+        int, typer.Option("--passes", metavar="N", min=1, help="How often the whole space is measured.")
+    ] = 2,
+    device: Device = None,
+    warm: Annotated[bool, typer.Option("--warm", help="On a GPU, leave L2 as the launch before left it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure every config of TARGET's space for one problem, and write a recording for `triton-ops replay`."""
+    if not out.name.endswith(".json.gz"):
+        raise SettingsError(f"--out is {out}; a recording's name ends in .json.gz", hint=f"write {out}.json.gz")
+    if not is_folder(out.absolute().parent):
+        raise SettingsError(f"{out.absolute().parent} is no folder", hint="make it first")
+    shapes, values = parse_shapes(shape), parse_space(space)
+    try:
+        with only_data_on_stdout():
+            content = record(
+                *operation_of(load_target(target), values, shapes, dtype),
+                passes=passes, device=device, cold=not warm, listener=ProgressBar(stderr()),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        tell(f"interrupted: {out} is not written, since a part of a recording is of no use")
+        raise typer.Exit(INTERRUPTED) from None
+    write_recording(out, content)
+    ok = sum(row["status"] == "ok" for row in content["rows"])
+    if as_json:
+        say_json({"file": str(out), "configs": len(content["rows"]), "ok": ok, "passes": passes})
+    else:
+        say(f"{out}: {len(content['rows'])} configs, {ok} of them ran, {passes} passes")
+
+
+def sensitivity_command(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Run logs, or recordings of whole spaces.")],
+    as_json: Json = False,
+) -> None:
+    """Say which tunables matter in a measured space, what each value costs, and at which steps times jump.
+
+    Reads run logs of tunes, recordings of `triton-ops record`, and Kernel Tuner's cache files.
+    """
+    results = [(sensitivity(recording), cliffs(recording)) for recording in map(read_recording, files)]
+    if as_json:
+        say_json([_sensitivity_json(str(file), *result) for file, result in zip(files, results, strict=True)])
+        return
+    for number, result in enumerate(results):
+        say(*([""] if number else []), *_sensitivity_lines(*result))
+
+
+def _sensitivity_lines(space: Sensitivity, jumps: list[Cliff]) -> list[str]:
+    facts = {
+        "space": f"{space.kernel}, {space.device or 'device not named'}",
+        "configs": f"{space.configs} ran, {space.failed} failed",
+        "fastest": f"{space.best_ms:.4g} ms: {space.best}",
+        "explained": f"{space.explained:.0%} of the differences by tunables alone, the rest by tunables together",
+    }
+    rows = [_knob_row(knob) for knob in space.knobs]
+    lines = [*listing(facts, width()), *headed_table(_KNOBS, rows, width(), _KNOBS[1:4])]
+    if jumps:
+        lines += headed_table(_JUMPS, [_jump_row(one) for one in jumps[:_SHOWN]], width(), _JUMPS[1:])
+    return lines
+
+
+def _knob_row(knob: Knob) -> list[str]:
+    by_value = ", ".join(
+        f"{one.value}: {'none ran' if one.slower is None else f'+{one.slower:.0%}'}" for one in knob.effects
+    )
+    figures = [f"{knob.share:.0%}", f"+{knob.span:.0%}", f"+{knob.most_lost:.0%}"]
+    return [knob.name, *figures, str(knob.best.value), by_value]
+
+
+def _jump_row(one: Cliff) -> list[str]:
+    def times(ratio: float | None) -> str:
+        return "-" if ratio is None else f"{ratio:.2f}x"
+
+    step = f"{one.name} {one.before} -> {one.after}"
+    return [
+        step, str(one.pairs), times(one.slower), str(one.steep), str(one.spills), times(one.slower_if_spilled),
+        str(one.fails),
+    ]  # fmt: skip
+
+
+def _sensitivity_json(file: str, space: Sensitivity, jumps: list[Cliff]) -> dict[str, Any]:
+    return {
+        "file": file, "kernel": space.kernel, "device": space.device, "configs": space.configs, "failed": space.failed,
+        "best": dict(space.best), "best_ms": space.best_ms, "explained": space.explained,
+        "knobs": [
+            {"name": knob.name, "share": knob.share, "span": knob.span, "most_lost": knob.most_lost,
+             "best": knob.best.value, "values": [asdict(one) for one in knob.effects]}
+            for knob in space.knobs
+        ],
+        "cliffs": [asdict(one) for one in jumps],
+    }  # fmt: skip

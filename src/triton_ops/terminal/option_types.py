@@ -1,0 +1,82 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triton_ops import settings
+from triton_ops._paths import expanded
+from triton_ops.base import is_file
+from triton_ops.exceptions import CacheError, SettingsError
+from triton_ops.terminal.running import be_verbose
+
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="Show every failed config, and the trace of an error.",
+        callback=be_verbose,
+        expose_value=False,
+    ),
+]
+Shape = Annotated[
+    str | None, typer.Option("--shape", metavar="MxN", help="The problem; for a function one per argument: MxN,N.")
+]
+Dtype = Annotated[str | None, typer.Option("--dtype", metavar="DTYPE", help="Such as bf16, fp16, fp32, fp8.")]
+Space = Annotated[
+    list[str] | None,
+    typer.Option("--space", metavar="NAME=V,V", help="Values of a tunable; repeat it, or give a JSON file."),
+]
+Device = Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:N.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, and no table.")]
+CacheDir = Annotated[
+    str | None,
+    typer.Option("--cache-dir", metavar="DIR", help="Folder of records; default TRITON_OPS_CACHE_DIR."),
+]
+OneShape = Annotated[str | None, typer.Option("--shape", metavar="MxN", help="The problem.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="End with an error if another process measures on the GPU.")]
+
+
+def group(help_text: str, name: str | None = None, epilog: str | None = None) -> typer.Typer:
+    """A group of commands, with errors and help as all commands have them."""
+    return typer.Typer(
+        name=name, help=help_text, epilog=epilog, no_args_is_help=True, add_completion=False,
+        pretty_exceptions_enable=False, rich_markup_mode=None,
+    )  # fmt: skip
+
+
+def program_version(context: typer.Context) -> str:
+    """The version of the program that runs a command, which it has given to the first context."""
+    return str(context.find_root().obj)
+
+
+def folder_of(cache_dir: str | None) -> Path:
+    """The folder of records of a command; it need not exist.
+
+    Raises:
+        CacheError: The path, or one of its parents, is a file.
+    """
+    folder = (settings.cache_dir() if cache_dir is None else expanded(cache_dir)).absolute()
+    for path in (folder, *folder.parents):
+        if is_file(path):
+            raise CacheError(f"{folder} cannot be a cache folder: {path} is a file", hint="name another folder")
+    return folder
+
+
+def pairs(texts: list[str] | None, option: str, example: str) -> dict[str, str]:
+    """The values of an option that is NAME=VALUE.
+
+    Raises:
+        SettingsError: One is not, or names a name again.
+    """
+    values: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals and value.strip()) or name.strip() in values:
+            raise SettingsError(f"{option} {text!r} is not NAME=VALUE with each name once", hint=f"{option} {example}")
+        values[name.strip()] = value.strip()
+    return values
