@@ -39,7 +39,7 @@ from benchmarks import launch_cost
 from benchmarks.correctness import verdicts
 from benchmarks.document import headed, save
 from triton_ops import ConfigSpace, Operation, compare, kernels, tune
-from triton_ops.benchmark.kernels import KernelRun, rows_of
+from triton_ops.benchmark.rivals import KernelRun, rows_of
 from triton_ops.device import probe
 from triton_ops.tuner import Silent
 

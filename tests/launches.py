@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend import TargetDriver
+from triton_ops.backend.offline import TargetDriver
 from triton_ops.base import require
 from triton_ops.device import Target, named_target
 

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from triton_ops.timing import DUTY, Z95, Interval, Launch, Pace, Pending, Sampler
+from triton_ops.timing import Z95, Interval, Launch, Pace, Pending, Sampler
+from triton_ops.timing.events import DUTY
 
 
 def wilson(successes: int, count: int, z: float = Z95) -> Interval:

@@ -6,7 +6,7 @@ import inspect
 import re
 from typing import Any
 
-from triton_ops.cli import imported, program
+from triton_ops.cli.app import imported, program
 
 _HEAD = """# Every command and option
 

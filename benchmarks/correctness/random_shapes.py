@@ -41,7 +41,7 @@ from benchmarks.correctness.rounding_bounds import (
 from benchmarks.document import commit_here, headed, save
 from triton_ops import kernels
 from triton_ops.backend import Arguments, CandidateError, Operation, one_line, private_copy
-from triton_ops.benchmark.kernels import check_result
+from triton_ops.benchmark.rivals import check_result
 from triton_ops.device import probe
 from triton_ops.exceptions import TritonKernelError, WrongResultError
 from triton_ops.kernels.attention.reference import attention_reference

@@ -22,7 +22,7 @@ from triton_ops.backend import AheadOfTime, Arguments
 from triton_ops.compilation import CompilePool
 from triton_ops.device import named_target
 from triton_ops.exceptions import TritonKernelError
-from triton_ops.lab.recorder import record, write_recording
+from triton_ops.lab.recording import record, write_recording
 from triton_ops.space import as_space
 
 _LONGEST_S = 45.0  # of one recording, before one has been made

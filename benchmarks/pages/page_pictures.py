@@ -20,14 +20,14 @@ from tests.browser import opened_browser
 
 from triton_ops.base import parsed, read_named, unpacked
 from triton_ops.device import roofline, spec_named
+from triton_ops.lab import simulator_page
 from triton_ops.lab.recording import Recording, read_recording
-from triton_ops.lab.simulator import page as simulator_page
-from triton_ops.lab.simulator.simulation import simulate
+from triton_ops.lab.simulation import simulate
 from triton_ops.records import Finalist, Head, Record, RunLog, Timing, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import CeilingFacts, Environment, RoofFacts, SpaceFacts
-from triton_ops.report import page as report_page
-from triton_ops.report.facts import Report
+from triton_ops.report import report_page
+from triton_ops.report.run_facts import Report
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Trial
 

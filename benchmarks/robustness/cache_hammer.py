@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from triton_ops.autotuner import ConfigCache
+from triton_ops.benchmark import ConfigCache
 
 OWN_KEYS = 4  # per worker; nobody else sets them
 SHARED_KEYS = 4  # set by everybody

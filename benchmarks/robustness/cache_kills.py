@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from benchmarks.robustness.cache_hammer import CHANCES, OWN_KEYS, Counter, Key, Span, shared_key, value
-from triton_ops.autotuner import ConfigCache
+from triton_ops.benchmark import ConfigCache
 
 LIFE_S = 0.06  # at most
 LONGEST_S = 600.0  # of all

@@ -11,33 +11,32 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops import tune
-from triton_ops.autotuner import ConfigCache
 from triton_ops.backend import operation
+from triton_ops.benchmark import ConfigCache
 from triton_ops.device import Calibration, load_calibration, machine_of, save_calibration, spec_named
 from triton_ops.device.machine import calibration_path
 from triton_ops.exceptions import CacheError, LockfileError, RecordingError, RunLogError
-from triton_ops.lab.recorder import write_recording
-from triton_ops.lab.recording import read_recording
+from triton_ops.lab.recording import read_recording, write_recording
 from triton_ops.records import (
     RECORDS,
     DirectoryStore,
     LockedDevice,
     LockEntry,
     Lockfile,
-    Measured,
     MemoryStore,
     Misses,
     Quarantine,
     Record,
     Runs,
+    open_store,
     read_lockfile,
     read_run,
     transfers_to,
 )
 from triton_ops.records import EntryOrigin as Origin
+from triton_ops.records import LockedTiming as Measured
 from triton_ops.records.bundle import export_records, import_records
 from triton_ops.records.command_show import _facts, _overview
-from triton_ops.records.layered import open_store
 from triton_ops.records.misses import flush_misses
 from triton_ops.records.run_log import has_ended
 from triton_ops.request import make_task

@@ -26,8 +26,7 @@ from benchmarks.shipped.apart import Task, rows_apart, serve
 from triton_ops import Config, Operation, TritonKernelError, compare
 from triton_ops.backend import AheadOfTime, Arguments, CandidateError, FormsKernel, described
 from triton_ops.base import require
-from triton_ops.benchmark.kernels import check_result
-from triton_ops.benchmark.rivals import rivals_of
+from triton_ops.benchmark.rivals import check_result, rivals_of
 from triton_ops.compilation import CompilePool
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import named_target

@@ -24,8 +24,7 @@ from benchmarks.shipped.form_race import BAD, made_of, told
 from triton_ops import Config, TritonKernelError, compare
 from triton_ops.backend import AheadOfTime, Arguments, CandidateError, described
 from triton_ops.base import require
-from triton_ops.benchmark.kernels import check_result
-from triton_ops.benchmark.rivals import rivals_of
+from triton_ops.benchmark.rivals import check_result, rivals_of
 from triton_ops.device import named_target
 from triton_ops.kernels import load
 

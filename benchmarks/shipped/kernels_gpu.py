@@ -31,7 +31,7 @@ import torch
 from benchmarks.document import commit_here, headed, save
 from benchmarks.shipped import kernel_limits
 from triton_ops import kernels, time_ms
-from triton_ops.benchmark.kernels import KernelRow, KernelRun, rows_of
+from triton_ops.benchmark.rivals import KernelRow, KernelRun, rows_of
 from triton_ops.device import probe
 
 COPY_BYTES = 2**31  # read and written together: forty times the L2 of an H200

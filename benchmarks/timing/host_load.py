@@ -31,7 +31,7 @@ from triton_ops.device import probe, target_of
 from triton_ops.timing import Launch, take
 from triton_ops.timing.events import EventTimer
 from triton_ops.timing.graph import GraphTimer
-from triton_ops.timing.statistics import median_interval
+from triton_ops.timing.race_statistics import median_interval
 
 TURNS = 8
 SAMPLES = 30

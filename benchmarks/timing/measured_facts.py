@@ -23,9 +23,10 @@ from benchmarks.document import headed, save
 from benchmarks.tuning.spaces import SPACES, loaded
 from triton_ops.backend import private_copy
 from triton_ops.device import probe
-from triton_ops.timing import Arm, Launch, contrasts, gap, guard_for, interleave, robust_sigma, sets_needed, take
+from triton_ops.timing import Arm, Launch, contrasts, gap, guard_for, interleave, sets_needed, take
 from triton_ops.timing.events import EventTimer
 from triton_ops.timing.graph import GraphTimer
+from triton_ops.timing.race_statistics import robust_sigma
 
 
 def tick_us() -> dict:

@@ -36,7 +36,8 @@ from triton_ops.evaluation.finals import compare_finalists
 from triton_ops.evaluation.subject import run_once
 from triton_ops.request import effort_of
 from triton_ops.space import Config
-from triton_ops.timing import Arm, contrasts, decide, guard_for, interleave, race, robust_sigma, take
+from triton_ops.timing import Arm, contrasts, decide, guard_for, interleave, race, take
+from triton_ops.timing.race_statistics import robust_sigma
 from triton_ops.tuner import versions
 from triton_ops.values import Status
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.document import headed, save
 from triton_ops import tune_compile
-from triton_ops.compile_modes.inductor.modes import MODES
+from triton_ops.compile_modes.compile_mode import MODES
 from triton_ops.compile_modes.scenarios import llama_block, norm_chain, simple_mlp
 
 MODELS = {

@@ -34,7 +34,7 @@ import torch
 from benchmarks.document import headed, save
 from triton_ops import tune_compile
 from triton_ops.compile_modes import CompileReport
-from triton_ops.compile_modes.inductor.backends import gate_here
+from triton_ops.compile_modes.backends import gate_here
 from triton_ops.compile_modes.scenarios import llama_block, simple_mlp
 from triton_ops.device import probe
 

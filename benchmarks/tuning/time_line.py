@@ -38,7 +38,7 @@ from triton_ops import tune, tune_many
 from triton_ops.compilation import fork_server, pool
 from triton_ops.evaluation import isolated
 from triton_ops.processes import StepStarted, WorkerProcess
-from triton_ops.records.packaged_lockfiles import without_shared_lockfiles
+from triton_ops.records.followed_lockfiles import without_shared_lockfiles
 from triton_ops.tuner import Silent, loop, tuning
 from triton_ops.tuner import priors as prior
 

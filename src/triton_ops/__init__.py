@@ -11,29 +11,29 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # type checkers take it for true; the one in `typing` costs 8 ms to import
 
 if TYPE_CHECKING:
-    from triton_ops.autotuner import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
-    from triton_ops.autotuner import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
-    from triton_ops.autotuner import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
-    from triton_ops.autotuner import ConfigCache as ConfigCache
-    from triton_ops.autotuner import PerformanceProfile as PerformanceProfile
-    from triton_ops.autotuner import TritonAutoTuner as TritonAutoTuner
-    from triton_ops.autotuner import compute_elementwise_metrics as compute_elementwise_metrics
-    from triton_ops.autotuner import compute_gemm_metrics as compute_gemm_metrics
-    from triton_ops.autotuner import filter_valid_configs as filter_valid_configs
-    from triton_ops.autotuner import generate_configs as generate_configs
-    from triton_ops.autotuner import get_default_config as get_default_config
     from triton_ops.backend import FunctionKernel as FunctionKernel
     from triton_ops.backend import LauncherKernel as LauncherKernel
     from triton_ops.backend import Operation as Operation
     from triton_ops.backend import TritonKernel as TritonKernel
     from triton_ops.backend import operation as operation
     from triton_ops.backend import use_ptxas as use_ptxas
+    from triton_ops.benchmark import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
+    from triton_ops.benchmark import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
+    from triton_ops.benchmark import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
     from triton_ops.benchmark import BenchmarkSuite as BenchmarkSuite
     from triton_ops.benchmark import Comparison as Comparison
+    from triton_ops.benchmark import ConfigCache as ConfigCache
     from triton_ops.benchmark import CorrectnessVerifier as CorrectnessVerifier
+    from triton_ops.benchmark import PerformanceProfile as PerformanceProfile
     from triton_ops.benchmark import PerformanceReport as PerformanceReport
     from triton_ops.benchmark import Times as Times
+    from triton_ops.benchmark import TritonAutoTuner as TritonAutoTuner
     from triton_ops.benchmark import compare as compare
+    from triton_ops.benchmark import compute_elementwise_metrics as compute_elementwise_metrics
+    from triton_ops.benchmark import compute_gemm_metrics as compute_gemm_metrics
+    from triton_ops.benchmark import filter_valid_configs as filter_valid_configs
+    from triton_ops.benchmark import generate_configs as generate_configs
+    from triton_ops.benchmark import get_default_config as get_default_config
     from triton_ops.benchmark import time_ms as time_ms
     from triton_ops.compile_modes import Advice as Advice
     from triton_ops.compile_modes import CompileMode as CompileMode
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from triton_ops.cost_model import ElementTiles as ElementTiles
     from triton_ops.cost_model import GemmTiles as GemmTiles
     from triton_ops.cost_model import RowTiles as RowTiles
-    from triton_ops.device import bank_conflicts as bank_conflicts
-    from triton_ops.device import bank_padding as bank_padding
     from triton_ops.dispatch import Chooser as Chooser
     from triton_ops.dispatch import Decision as Decision
     from triton_ops.dispatch import Implementation as Implementation
@@ -86,6 +84,8 @@ if TYPE_CHECKING:
     from triton_ops.exceptions import UnsupportedDtypeError as UnsupportedDtypeError
     from triton_ops.exceptions import UntunedError as UntunedError
     from triton_ops.exceptions import WrongResultError as WrongResultError
+    from triton_ops.kernel_ir import bank_conflicts as bank_conflicts
+    from triton_ops.kernel_ir import bank_padding as bank_padding
     from triton_ops.kernels import FP8Format as FP8Format
     from triton_ops.kernels import FP8Linear as FP8Linear
     from triton_ops.kernels import FusedGatedMLP as FusedGatedMLP

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import compiled, constraints, examples, spaces, trials
 from triton_ops.search import UsesPreviews, make_searcher
-from triton_ops.search.registry import SEARCHERS
+from triton_ops.search.searchers import SEARCHERS
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Resources, Status
 

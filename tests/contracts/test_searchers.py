@@ -10,7 +10,7 @@ from tests.strategies import examples, spaces, trials
 from triton_ops.base import available
 from triton_ops.exceptions import SettingsError
 from triton_ops.search import expected_gain, make_searcher
-from triton_ops.search.registry import SEARCHERS
+from triton_ops.search.searchers import SEARCHERS
 from triton_ops.space import ConfigSpace, Constraint, IntRange
 from triton_ops.values import Measurement, Status, Trial
 

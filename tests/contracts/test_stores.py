@@ -15,8 +15,17 @@ from hypothesis import strategies as st
 
 from tests.strategies import examples
 from triton_ops.exceptions import CacheError
-from triton_ops.records import RECORDS, DirectoryStore, LayeredStore, MemoryStore, Record, Store, Timing, Verified
-from triton_ops.records.layered import open_store
+from triton_ops.records import (
+    RECORDS,
+    DirectoryStore,
+    LayeredStore,
+    MemoryStore,
+    Record,
+    Store,
+    Timing,
+    Verified,
+    open_store,
+)
 from triton_ops.space import Config
 from triton_ops.values import Key, Resources
 

@@ -95,7 +95,7 @@ ROOMS = {name.split(".")[1] for name, path in MODULES.items() if path.name == "_
 PAST_A_FACE = {
     ("triton_ops.backend.operations", "triton_ops.dispatch.operations"),
     ("triton_ops.backend.origins", "triton_ops.base.optional"),  # the name of a module, which is not imported
-    ("triton_ops.benchmark.inductor_table", "triton_ops.kernels.matmul"),
+    ("triton_ops.benchmark.timing", "triton_ops.kernels.matmul"),
     ("triton_ops.benchmark.suite", "triton_ops.kernels.{folder}"),
     ("triton_ops.compilation.compiler", "triton_ops.backend.front_end"),
     ("triton_ops.dispatch.installing", "triton_ops.evaluation.idle_worker"),
@@ -178,7 +178,7 @@ OPENERS = {
     "NamedTemporaryFile", "TemporaryFile", "TemporaryDirectory", "FileLock", "GzipFile",
 }  # fmt: skip
 OPEN_THEMSELVES = {
-    "triton_ops.base.cpus": "the kernel's own file of limits",
+    "triton_ops.base.proc": "the kernel's own file of limits",
     "triton_ops.timing.guard": "the kernel's own counters of a thread",
     "triton_ops.device.probing": "the kernel's own files of memory and of processors",
     "triton_ops.device.vendors": "torch's own file of its version",
@@ -187,15 +187,15 @@ OPEN_THEMSELVES = {
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
     "triton_ops.base.proc": "the kernel's own files of processes",
-    "triton_ops.processes.bytecode": "bytecode, which has rules of its own",
+    "triton_ops.processes.child": "bytecode, which has rules of its own",
     "triton_ops.backend.offline": "a file that Triton reads by name",
     "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
     "triton_ops.backend.assembler": "a file that nvdisasm reads by name",
     "triton_ops.ship.verification": "a folder for one tune",
-    "triton_ops.compile_modes.inductor.sources": "torch's own sources",
-    "triton_ops.compile_modes.inductor.cache_folder": "entries of a folder that is open, so that no link is followed",
-    "triton_ops.compile_modes.contender": "the kernel's own files of a process",
-    "triton_ops.lab.recorder": "a folder for one tune, and gzip in memory",
+    "triton_ops.compile_modes.backends": "torch's own sources",
+    "triton_ops.compile_modes.inductor_cache": "entries of a folder that is open, so that no link is followed",
+    "triton_ops.compile_modes.mode_contender": "the kernel's own files of a process",
+    "triton_ops.lab.recording": "a folder for one tune, and gzip in memory",
     "triton_ops.terminal.console": "the null device",
 }
 

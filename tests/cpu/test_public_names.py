@@ -10,8 +10,8 @@ import pytest
 import triton_ops
 
 NAMES = {
-    "triton_ops.autotuner.cache": ["ConfigCache"],
-    "triton_ops.autotuner.configs": [
+    "triton_ops.benchmark.config_cache": ["ConfigCache"],
+    "triton_ops.benchmark.default_configs": [
         "FP8_GEMM_CONFIGS",
         "GATED_MLP_CONFIGS",
         "RMSNORM_ROPE_CONFIGS",
@@ -19,8 +19,8 @@ NAMES = {
         "generate_configs",
         "get_default_config",
     ],
-    "triton_ops.autotuner.metrics": ["PerformanceProfile"],
-    "triton_ops.autotuner.tuner": [
+    "triton_ops.benchmark.performance": ["PerformanceProfile"],
+    "triton_ops.benchmark.auto_tuner": [
         "TritonAutoTuner",
         "compute_elementwise_metrics",
         "compute_gemm_metrics",
@@ -32,21 +32,21 @@ NAMES = {
     "triton_ops.kernels.choosers": ["chooser"],
     "triton_ops.lab.spills": ["cure_spills"],
     "triton_ops.search.coordinate": ["CoordinateDescent"],
-    "triton_ops.lab.profile_report": ["read_profile"],
+    "triton_ops.lab.kernel_verdicts": ["read_profile"],
     "triton_ops.dispatch.decision": ["Decision"],
     "triton_ops.dispatch.decorator": ["autotune"],
     "triton_ops.dispatch.installing": ["install", "uninstall"],
     "triton_ops.dispatch.ledger": ["LaunchedConfig", "launches"],
-    "triton_ops.dispatch.policy": ["on_miss"],
+    "triton_ops.dispatch.options": ["on_miss"],
     "triton_ops.dispatch.printed": ["PrintedTune", "parse_printed"],
-    "triton_ops.dispatch.sources": ["replaying", "use_lockfile"],
+    "triton_ops.dispatch.ladder": ["replaying", "use_lockfile"],
     "triton_ops.backend.assembler": ["use_ptxas"],
     "triton_ops.compile_modes.advice": ["Advice", "advise"],
-    "triton_ops.compile_modes.report": ["CompileReport"],
-    "triton_ops.compile_modes.session": ["tune_compile"],
-    "triton_ops.compile_modes.inductor.modes": ["CompileMode"],
-    "triton_ops.records.layered": ["share_records"],
-    "triton_ops.records.packaged_lockfiles": ["share_lockfile"],
+    "triton_ops.compile_modes.mode_report": ["CompileReport"],
+    "triton_ops.compile_modes.comparing_modes": ["tune_compile"],
+    "triton_ops.compile_modes.compile_mode": ["CompileMode"],
+    "triton_ops.records.directory": ["share_records"],
+    "triton_ops.records.followed_lockfiles": ["share_lockfile"],
     "triton_ops.benchmark": ["BenchmarkSuite", "CorrectnessVerifier", "PerformanceReport"],
     "triton_ops.exceptions": [
         "CacheError",
@@ -89,7 +89,7 @@ NAMES = {
     "triton_ops.kernels.rmsnorm_rope": ["fused_rmsnorm_rope"],
     "triton_ops.kernels.rmsnorm_rope.module": ["FusedRMSNormRoPE"],
     "triton_ops.kernels.softmax": ["softmax"],
-    "triton_ops.device.banks": ["bank_conflicts", "bank_padding"],
+    "triton_ops.kernel_ir.shared_memory": ["bank_conflicts", "bank_padding"],
     "triton_ops.records.recalling": ["recall"],
     "triton_ops.lab.ranking": ["RankedConfig", "rank"],
     "triton_ops.tuner.session": ["release_processes", "tune"],
@@ -111,7 +111,7 @@ NAMES = {
     ],
     "triton_ops.timing": ["RacePolicy", "ScreenPolicy"],
     "triton_ops.search": ["Searcher"],
-    "triton_ops.request.budget": ["Budget"],
+    "triton_ops.request.effort": ["Budget"],
     "triton_ops.request.effort": ["Effort", "Patience"],
     "triton_ops.values.tensors": ["TensorSpec"],
     "triton_ops.values.problem": ["Problem"],
@@ -123,9 +123,9 @@ NAMES = {
         "Trial",
         "TuningResult",
     ],
-    "triton_ops.cost_model.attention": ["AttentionTiles"],
-    "triton_ops.cost_model.gemm": ["GemmTiles"],
-    "triton_ops.cost_model.rows": ["ElementTiles", "RowTiles"],
+    "triton_ops.cost_model.attention_tiles": ["AttentionTiles"],
+    "triton_ops.cost_model.gemm_tiles": ["GemmTiles"],
+    "triton_ops.cost_model.row_tiles": ["ElementTiles", "RowTiles"],
     "triton_ops.values.work": ["Work"],
 }
 PAIRS = [(module, name) for module, names in NAMES.items() for name in names]

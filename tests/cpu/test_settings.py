@@ -10,7 +10,7 @@ import pytest
 
 from triton_ops import settings
 from triton_ops.base import ensure_folder
-from triton_ops.compile_modes import CacheContent
+from triton_ops.compile_modes.inductor_cache import CacheContent
 from triton_ops.dispatch import read_report
 from triton_ops.dispatch.ledger import _tell
 from triton_ops.exceptions import SettingsError

@@ -10,7 +10,7 @@ import pytest
 
 import triton_ops
 from triton_ops import settings
-from triton_ops.cli import imported, program
+from triton_ops.cli.app import imported, program
 
 from .test_code_blocks import blocks
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from triton_ops import advise, tune_compile
-from triton_ops.compile_modes.inductor.backends import gate_here
+from triton_ops.compile_modes.backends import gate_here
 from triton_ops.compile_modes.scenarios import simple_mlp
 
 pytestmark = pytest.mark.gpu

@@ -1,21 +1,23 @@
 """The documented API: `TritonAutoTuner`, `ConfigCache`, the config spaces and the metric helpers."""
 
+from __future__ import annotations
+
 from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.autotuner.cache import ConfigCache as ConfigCache
-    from triton_ops.autotuner.configs import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
-    from triton_ops.autotuner.configs import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
-    from triton_ops.autotuner.configs import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
-    from triton_ops.autotuner.configs import filter_valid_configs as filter_valid_configs
-    from triton_ops.autotuner.configs import generate_configs as generate_configs
-    from triton_ops.autotuner.configs import get_default_config as get_default_config
-    from triton_ops.autotuner.metrics import PerformanceProfile as PerformanceProfile
-    from triton_ops.autotuner.metrics import compute_elementwise_metrics as compute_elementwise_metrics
-    from triton_ops.autotuner.metrics import compute_gemm_metrics as compute_gemm_metrics
-    from triton_ops.autotuner.tuner import TritonAutoTuner as TritonAutoTuner
-    from triton_ops.autotuner.tuner import checked_runs as checked_runs
+    from triton_ops.benchmark import FP8_GEMM_CONFIGS as FP8_GEMM_CONFIGS
+    from triton_ops.benchmark import GATED_MLP_CONFIGS as GATED_MLP_CONFIGS
+    from triton_ops.benchmark import RMSNORM_ROPE_CONFIGS as RMSNORM_ROPE_CONFIGS
+    from triton_ops.benchmark import ConfigCache as ConfigCache
+    from triton_ops.benchmark import PerformanceProfile as PerformanceProfile
+    from triton_ops.benchmark import TritonAutoTuner as TritonAutoTuner
+    from triton_ops.benchmark import checked_runs as checked_runs
+    from triton_ops.benchmark import compute_elementwise_metrics as compute_elementwise_metrics
+    from triton_ops.benchmark import compute_gemm_metrics as compute_gemm_metrics
+    from triton_ops.benchmark import filter_valid_configs as filter_valid_configs
+    from triton_ops.benchmark import generate_configs as generate_configs
+    from triton_ops.benchmark import get_default_config as get_default_config
     from triton_ops.values import KernelMetrics as KernelMetrics
     from triton_ops.values import TuningResult as TuningResult
 else:

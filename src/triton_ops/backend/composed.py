@@ -20,8 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of
 from triton_ops.backend.errors import CandidateError
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.roles import Arguments, Executable
-from triton_ops.backend.stand_in import StandIn
+from triton_ops.backend.roles import Arguments, Executable, StandIn
 from triton_ops.backend.triton_kernel import LAUNCH_OPTIONS, TritonKernel
 from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigValueError, KernelTypeError, UnknownTunableError

@@ -17,7 +17,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from triton_ops.backend.containers import is_descriptor, is_tensor
+from triton_ops.backend.roles import is_descriptor, is_tensor
 from triton_ops.exceptions import KernelTypeError, ShapeMismatchError
 from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, TensorSpec, dtype_name
 

@@ -44,8 +44,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from triton_ops.backend.origins import unwrap
 from triton_ops.backend.reader import Reader, ReadValue
-from triton_ops.backend.unwrapping import unwrap
 from triton_ops.base import fingerprint, read_named
 from triton_ops.settings import triton_options, triton_program
 

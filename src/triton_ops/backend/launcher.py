@@ -35,14 +35,12 @@ from typing import Any
 from triton_ops.backend.compiled_kernel import compile_error, loaded, resources_of, traits_of, with_scratch
 from triton_ops.backend.errors import CandidateError, one_line
 from triton_ops.backend.function_kernel import FunctionKernel
-from triton_ops.backend.interpreted import is_interpreted
-from triton_ops.backend.origins import is_users
+from triton_ops.backend.origins import function_layers, is_triton, is_users, unwrap
 from triton_ops.backend.portable import is_jit_function, settled
 from triton_ops.backend.reader import used_values
-from triton_ops.backend.roles import Arguments, Executable
-from triton_ops.backend.stand_in import described
-from triton_ops.backend.unwrapping import function_layers, is_triton, unwrap
-from triton_ops.base import Guard, fingerprint, require
+from triton_ops.backend.roles import Arguments, Executable, described
+from triton_ops.backend.triton_process import is_interpreted
+from triton_ops.base import ForkSafeLock, fingerprint, require
 from triton_ops.device import gpu_missing
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.space import Config
@@ -115,7 +113,7 @@ def _reduce(torch: Any, name: str, tensor: Any, args: Sequence[Any], kwargs: dic
 Take = Callable[..., Any]
 
 _taking: ContextVar[Take | None] = ContextVar("_taking", default=None)
-_lock = Guard(threading.RLock)  # a launcher may call another one
+_lock = ForkSafeLock(threading.RLock)  # a launcher may call another one
 
 
 class NotCompiledError(Exception):

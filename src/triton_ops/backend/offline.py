@@ -22,8 +22,8 @@ from typing import Any
 
 from triton_ops.backend.compiled_kernel import binary_digest
 from triton_ops.backend.roles import Arguments, Compilable
-from triton_ops.backend.stand_in import StandIn as StandIn
-from triton_ops.backend.stand_in import described as described
+from triton_ops.backend.roles import StandIn as StandIn
+from triton_ops.backend.roles import described as described
 from triton_ops.backend.triton_kernel import TritonKernel
 from triton_ops.base import code_folder, require
 from triton_ops.device import VENDORS, Target

@@ -1,4 +1,4 @@
-"""The origin of functions and classes: the user's own code, or an installed package that is told by its version.
+"""Functions as the user wrote them, inside of their decorators, each with its origin.
 
 A package is installed where an installer puts packages, or where the folder or archive of the search path that holds it
 has an installer's list of its files, as `pip install --target`, a PEX file and a wheel have. A project that is
@@ -18,9 +18,49 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import distributions
 from itertools import accumulate
 from pathlib import Path, PurePath
+from types import FunctionType
 from typing import Any
 
 from triton_ops import settings
+
+INTERPRETED = "InterpretedFunction"  # the class of a kernel that runs as Python
+_MOST_LAYERS = 16
+_JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
+
+
+def unwrap(function: Any) -> Any:
+    """The plain Python function inside `@triton.jit`, `functools.wraps` and bound methods; else the object itself."""
+    *_, innermost = function_layers(function)
+    return innermost
+
+
+def function_layers(function: Any) -> Iterator[Any]:
+    """A function with the functions inside it, the innermost last."""
+    layer = function
+    yield layer
+    for _ in range(_MOST_LAYERS):
+        if isinstance(layer, (FunctionType, type)) and "__wrapped__" not in vars(layer):
+            return
+        inner = getattr(layer, "__wrapped__", None) or getattr(layer, "__func__", None)
+        if inner is None and is_triton(layer):
+            inner = layer.fn
+        if inner is None:
+            return
+        layer = inner
+        yield layer
+
+
+def is_triton(value: Any) -> bool:
+    """Tell whether a value is a Triton kernel, or a decorator of Triton's around one."""
+    return not isinstance(value, type) and all(hasattr(value, name) for name in ("fn", "run", "arg_names"))
+
+
+def compile_options(kernel: Any) -> Iterator[tuple[str, str]]:
+    """The options of `triton.jit` that change what is compiled, as text; those that were left out do not appear."""
+    for name in _JIT_OPTIONS:
+        if value := getattr(kernel, name, None):
+            yield name, repr(value)
+
 
 _STDLIB = tuple({  # where Python is installed, and where it was loaded from, which may be an archive
     f"{folder}/"

@@ -1,20 +1,81 @@
-"""The kernel role and its capabilities, executables, and the arguments of kernels.
+"""Roles of kernels by what each can do, with the arguments of their launches.
 
 A kernel knows nothing of search, timing or caches. Adding a backend is one class with `check` and `compile`; what else
 a kernel can do is a capability, a small protocol of its own, which those who need it ask for.
+
+Fact used, from Triton 3.6 to 3.9: the host's tensor descriptors, Triton's and Gluon's, are plain objects with the
+attributes `base`, `shape`, `strides` and `block_shape`, and a kernel's launch reads them each time.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from triton_ops.backend.containers import is_descriptor, mapped, tensors_in
-from triton_ops.backend.containers import is_tensor as is_tensor
+from triton_ops.base import require
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.space import Config
-from triton_ops.values import Resources
+from triton_ops.values import ALIGNMENT_BYTES, ITEM_BYTES, Resources, TensorSpec
+
+_DESCRIPTOR_PARTS = ("base", "shape", "strides", "block_shape")
+
+
+def is_tensor(value: Any) -> bool:
+    """Tell whether `value` is a torch tensor, and not the class of one, told without importing torch."""
+    return all(hasattr(value, name) for name in ("data_ptr", "untyped_storage", "stride")) and not isinstance(
+        value, type
+    )
+
+
+def is_descriptor(value: Any) -> bool:
+    """Tell whether `value` is a tensor descriptor made on the host, told without importing Triton."""
+    return all(hasattr(value, name) for name in _DESCRIPTOR_PARTS) and not isinstance(value, type)
+
+
+def tensors_in(values: Iterable[Any], leaf: Callable[[Any], bool] = is_tensor) -> Iterator[Any]:
+    """The torch tensors in `values`, to any depth; `leaf` says which other values are meant instead."""
+    for value in values:
+        if leaf(value):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from tensors_in(value.values(), leaf)
+        elif isinstance(value, (tuple, list)):
+            yield from tensors_in(value, leaf)
+        elif is_descriptor(value):
+            yield from tensors_in((value.base,), leaf)
+
+
+def mapped(value: Any, change: Callable[[Any], Any], leaf: Callable[[Any], bool] = is_tensor) -> Any:
+    """`value` with `change` applied to every leaf in it; containers and descriptors are made anew around the results.
+
+    Args:
+        value: An argument.
+        change: From a leaf to what replaces it.
+        leaf: Says which values are replaced; by default the torch tensors.
+    """
+    if leaf(value):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {name: mapped(item, change, leaf) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
+        return value._make(mapped(item, change, leaf) for item in value)
+    if type(value) in (tuple, list):
+        return type(value)(mapped(item, change, leaf) for item in value)
+    if is_descriptor(value):
+        return _with_base(value, mapped(value.base, change, leaf))
+    return value
+
+
+def _with_base(descriptor: Any, base: Any) -> Any:
+    """A descriptor of its own over `base`: hooks change descriptors, and one must not see what another has changed."""
+    duplicate = copy.copy(descriptor)
+    duplicate.base = base
+    for name in _DESCRIPTOR_PARTS[1:]:
+        setattr(duplicate, name, list(getattr(descriptor, name)))
+    return duplicate
 
 
 @dataclass(frozen=True)
@@ -236,3 +297,83 @@ class Compilable(Protocol):
 
     def program_key(self, config: Config, arguments: Arguments, resources: Resources | None) -> str | None:
         """Names all that a launch of a compiled config is; None where it is not known."""
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """The properties of a tensor that specialisation sees; pickles without the tensor's memory.
+
+    For NVIDIA's backend it can stand in for the tensor itself, which needs no torch (`rehearse`).
+
+    Attributes:
+        dtype: Long name.
+        shape: Extents.
+        strides: In elements.
+        offset_bytes: Where the data starts, from a multiple of 16 bytes.
+        storage_bytes: Size of the storage that it is a view of.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    _: KW_ONLY
+    offset_bytes: int
+    storage_bytes: int
+
+    @classmethod
+    def of(cls, tensor: Any) -> StandIn:
+        """The stand-in of a tensor, or of the tensor that would be made from a `TensorSpec`."""
+        if isinstance(tensor, TensorSpec):
+            item = ITEM_BYTES[tensor.dtype]
+            offset = 0 if tensor.aligned else item
+            size = offset + item * _span(tensor.shape, tensor.strides)
+            return cls(tensor.dtype, tensor.shape, tensor.strides, offset_bytes=offset, storage_bytes=size)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        offset = tensor.data_ptr() % ALIGNMENT_BYTES
+        size = tensor.untyped_storage().nbytes()
+        return cls(dtype, tuple(tensor.shape), tuple(tensor.stride()), offset_bytes=offset, storage_bytes=size)
+
+    def data_ptr(self) -> int:
+        """An address that is aligned as the data are."""
+        return self.offset_bytes
+
+    def numel(self) -> int:
+        """Elements; grid functions ask for it."""
+        return math.prod(self.shape)
+
+    def size(self, axis: int | None = None) -> int | tuple[int, ...]:
+        """The extents, or one of them."""
+        return self.shape if axis is None else self.shape[axis]
+
+    def stride(self, axis: int | None = None) -> int | tuple[int, ...]:
+        """The strides, or one of them."""
+        return self.strides if axis is None else self.strides[axis]
+
+    def tensor(self) -> Any:
+        """A torch tensor on the `meta` device: no memory at all, whatever its shape."""
+        torch = require("torch", "describing tensors to the compiler")
+        dtype = getattr(torch, self.dtype)
+        offset = self.offset_bytes // dtype.itemsize
+        span = offset + _span(self.shape, self.strides)
+        room = torch.empty(max(span, self.storage_bytes // dtype.itemsize), dtype=dtype, device="meta")
+        return room.as_strided(self.shape, self.strides, offset)
+
+
+def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first to the last of a tensor, both counted."""
+    return 0 if 0 in shape else 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
+
+
+def described(arguments: Arguments, light: bool = False) -> Arguments:
+    """`arguments` with every tensor or tensor spec replaced by a tensor without memory.
+
+    Args:
+        arguments: Of a launch.
+        light: By its `StandIn` instead, which needs no torch; NVIDIA's backend takes these.
+    """
+
+    def one(value: Any) -> Any:
+        stand_in = value if isinstance(value, StandIn) else StandIn.of(value)
+        return stand_in if light else stand_in.tensor()
+
+    return arguments.map(one, lambda value: isinstance(value, (TensorSpec, StandIn)) or is_tensor(value))

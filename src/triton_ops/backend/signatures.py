@@ -9,9 +9,8 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from triton_ops.backend.roles import Arguments
-from triton_ops.backend.stand_in import described
-from triton_ops.backend.unwrapping import unwrap
+from triton_ops.backend.origins import unwrap
+from triton_ops.backend.roles import Arguments, described
 from triton_ops.space import Tunable
 
 _Parameters = Mapping[str, inspect.Parameter]

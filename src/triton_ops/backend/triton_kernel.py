@@ -10,21 +10,20 @@ called with all arguments and values by name; a decorator has what is below it i
 
 from __future__ import annotations
 
+import copy
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from triton_ops.backend.compiled_kernel import loaded, resources_of, traits_of, with_scratch
-from triton_ops.backend.config_hooks import both_hooks, given_to_hook, hook_of, overrides_of, values_of, with_hook_run
-from triton_ops.backend.containers import tensors_in
 from triton_ops.backend.descriptors import BlockRule, check_declared, check_in_kernel, descriptor
-from triton_ops.backend.host_arguments import check_no_arrays
 from triton_ops.backend.identity import triton_identity
-from triton_ops.backend.interpreted import is_interpreted, launcher_of
+from triton_ops.backend.origins import unwrap
 from triton_ops.backend.portable import settled
-from triton_ops.backend.roles import Arguments, Executable, PreparedCall
+from triton_ops.backend.private import check_no_arrays
+from triton_ops.backend.roles import Arguments, Executable, PreparedCall, tensors_in
 from triton_ops.backend.signatures import (
     defaults_of,
     heuristics,
@@ -34,11 +33,132 @@ from triton_ops.backend.signatures import (
     placed,
     without_autotune,
 )
-from triton_ops.backend.unwrapping import unwrap
-from triton_ops.base import fingerprint
+from triton_ops.backend.triton_process import is_interpreted, launcher_of
+from triton_ops.base import fingerprint, require
 from triton_ops.exceptions import ConfigCollisionError, DeviceError, KernelTypeError, UnknownTunableError
 from triton_ops.space import Config
 from triton_ops.values import Resources
+
+Hook: TypeAlias = Callable[[dict[str, Any]], Any]
+OVERRIDE = "ir_override"
+
+
+def is_triton_config(value: Any) -> bool:
+    """Tell whether a value is a `triton.Config`, told without importing Triton."""
+    return hasattr(value, "all_kwargs") and hasattr(value, "pre_hook")
+
+
+def values_of(config: Any) -> Mapping[str, Any]:
+    """Tunables and launch options of a config of either kind; what a `triton.Config` leaves open does not appear."""
+    values: Mapping[str, Any] = config.all_kwargs() if is_triton_config(config) else config
+    return values
+
+
+def kernel_and_space(kernel: Any, space: Any) -> tuple[Any, Any]:
+    """A kernel with the hooks and files that the configs of a space bring, and the space without hooks.
+
+    A space that is no list of `triton.Config`s and overrides no compiled code is given back as it is, with the kernel.
+
+    Raises:
+        KernelTypeError: The configs have hooks, and the kernel takes none.
+    """
+    if isinstance(space, Mapping):
+        values = space.get(OVERRIDE)
+        configs: list[Any] = [{OVERRIDE: value} for value in (values if isinstance(values, (list, tuple)) else ())]
+        plain: Any = space
+    elif isinstance(space, (list, tuple)):
+        configs = [one for one in space if is_triton_config(one) or (isinstance(one, Mapping) and OVERRIDE in one)]
+        plain = [_without_hook(one) for one in space]
+    else:
+        return kernel, space
+    if not configs or not hasattr(kernel, "with_configs"):
+        if any(getattr(one, "pre_hook", None) for one in configs):
+            raise KernelTypeError(
+                f"the configs have a pre_hook, and {kernel.name} is no Triton kernel", hint="call it in the function"
+            )
+        return kernel, plain
+    return kernel.with_configs(configs), plain
+
+
+def _without_hook(config: Any) -> Any:
+    if not is_triton_config(config) or config.pre_hook is None:
+        return config
+    plain = copy.copy(config)
+    plain.pre_hook = None
+    return plain
+
+
+def overrides_of(configs: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The files that the configs put in the place of compiled code."""
+    return tuple(sorted({str(config[OVERRIDE]) for config in configs if config.get(OVERRIDE)}))
+
+
+def hook_of(configs: Sequence[Any]) -> Hook | None:
+    """The hook of the configs, each with its own if they differ; None if no config has one."""
+    hooks = [(config, config.pre_hook) for config in configs if is_triton_config(config) and config.pre_hook]
+    if not hooks:
+        return None
+    first = hooks[0][1]
+    if len(hooks) == len(configs) and all(hook is first for _, hook in hooks):
+        hook: Hook = first
+        return hook
+    return HookByConfig(tuple((Config(values_of(config)), hook) for config, hook in hooks))
+
+
+@dataclass(frozen=True)
+class HookByConfig:
+    """Calls the hook of the config that has the values it is called with; none if there is no such config.
+
+    A launch option that no config sets does not appear in a space, nor in the values.
+    """
+
+    hooks: Sequence[tuple[Config, Hook]]
+
+    def __call__(self, values: dict[str, Any]) -> None:
+        """Call the hook of the config that these arguments and values belong to."""
+        for config, hook in self.hooks:
+            if all(values[name] == value for name, value in config.items() if name in values):
+                hook(values)
+                return
+
+
+def both_hooks(first: Hook | None, second: Hook | None) -> Hook | None:
+    """One hook that calls both, each once, or the one that there is."""
+    if first is None or second is None or first is second:
+        return first or second
+    return HooksInOrder((first, second))
+
+
+@dataclass(frozen=True)
+class HooksInOrder:
+    """Calls several hooks, one after the other."""
+
+    hooks: tuple[Hook, ...]
+
+    def __call__(self, values: dict[str, Any]) -> None:
+        """Call each with the arguments and values by name."""
+        for hook in self.hooks:
+            hook(values)
+
+
+def given_to_hook(arguments: Mapping[str, Any], grid: Any, config: Config) -> dict[str, Any]:
+    """The argument of a hook before a launch, as by Triton."""
+    return {**arguments, "grid": grid, "warmup": False, **config}
+
+
+def with_hook_run(hook: Hook, arguments: Arguments, grid: Any, config: Config) -> tuple[Arguments, bool]:
+    """The arguments as a hook leaves them, and whether it writes tensors; their memory stays as it is.
+
+    The hook runs on tensors without memory; what it does to descriptors is then taken over.
+    """
+    torch = require("torch", "running a hook")
+    substitutes = arguments.map(lambda tensor: torch.empty_like(tensor, device="meta"))
+    before = [tensor._version for tensor in substitutes.tensors()]
+    hook(given_to_hook(substitutes.keyword, grid, config))
+    writes = before != [tensor._version for tensor in substitutes.tensors()]
+    memory = iter(list(arguments.tensors()))
+    return substitutes.map(lambda _: next(memory)), writes
+
 
 # By the form of the code that tells best: what the assembler is given, else Triton's own.
 Grid = Callable[[Mapping[str, Any]], tuple[int, ...]]

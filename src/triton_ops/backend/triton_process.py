@@ -1,4 +1,4 @@
-"""Triton's work that is done once in a process, and its output there.
+"""Triton's state in this process: work that is done once, output, and kernels that run as Python.
 
 Facts used, from Triton 3.6 to 3.9: its key of itself (`triton_key.py`) and the utilities of its driver, such as
 `triton.backends.nvidia.driver.CudaUtils`, are made once per process; a failing ptxas prints its whole input to stdout.
@@ -9,6 +9,10 @@ not in memory, and each process that compiles would make it anew.
 Facts used, from Triton 3.6 to 3.9: `triton.runtime.cache.triton_key` takes no arguments, hashes Python files and
 libraries of the package `triton`, and is looked up in its module whenever a kernel's key is made, so that another
 function may stand in its place; `triton.knobs.cache.dir` is the folder of compiled kernels.
+
+Facts used, from Triton 3.6 to 3.9: such a kernel is an `InterpretedFunction`, and while one runs, the functions of
+`triton.language` are others, for all threads of the process. The interpreter of 3.6 makes a number of an array of one
+element by `int()`, which NumPy refuses from 2.4 on: kernels with a loop whose end is an argument do not run then.
 """
 
 from __future__ import annotations
@@ -16,25 +20,90 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from triton_ops.backend.origins import INTERPRETED
+from triton_ops.backend.signatures import layers
 from triton_ops.base import (
     DamagedError,
+    ForkSafeLock,
     atomic_write,
     ensure_folder,
     fingerprint,
     import_in_order,
     parsed,
     read_file,
+    require,
     sealed,
     unsealed,
 )
 from triton_ops.device import VENDORS
-from triton_ops.exceptions import CacheError
+from triton_ops.exceptions import CacheError, MissingDependencyError
+
+_REFUSED_BY_NUMPY = "only 0-dimensional arrays can be converted to Python scalars"
+_FITS_NUMPY = (3, 7)  # the first Triton whose interpreter runs with NumPy 2.4
+
+_turn = ForkSafeLock(threading.RLock)
+
+
+def is_interpreted(function: Any) -> bool:
+    """Tell whether a kernel, below its decorators, runs as Python."""
+    return type(layers(function)[-1]).__name__ == INTERPRETED
+
+
+def launcher_of(function: Any) -> Callable[..., Any]:
+    """The callable that launches a kernel; of those that run as Python, one at a time."""
+    return _InTurn(function) if is_interpreted(function) else function.run
+
+
+class _InTurn:
+    """Launches a kernel when no other one runs as Python."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch it.
+
+        Raises:
+            MissingDependencyError: Triton's interpreter does not run with this NumPy.
+        """
+        with _turn:
+            try:
+                return self.function.run(*args, **kwargs)
+            except Exception as error:
+                if (misfit := numpy_misfit(error)) is not None:
+                    raise misfit from error
+                raise
+
+
+def numpy_misfit(error: Exception | None = None) -> MissingDependencyError | None:
+    """The advice where Triton's interpreter is of before NumPy 2.4, and NumPy is not; None otherwise.
+
+    Args:
+        error: What the interpreter has raised; for an error that is not because of NumPy there is no advice.
+    """
+    refused = error is None or _REFUSED_BY_NUMPY in str(error)
+    if not refused or _numbers("triton") >= _FITS_NUMPY or _numbers("numpy") < (2, 4):
+        return None
+    return MissingDependencyError(
+        f"the interpreter of Triton {_version('triton')} does not run this kernel with NumPy {_version('numpy')}",
+        hint="pip install 'numpy<2.4'; or use Triton 3.7 or newer",
+    )
+
+
+def _numbers(package: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", _version(package))[:2])
+
+
+def _version(package: str) -> str:
+    return str(require(package, "running kernels as Python").__version__)
+
 
 KEPT = "triton-ops-triton-key.json"
 _READ = (".py", ".so")  # the files of the package that the key may depend on

@@ -4,12 +4,10 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.base.appending import AppendedFile as AppendedFile
-    from triton_ops.base.appending import append_at as append_at
-    from triton_ops.base.cpus import affinity_cpus as affinity_cpus
-    from triton_ops.base.cpus import cpu_threads as cpu_threads
-    from triton_ops.base.cpus import usable_cpus as usable_cpus
     from triton_ops.base.files import LARGEST_LOG_BYTES as LARGEST_LOG_BYTES
+    from triton_ops.base.files import AppendedFile as AppendedFile
+    from triton_ops.base.files import append_at as append_at
+    from triton_ops.base.files import append_line as append_line
     from triton_ops.base.files import atomic_write as atomic_write
     from triton_ops.base.files import check_home as check_home
     from triton_ops.base.files import ensure_folder as ensure_folder
@@ -30,9 +28,7 @@ if TYPE_CHECKING:
     from triton_ops.base.folders import own_temporary_folder as own_temporary_folder
     from triton_ops.base.folders import private_folder as private_folder
     from triton_ops.base.folders import remove_temporary as remove_temporary
-    from triton_ops.base.hashing import canonical_json as canonical_json
-    from triton_ops.base.hashing import fingerprint as fingerprint
-    from triton_ops.base.locks import Guard as Guard
+    from triton_ops.base.locks import ForkSafeLock as ForkSafeLock
     from triton_ops.base.locks import locked as locked
     from triton_ops.base.named_files import read_named as read_named
     from triton_ops.base.named_files import unpacked as unpacked
@@ -46,6 +42,9 @@ if TYPE_CHECKING:
     from triton_ops.base.page import data_script as data_script
     from triton_ops.base.page import json_text as json_text
     from triton_ops.base.page import part as part
+    from triton_ops.base.proc import affinity_cpus as affinity_cpus
+    from triton_ops.base.proc import cpu_threads as cpu_threads
+    from triton_ops.base.proc import usable_cpus as usable_cpus
     from triton_ops.base.ranges import Count as Count
     from triton_ops.base.ranges import Extent as Extent
     from triton_ops.base.ranges import Milliseconds as Milliseconds
@@ -56,6 +55,8 @@ if TYPE_CHECKING:
     from triton_ops.base.sealed_json import CHECKSUM as CHECKSUM
     from triton_ops.base.sealed_json import DamagedError as DamagedError
     from triton_ops.base.sealed_json import bounded as bounded
+    from triton_ops.base.sealed_json import canonical_json as canonical_json
+    from triton_ops.base.sealed_json import fingerprint as fingerprint
     from triton_ops.base.sealed_json import parsed as parsed
     from triton_ops.base.sealed_json import sealed as sealed
     from triton_ops.base.sealed_json import storable as storable

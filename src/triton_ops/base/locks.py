@@ -30,7 +30,7 @@ from typing import Any
 from triton_ops.base.files import kind_of, may_be_anyones
 
 
-class Guard:
+class ForkSafeLock:
     """A lock for a `with` statement that does not fork.
 
     The thread that holds a lock during a fork does not exist in the child, where an ordinary lock would stay locked for
@@ -56,7 +56,7 @@ class Guard:
         self._lock = self._make()
 
 
-_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+_guards: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
 
 
 def _free_in_child() -> None:

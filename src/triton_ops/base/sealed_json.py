@@ -1,4 +1,4 @@
-"""JSON objects that carry a checksum of their own content: what this package writes, and how it judges what it reads.
+"""JSON in a canonical form, whose digest is a fingerprint or a file's own checksum.
 
 A file that was damaged, cut, mixed up or edited does not have the checksum of its content, and is not believed. The
 checksum protects from accidents: whoever means to deceive can compute it.
@@ -6,11 +6,33 @@ checksum protects from accidents: whoever means to deceive can compute it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from triton_ops.base.hashing import fingerprint
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), allow_nan=False
+)  # made once, since `json.dumps` would make an encoder at each call
+
+
+def canonical_json(value: Any) -> str:
+    """`value` as JSON text that depends on its content only: sorted keys, no spaces, no NaN.
+
+    Tuples and lists give the same text.
+
+    Raises:
+        TypeError: A part of `value` has no JSON form.
+        ValueError: A float is NaN or infinite.
+    """
+    return _ENCODER.encode(value)
+
+
+def fingerprint(value: Any, length: int = 32) -> str:
+    """The first `length` hexadecimal digits of the SHA-256 of `canonical_json(value)`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+
 
 CHECKSUM = "checksum"
 _MOST_CONTAINERS = 2_000_000  # lists and objects in one text, which take about 200 MB; a record has ten

@@ -12,11 +12,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from triton_ops.autotuner import PerformanceProfile, checked_runs
 from triton_ops.backend import Arguments, private_copy
 from triton_ops.base import atomic_write
+from triton_ops.benchmark.auto_tuner import checked_runs
 from triton_ops.benchmark.comparing import compare
 from triton_ops.benchmark.correctness import CorrectnessVerifier
+from triton_ops.benchmark.performance import PerformanceProfile
 from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, scaled_product
 from triton_ops.benchmark.timing import counted_times
 from triton_ops.device import current_device, probe

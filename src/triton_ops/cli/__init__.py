@@ -4,8 +4,6 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.cli.app import imported as imported
-    from triton_ops.cli.app import program as program
     from triton_ops.cli.start import main as main
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

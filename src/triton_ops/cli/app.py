@@ -19,7 +19,8 @@ from triton_ops._faces import lazy_face
 from triton_ops.terminal import Verbose, end_at_once_when_interrupted, group, run, say
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # each is imported when it is called
+
+if TYPE_CHECKING:
     from triton_ops.backend import doctor_command as doctor_command
     from triton_ops.benchmark import bench_command as bench_command
     from triton_ops.cli.inductor import inductor_command as inductor_command
@@ -48,6 +49,8 @@ if TYPE_CHECKING:  # each is imported when it is called
     from triton_ops.ship import portfolio_command as portfolio_command
     from triton_ops.ship import verify_command as verify_command
     from triton_ops.timing import calibrate_command as calibrate_command
+
+
 __getattr__, *_ = lazy_face(__spec__)
 
 

@@ -1,8 +1,11 @@
-"""The fork server: a process that imports what compilers need, and forks compiling processes; imports are done once.
+"""Fork servers: processes that import what compilers need, once, and fork compiling processes.
 
 The fork server never sees a GPU and never runs the user's code, so it has one thread when it forks. Each process that
 it forks leads a process group of its own, and has a connection to the pool and a file for its stderr. This module is
 the pool's side; the fork server's program is `main` in `compiler.py`.
+
+Pools that are open at the same time and need the same packages and target fork from one server. It is idle when the
+last of them has given it back.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
-from typing import IO
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from operator import methodcaller
+from typing import IO, TypeAlias
 
 from triton_ops.backend import compiler_environment
 from triton_ops.base import TemporaryFolder
@@ -26,6 +31,7 @@ from triton_ops.processes import (
     OUTSIDE,
     AwakeClock,
     Channel,
+    IdleProcesses,
     Leftovers,
     command,
     end_family,
@@ -218,3 +224,78 @@ def last_line(output: IO[bytes], most_bytes: int = 400) -> str:
     output.seek(max(0, size - most_bytes))
     lines = output.read().decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else ""
+
+
+ServerNeeds: TypeAlias = tuple[str, Target]  # what it imports beside Triton, and what it compiles for
+
+_MOST = 2  # such as one with torch and one without
+_idle: IdleProcesses[ForkServer] = IdleProcesses(methodcaller("close"), _MOST)
+holds, drop_idle_servers = _idle.holds, _idle.drop
+
+
+@dataclass(eq=False)
+class _Loan:
+    """A fork server that pools use now; `pools` is their number."""
+
+    server: ForkServer
+    needs: ServerNeeds
+    inherited: Hashable
+    pools: int = 1
+
+
+_guard = threading.Lock()
+_loans: list[_Loan] = []
+
+
+def borrow(needs: ServerNeeds, make: Callable[[], ForkServer]) -> ForkServer:
+    """A fork server with these needs: one that other pools use, or one that was left, or else a new one.
+
+    Args:
+        needs: What the pool needs.
+        make: Makes a new one.
+    """
+    here = _idle.inherited()
+    with _guard:
+        for each in _loans:
+            if (each.needs, each.inherited) == (needs, here) and each.server.alive:
+                each.pools += 1
+                return each.server
+        server = _idle.take(needs)
+        if server is not None and not server.alive:
+            server.close()
+            server = None
+        server = server or make()
+        _loans.append(_Loan(server, needs, here))
+        return server
+
+
+def give_back(server: ForkServer) -> None:
+    """A pool needs a server no more; after the last one, it is left to the next pool, or closed if it has ended."""
+    with _guard:
+        loan = next((each for each in _loans if each.server is server), None)
+        if loan is None:
+            return
+        loan.pools -= 1
+        if loan.pools:
+            return
+        _loans.remove(loan)
+    if server.alive:
+        _idle.put(server, loan.needs, loan.needs)
+    else:
+        server.close()
+
+
+def is_shared(server: ForkServer) -> bool:
+    """Tell whether several pools use a server now."""
+    with _guard:
+        return any(each.server is server and each.pools > 1 for each in _loans)
+
+
+def _forget() -> None:
+    """Forget the servers, in a forked child, whose parent's they are."""
+    global _guard, _loans
+    _guard, _loans = threading.Lock(), []
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

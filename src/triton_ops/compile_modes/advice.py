@@ -17,9 +17,9 @@ from typing import Any, Literal, TypeAlias
 
 from triton_ops.backend import Arguments
 from triton_ops.base import require
-from triton_ops.compile_modes.contender import profiler
-from triton_ops.compile_modes.request import checked_workload
-from triton_ops.compile_modes.step import ModelRunner, checked_loss
+from triton_ops.compile_modes.mode_contender import profiler
+from triton_ops.compile_modes.mode_request import checked_workload
+from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss
 from triton_ops.device import DeviceSpec, current_device, probe
 from triton_ops.exceptions import SettingsError
 

@@ -12,10 +12,10 @@ import typer
 
 from triton_ops.base import require
 from triton_ops.compile_modes.advice import advise
-from triton_ops.compile_modes.inductor.modes import MODES
-from triton_ops.compile_modes.report import CompileReport, ModeResult
+from triton_ops.compile_modes.comparing_modes import tune_compile
+from triton_ops.compile_modes.compile_mode import MODES
+from triton_ops.compile_modes.mode_report import CompileReport, ModeResult
 from triton_ops.compile_modes.scenarios import SCENARIOS
-from triton_ops.compile_modes.session import tune_compile
 from triton_ops.exceptions import SettingsError, SpaceError, TargetError
 from triton_ops.request import named_object, parse_config
 from triton_ops.terminal import (

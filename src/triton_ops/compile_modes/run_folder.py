@@ -45,8 +45,8 @@ from triton_ops.base import (
     whole_lines,
     write_named,
 )
-from triton_ops.compile_modes.inductor.modes import CompileMode
-from triton_ops.compile_modes.questions import CallManner, Loaded
+from triton_ops.compile_modes.compile_mode import CompileMode
+from triton_ops.compile_modes.mode_process import CallManner, Loaded
 from triton_ops.device import DeviceSpec
 from triton_ops.exceptions import CacheError, SettingsError
 

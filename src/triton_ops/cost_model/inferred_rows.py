@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import exp, log, prod
 
-from triton_ops.cost_model.row_walk import Again, Turning, Walk, Work
-from triton_ops.cost_model.tile_reduction import Across
+from triton_ops.cost_model.row_tiles import Across, Again, MemoryWalk, TileWork, Turning
 from triton_ops.device import Machine
 from triton_ops.kernel_ir import Access, LaunchWork
 
@@ -90,7 +89,7 @@ def passes_of(launch: LaunchWork) -> int:
     return 1 + max((_repeats(launch, access) for access in loads if own_bytes(access) > most / 2), default=0)
 
 
-def walk_of(launch: LaunchWork) -> Walk:
+def walk_of(launch: LaunchWork) -> MemoryWalk:
     """The walk of one block, with one warp and no pipeline of its own."""
     loads = [access for access in launch.accesses if access.kind == "load" and access.elements]
     stores = [access for access in launch.accesses if access.kind != "load" and access.elements]
@@ -101,7 +100,7 @@ def walk_of(launch: LaunchWork) -> Walk:
     through = sum(map(_sector_bytes, everything))
     depth = [launch.loops[at].stages for at in main_loops(launch)]
     across = _across(launch)
-    return Walk(
+    return MemoryWalk(
         blocks=launch.programs,
         warps=1,
         stages=next((stages for stages in depth if stages is not None), 0),
@@ -147,15 +146,15 @@ def _sector_bytes(access: Access) -> float:
     return max(access.bytes * access.distinct, access.sectors * _SECTOR_BYTES * access.executions)
 
 
-def _work(launch: LaunchWork, accesses: Sequence[Access]) -> tuple[Work, ...]:
+def _work(launch: LaunchWork, accesses: Sequence[Access]) -> tuple[TileWork, ...]:
     """Accesses with their tiles, and the arithmetic of each loop with the largest tile of the loop."""
-    parts = [Work(_MOVED_INSTRUCTIONS * a.executions, float(a.tile)) for a in accesses]
+    parts = [TileWork(_MOVED_INSTRUCTIONS * a.executions, float(a.tile)) for a in accesses]
     widest = max((access.tile for access in accesses), default=1)
     counts = {-1: (launch.plain, launch.special)}
     counts |= {at: (loop.plain, loop.special) for at, loop in enumerate(launch.loops)}
     for at, (plain, special) in counts.items():
         tile = max((access.tile for access in accesses if access.loop == at), default=widest)
-        parts.append(Work((plain + _SPECIAL_INSTRUCTIONS * special) / tile, float(tile)))
+        parts.append(TileWork((plain + _SPECIAL_INSTRUCTIONS * special) / tile, float(tile)))
     return tuple(part for part in parts if part.instructions > 0)
 
 

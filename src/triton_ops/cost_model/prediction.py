@@ -30,7 +30,7 @@ _GUESSED = (1.0, 0.9, 1.1)  # registers over their guess, whose standard deviati
 
 
 @dataclass(frozen=True)
-class Term:
+class ResourceTime:
     """The part of one resource in the expected time.
 
     Attributes:
@@ -59,7 +59,7 @@ class Forecast:
 
     expected_ms: float
     lower_bound_ms: float
-    terms: tuple[Term, ...]
+    terms: tuple[ResourceTime, ...]
     blocks_per_unit: int
     waves: float
     registers: int
@@ -118,8 +118,8 @@ class Model:
         schedule = plan.schedule(footprint)
         fits = footprint.shared_bytes <= self.machine.shared_bytes_per_block
         time_ms = _mean_ms(plan, footprint, schedule, self.machine) + self.machine.launch_us / 1e3
-        launch = Term("launch", self.machine.launch_us / 1e3)
-        terms = [launch, *(Term(name, alone) for name, alone in schedule.alone_ms.items() if alone > 0)]
+        launch = ResourceTime("launch", self.machine.launch_us / 1e3)
+        terms = [launch, *(ResourceTime(name, alone) for name, alone in schedule.alone_ms.items() if alone > 0)]
         return Forecast(
             expected_ms=max(time_ms, self.lower_bound_ms) if fits else math.inf,
             lower_bound_ms=self.lower_bound_ms,

@@ -25,7 +25,7 @@ class Wave:
     alone_ns: Mapping[str, float]
 
 
-def overlapped(times_ns: Mapping[str, float], exponent: float) -> float:
+def overlap_ns(times_ns: Mapping[str, float], exponent: float) -> float:
     """(Σ tᵖ)^(1/p), the time of resources that work together: the longest, and more if others are nearly as long."""
     longest = max(times_ns.values())
     if longest <= 0:

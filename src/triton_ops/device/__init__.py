@@ -4,21 +4,20 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.device.banks import BANKS as BANKS
-    from triton_ops.device.banks import bank_conflicts as bank_conflicts
-    from triton_ops.device.banks import bank_padding as bank_padding
-    from triton_ops.device.banks import steps_of as steps_of
+    from triton_ops.device.architectures import SHARED as SHARED
+    from triton_ops.device.architectures import TARGETS as TARGETS
+    from triton_ops.device.architectures import Residents as Residents
+    from triton_ops.device.architectures import Target as Target
+    from triton_ops.device.architectures import UnitLimits as UnitLimits
+    from triton_ops.device.architectures import Waves as Waves
+    from triton_ops.device.architectures import limits_of as limits_of
+    from triton_ops.device.architectures import named_target as named_target
+    from triton_ops.device.architectures import target_of as target_of
     from triton_ops.device.datasheets import A100_BANDWIDTH_GBPS as A100_BANDWIDTH_GBPS
     from triton_ops.device.datasheets import named_devices as named_devices
     from triton_ops.device.datasheets import spec_called as spec_called
     from triton_ops.device.datasheets import spec_named as spec_named
-    from triton_ops.device.limits import SHARED as SHARED
-    from triton_ops.device.limits import Residents as Residents
-    from triton_ops.device.limits import UnitLimits as UnitLimits
-    from triton_ops.device.limits import Waves as Waves
-    from triton_ops.device.limits import limits_of as limits_of
     from triton_ops.device.machine import Calibration as Calibration
-    from triton_ops.device.machine import Costs as Costs
     from triton_ops.device.machine import Machine as Machine
     from triton_ops.device.machine import load_calibration as load_calibration
     from triton_ops.device.machine import machine_of as machine_of
@@ -43,17 +42,12 @@ if TYPE_CHECKING:
     from triton_ops.device.rooflines import roof_rows as roof_rows
     from triton_ops.device.rooflines import roofline as roofline
     from triton_ops.device.spec import DeviceSpec as DeviceSpec
-    from triton_ops.device.target import TARGETS as TARGETS
-    from triton_ops.device.target import Target as Target
-    from triton_ops.device.target import named_target as named_target
-    from triton_ops.device.target import target_of as target_of
     from triton_ops.device.turns import Turns as Turns
     from triton_ops.device.turns import turn_key as turn_key
     from triton_ops.device.vendor import Reading as Reading
     from triton_ops.device.vendor import Sensors as Sensors
     from triton_ops.device.vendor import regimes as regimes
     from triton_ops.device.vendors import VENDORS as VENDORS
-    from triton_ops.device.vendors import gpus_without_torch as gpus_without_torch
     from triton_ops.device.vendors import graph_nodes as graph_nodes
     from triton_ops.device.vendors import make_ready as make_ready
     from triton_ops.device.vendors import sensors_of as sensors_of

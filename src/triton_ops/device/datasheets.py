@@ -15,9 +15,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from triton_ops.device.limits import LIMITS
+from triton_ops.device.architectures import LIMITS, TARGETS
 from triton_ops.device.spec import DeviceSpec
-from triton_ops.device.target import TARGETS
 
 _MIB = 1 << 20
 

@@ -27,7 +27,7 @@ from triton_ops.base import (
     sweep,
     unsealed,
 )
-from triton_ops.device.limits import LIMITS, UnitLimits, limits_of
+from triton_ops.device.architectures import LIMITS, UnitLimits, limits_of
 from triton_ops.device.spec import DeviceSpec
 from triton_ops.exceptions import CacheError
 

@@ -13,8 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from triton_ops.backend import Arguments, FastLaunch, check_no_arrays, is_tensor, parameters_of, unwrap
+from triton_ops.backend import Arguments, check_no_arrays, is_tensor, parameters_of, unwrap
 from triton_ops.base import canonical_json
+from triton_ops.dispatch.fast_launch import FastLaunch
 from triton_ops.exceptions import ConfigCollisionError, DeviceError
 from triton_ops.request import spec_of
 from triton_ops.values import (

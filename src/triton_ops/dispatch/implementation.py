@@ -7,14 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
-from triton_ops.backend import (
-    Arguments,
-    CompilesAtLaunch,
-    FunctionKernel,
-    Operation,
-    function_identity,
-    one_line,
-)
+from triton_ops.backend import Arguments, CompilesAtLaunch, FunctionKernel, Operation, function_identity, one_line
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.space import Config
 

@@ -16,10 +16,10 @@ import msgspec
 
 from triton_ops import settings
 from triton_ops._paths import expanded
-from triton_ops.backend import LaunchCount
-from triton_ops.base import Guard, canonical_json, parsed, read_named, write_named
+from triton_ops.base import ForkSafeLock, canonical_json, parsed, read_named, write_named
 from triton_ops.base import counted as number_of
 from triton_ops.dispatch.decision import RUNGS, Decision
+from triton_ops.dispatch.fast_launch import LaunchCount
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
 from triton_ops.space import Config, config_from_json
 
@@ -87,7 +87,7 @@ class _Counts:
         self._living: weakref.WeakKeyDictionary[LaunchCount, LaunchedConfig] = weakref.WeakKeyDictionary()
         self._ended: deque[tuple[LaunchedConfig, int]] = deque()
         self._rows: dict[tuple[Any, ...], LaunchedConfig] = {}
-        self._guard = Guard()
+        self._guard = ForkSafeLock()
 
     def add(self, decision: Decision) -> None:
         """Count a decision, unless it is counted."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from triton_ops.backend import Operation
 from triton_ops.dispatch.deciding import KernelCall
-from triton_ops.dispatch.grids import GridByConfig
+from triton_ops.dispatch.decorator import Tuned
+from triton_ops.dispatch.grid_functions import GridByConfig
 from triton_ops.dispatch.launching import Launches
 from triton_ops.dispatch.options import Options
-from triton_ops.dispatch.tuned import Tuned
 from triton_ops.exceptions import KernelTypeError, TargetError
 from triton_ops.records import NotedCall
 from triton_ops.request import chosen_effort

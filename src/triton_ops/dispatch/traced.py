@@ -29,12 +29,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+from triton_ops.backend import Arguments
 from triton_ops.base import fingerprint, require
 from triton_ops.dispatch.calls import Calls
-from triton_ops.dispatch.policy import ERROR, TUNE, policy_of
+from triton_ops.dispatch.options import ERROR, TUNE, policy_of
 from triton_ops.exceptions import KernelTypeError
 from triton_ops.records import Misses, cache_folder
-from triton_ops.values import Rule, is_fake
+from triton_ops.values import BucketRule, TensorSpec, contiguous_stride, is_fake
 
 _DROPPED = {"num_ctas": 1, "maxnreg": None, "ir_override": None}  # by Inductor; with the values that lose nothing
 _ONE, _MULTIPLE, _OTHER = 1, 16, 17  # one number of each class that Triton specialises integers on
@@ -256,7 +257,7 @@ class Traced:
         return {name: _buckets(rule) for name, rule in rules.items() if name in self.calls.keys}
 
 
-def _buckets(rule: Rule) -> _Spans:
+def _buckets(rule: BucketRule) -> _Spans:
     ranges: list[tuple[str, str, str]] = []
     value = rule.first
     while (span := rule.bucket(value)) is not None:
@@ -299,3 +300,78 @@ def _value(torch: Any, fact: Any) -> Any:
         return fact[1]
     _, dtype, device, shape = fact
     return TracedTensor(getattr(torch, dtype.removeprefix("torch.")), torch.device(device), shape)
+
+
+@dataclass(frozen=True)
+class Described(TracedTensor):
+    """A tensor without memory.
+
+    Attributes:
+        dtype: The torch dtype.
+        device: The torch device.
+        shape: Its extents.
+        layout: Always `torch.strided`.
+        strides: In elements; empty is row-major.
+        requires_grad: Whether a gradient is recorded for it.
+    """
+
+    strides: tuple[int, ...] = ()
+    requires_grad: bool = False
+
+    @classmethod
+    def of(cls, spec: TensorSpec, device: str) -> Described:
+        """The tensor that a spec describes, on a device."""
+        torch = require("torch", "describing tensors")
+        return cls(getattr(torch, spec.dtype), torch.device(device), spec.shape, strides=spec.strides)
+
+    def stride(self, axis: int | None = None) -> Any:
+        """Steps between neighbours, in elements."""
+        strides = self.strides or contiguous_stride(self.shape)
+        return strides if axis is None else strides[axis]
+
+    @property
+    def is_cuda(self) -> bool:
+        """Tell whether it is on a GPU."""
+        return bool(self.device.type == "cuda")
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def is_contiguous(self) -> bool:
+        """Tell whether it is stored row-major without gaps."""
+        steps = zip(self.shape, self.stride(), contiguous_stride(self.shape), strict=True)
+        return 0 in self.shape or all(step == usual for extent, step, usual in steps if extent > 1)
+
+    def new_empty(self, shape: Any, dtype: Any = None) -> Described:
+        """Another one on the same device."""
+        return Described(dtype or self.dtype, self.device, tuple(shape))
+
+    def t(self) -> Described:
+        """Its transposition."""
+        return self.transpose(0, 1) if self.ndim == 2 else self
+
+    def transpose(self, first: int, second: int) -> Described:
+        """With two axes in each other's place."""
+        order = list(range(self.ndim))
+        order[first], order[second] = order[second], order[first]
+        strides = self.stride()
+        return Described(
+            self.dtype, self.device, tuple(self.shape[axis] for axis in order),
+            strides=tuple(strides[axis] for axis in order),
+        )  # fmt: skip
+
+    def view(self, *shape: int) -> Described:
+        """As row-major, of a shape of as many elements."""
+        return Described(self.dtype, self.device, shape)
+
+
+def described(values: Mapping[str, Any], device: str) -> Arguments:
+    """The arguments of a problem by name, with tensors by their specs."""
+    return Arguments(
+        keyword={
+            name: Described.of(value, device) if isinstance(value, TensorSpec) else value
+            for name, value in values.items()
+        }
+    )

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import Arguments, CandidateError, Executable, Kernel, candidate_error, one_line, trace_of
 from triton_ops.evaluation.judges import Difference
-from triton_ops.evaluation.poisoned import poison
-from triton_ops.evaluation.subject import SharedTimer, Subject, run_once
+from triton_ops.evaluation.subject import SharedTimer, Subject, poison, run_once
 from triton_ops.evaluation.verify import BASELINE, LAUNCH, ODD, Verifier
 from triton_ops.exceptions import CacheError
 from triton_ops.processes import TerminatedError

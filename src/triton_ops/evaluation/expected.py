@@ -1,4 +1,4 @@
-"""Expected results of any kind: tensors, arrays, numbers, texts and containers of them, and how a result differs.
+"""Comparison of results of any kind with the expected ones: tensors, arrays, numbers, texts, containers of them.
 
 A tensor's shape, dtype, layout and device must be the expected ones, and its values are judged by the rule, by a
 caller's tolerance, or exactly. Instances of dataclasses are compared field by field. Of other objects the type must be
@@ -15,10 +15,10 @@ from enum import Enum
 from types import NoneType
 from typing import Any, Protocol
 
-from triton_ops.backend import Arguments, is_tensor, value_copy
+from triton_ops.backend import Arguments, is_tensor, one_line, value_copy
 from triton_ops.base import available, require
-from triton_ops.evaluation.dense import dense, kind_of, same_bits_of
-from triton_ops.evaluation.judges import ByElement, Difference, Equal, Precision, Rounded
+from triton_ops.evaluation.judges import ByElement, Difference, Equal, Precision, Rounded, dense, kind_of, same_bits_of
+from triton_ops.exceptions import TargetError
 from triton_ops.values import Tolerance
 
 
@@ -374,3 +374,49 @@ def _at(container: Any, key: Any) -> Any:
 
 def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+Check = Callable[[Any, Any], Any]
+
+
+def refusal(check: Check, results: Sequence[Any], expected: Sequence[Any]) -> Difference | None:
+    """The reason why a check does not accept some results; None if it does.
+
+    The check is called with a result and the expected one; with tuples of them where there is not exactly one.
+
+    Cost: a copy of both, since the check may write them.
+    """
+    try:
+        answer = check(_one_or_all(results), _one_or_all(expected))
+        truth = _truth(answer)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the caller's function may raise anything; it ends this trial only
+        return Difference(f"the check raised {one_line(error)}")
+    if truth is None:
+        return Difference(f"the check returned a {type(answer).__name__}, not a bool")
+    return None if truth else Difference("the check refuses the result")
+
+
+def try_check(check: Check, expected: Sequence[Any]) -> None:
+    """Call a check with the expected results as results, before anything is measured.
+
+    Raises:
+        TargetError: The check raises, returns no bool, or refuses the expected results themselves.
+    """
+    if (difference := refusal(check, expected, expected)) is not None:
+        raise TargetError(
+            f"{difference.text}, when it was given the expected result twice",
+            hint="write check(result, expected) so that it returns True for a right result, and False for any other",
+        )
+
+
+def _truth(answer: Any) -> bool | None:
+    """A bool, or what torch and NumPy have for one; None for anything else."""
+    if isinstance(answer, bool):
+        return answer
+    one = getattr(answer, "shape", None) == () and "bool" in str(getattr(answer, "dtype", ""))
+    return bool(answer) if one else None
+
+
+def _one_or_all(values: Sequence[Any]) -> Any:
+    copies = tuple(kept(value) for value in values)
+    return copies[0] if len(copies) == 1 else copies

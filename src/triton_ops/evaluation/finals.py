@@ -10,9 +10,17 @@ from dataclasses import dataclass, field, replace
 
 from triton_ops.backend import candidate_error, one_line
 from triton_ops.evaluation.candidate import Evaluator, wrong_trial
-from triton_ops.evaluation.doubt import ArmFailedError, Resolution, resolve
 from triton_ops.evaluation.judges import Difference
-from triton_ops.evaluation.outcome import Field, Outcome, RaceSummary, outcome_of, unraced
+from triton_ops.evaluation.outcome import (
+    ArmFailedError,
+    Field,
+    Outcome,
+    RaceSummary,
+    Resolution,
+    outcome_of,
+    resolve,
+    unraced,
+)
 from triton_ops.request import Effort
 from triton_ops.space import Config
 from triton_ops.timing import LEAST_ROUNDS, Arm, RaceDecision, RacePolicy, Sampler, doubtful, gain, race

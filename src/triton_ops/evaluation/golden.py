@@ -20,11 +20,9 @@ from typing import Any
 from triton_ops.backend import Arguments, is_tensor, one_line
 from triton_ops.base import require
 from triton_ops.device import free_bytes_of
-from triton_ops.evaluation.dense import dense
-from triton_ops.evaluation.expected import Criteria, as_list, difference, expected, kept, leaf_pairs
-from triton_ops.evaluation.judges import Precision, Rounded
+from triton_ops.evaluation.expected import Check, Criteria, as_list, difference, expected, kept, leaf_pairs, refusal
+from triton_ops.evaluation.judges import Precision, Rounded, dense
 from triton_ops.evaluation.lifted import Lifted
-from triton_ops.evaluation.own_check import Check, refusal
 from triton_ops.evaluation.subject import ArgumentSet, synchronize
 from triton_ops.exceptions import (
     DeviceError,

@@ -13,11 +13,19 @@ from typing import Any
 
 from triton_ops.backend import is_tensor
 from triton_ops.device import free_bytes_of
-from triton_ops.evaluation.dense import same_bits_of
-from triton_ops.evaluation.expected import Criteria, difference, expected, is_exact, kept, uncompared
+from triton_ops.evaluation.expected import (
+    Check,
+    Criteria,
+    difference,
+    expected,
+    is_exact,
+    kept,
+    refusal,
+    try_check,
+    uncompared,
+)
 from triton_ops.evaluation.golden import Answers
-from triton_ops.evaluation.judges import Difference, Precision
-from triton_ops.evaluation.own_check import Check, refusal, try_check
+from triton_ops.evaluation.judges import Difference, Precision, same_bits_of
 from triton_ops.values import Tolerance
 
 _MOST = 3  # orders of adding up that are common in one space

@@ -2,39 +2,363 @@
 
 Questions come through a pipe, and the process ends when the pipe is closed. The output of user code goes to stderr; the
 parent keeps the last lines of stderr.
+
+A worker that serves the next tune is as it was when it was started: its environment, folder, CPUs, umask and limits,
+the settings of Python's own modules (`standard_state.py`), torch's and NumPy's as these set them when they are
+imported, the functions of all of these, and no thread of the user's. What can be put back is put back. A worker in
+which something else has changed serves no other tune.
+
+A setting is read before any code of the user's runs, and written back afterwards where it differs. One that is not as
+it was even then, or that nothing can put back, is told by its name.
 """
 
 from __future__ import annotations
 
+import decimal
 import gc
 import linecache
+import locale
+import logging
+import os
+import random
+import resource
+import signal
+import socket
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import FrameType
+from typing import Any, TypeAlias
 
+from triton_ops import settings
 from triton_ops.backend import is_installed, one_line, take_allocator, unpack, warm_up
-from triton_ops.base import require
+from triton_ops.base import require, usable_cpus
 from triton_ops.device import make_ready, stay_on
 from triton_ops.evaluation.finals import FinalRequest
 from triton_ops.evaluation.idle_worker import Rest
 from triton_ops.evaluation.outcome import Outcome
-from triton_ops.evaluation.process_state import ProcessState
 from triton_ops.evaluation.station import Inline, StationFacts
 from triton_ops.exceptions import KernelTypeError, TritonKernelError
-from triton_ops.processes import (
-    ChildsEnd,
-    Leftovers,
-    StepStarted,
-    Surroundings,
-    die_with,
-    import_heavy,
-    strays,
-)
+from triton_ops.processes import ChildsEnd, Leftovers, StepStarted, Surroundings, die_with, import_heavy, strays
 from triton_ops.space import Config
 from triton_ops.values import Trial
+
+_LIMITS = tuple(sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}))
+_OWN_LOG = logging.getLogger("triton_ops")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a process.
+
+    Attributes:
+        read: Gives its value, which can be compared.
+        write: Puts a value back; None for what cannot be put back.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object] | None = None
+
+    @property
+    def known(self) -> bool:
+        """True if this system and this Python have the setting."""
+        try:
+            self.read()
+        except (AttributeError, OSError, ValueError):
+            return False
+        return True
+
+    def is_again(self, value: Any) -> bool:
+        """True if the setting has this value, after it was put back if it can be."""
+        try:
+            if self.write is not None and self.read() != value:
+                self.write(value)
+            return bool(self.read() == value)
+        except Exception:  # noqa: BLE001 - what cannot be read or put back has changed
+            return False
+
+
+def _write_umask(mask: int) -> None:
+    os.umask(mask)
+
+
+def _umask() -> int:
+    os.umask(mask := os.umask(0o077))  # it is only told where it is set
+    return mask
+
+
+def _folder() -> str:
+    return settings.current_folder() or ""
+
+
+def _write_environment(before: dict[str, str]) -> None:
+    settings.restore_environment(before)
+    time.tzset()
+
+
+def _decimals() -> tuple[str, str]:
+    return repr(decimal.getcontext()), repr(decimal.DefaultContext)
+
+
+def _write_decimals(_: object) -> None:
+    decimal.setcontext(decimal.Context())  # of the default context, which is compared as well
+
+
+def _locale() -> str:
+    return locale.setlocale(locale.LC_ALL)
+
+
+_Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
+
+
+def _handlers() -> dict[int, _Handler]:
+    return {number: signal.getsignal(number) for number in sorted(signal.valid_signals())}
+
+
+def _write_handlers(before: dict[int, _Handler]) -> None:
+    for number, handler in _handlers().items():
+        if handler != before[number] and before[number] is not None:
+            signal.signal(number, before[number])
+
+
+def _write_filters(before: tuple[Any, ...]) -> None:
+    warnings.resetwarnings()
+    filters: Any = warnings.filters
+    filters.extend(before)
+
+
+def _logging() -> tuple[Any, ...]:
+    own = [(log.level, log.disabled, log.propagate, tuple(log.handlers)) for log in (logging.root, _OWN_LOG)]
+    return (logging.root.manager.disable, *own)
+
+
+def _write_logging(before: tuple[Any, ...]) -> None:
+    logging.disable(before[0])
+    for log, (level, disabled, propagates, handlers) in zip((logging.root, _OWN_LOG), before[1:], strict=True):
+        log.setLevel(level)
+        log.disabled, log.propagate, log.handlers = disabled, propagates, list(handlers)
+
+
+def _limits() -> dict[int, tuple[int, int]]:
+    return {which: resource.getrlimit(which) for which in _LIMITS}
+
+
+def _write_limits(before: dict[int, tuple[int, int]]) -> None:
+    for which, limits in _limits().items():
+        if limits != before[which]:
+            resource.setrlimit(which, before[which])
+
+
+def _write_collector(before: tuple[bool, tuple[int, int, int]]) -> None:
+    (gc.enable if before[0] else gc.disable)()
+    gc.set_threshold(*before[1])
+
+
+def _write_traces(_: object) -> None:
+    sys.settrace(None)
+    sys.setprofile(None)
+
+
+def _write_streams(before: tuple[Any, ...]) -> None:
+    sys.stdin, sys.stdout, sys.stderr = before
+
+
+def _write_interpreter(before: tuple[int, float, int]) -> None:
+    sys.setrecursionlimit(before[0])
+    sys.setswitchinterval(before[1])
+    sys.setdlopenflags(before[2])
+
+
+STANDARD: tuple[Setting, ...] = (
+    Setting("the environment", settings.environment_but_cudas, _write_environment),
+    Setting("the working folder", _folder, os.chdir),
+    Setting("the CPUs", lambda: os.sched_getaffinity(0), lambda cpus: os.sched_setaffinity(0, cpus)),
+    Setting("the umask", _umask, _write_umask),
+    Setting("the priority", lambda: os.getpriority(os.PRIO_PROCESS, 0)),
+    Setting("limits of resources", _limits, _write_limits),
+    Setting(
+        "limits of the interpreter",
+        lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), sys.getdlopenflags()),
+        _write_interpreter,
+    ),
+    Setting(
+        "the most digits of a number",
+        lambda: sys.get_int_max_str_digits(),
+        lambda most: sys.set_int_max_str_digits(most),
+    ),
+    Setting("signal handlers", _handlers, _write_handlers),
+    Setting(
+        "blocked signals", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        lambda before: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+    ),
+    Setting(
+        "an alarm", lambda: signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0), lambda _: signal.alarm(0)
+    ),
+    Setting("tracing", lambda: (sys.gettrace(), sys.getprofile()), _write_traces),
+    Setting("tracing of threads", lambda: (threading.gettrace(), threading.getprofile())),
+    Setting("decimal's context", _decimals, _write_decimals),
+    Setting("the locale", _locale, lambda before: locale.setlocale(locale.LC_ALL, before)),
+    Setting("random's state", random.getstate, random.setstate),
+    Setting("filters of warnings", lambda: tuple(warnings.filters), _write_filters),
+    Setting("logging", _logging, _write_logging),
+    Setting("the garbage collector", lambda: (gc.isenabled(), gc.get_threshold()), _write_collector),
+    Setting("standard streams", lambda: (sys.stdin, sys.stdout, sys.stderr), _write_streams),
+    Setting("the timeout of sockets", socket.getdefaulttimeout, socket.setdefaulttimeout),
+    Setting("how subnormal numbers are rounded", lambda: _subnormal(5e-324, 1.0)),
+)  # fmt: skip
+
+
+def _subnormal(least: float, one: float) -> bool:
+    """True if subnormal numbers are kept; a call, so that nothing is folded when this is compiled."""
+    return least * one > 0.0
+
+
+def callables_of(modules: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The functions and classes of modules that are imported, by name, as they are now."""
+    return {name: _callables(module) for name in modules if (module := sys.modules.get(name)) is not None}
+
+
+def replaced(before: dict[str, dict[str, Any]]) -> str:
+    """The name of a function or a class of a module that is gone, or that code of the user's has replaced.
+
+    It is empty if there is none. Libraries replace functions of Python's when they are imported, as torch does.
+    """
+    for module, callables in before.items():
+        now = vars(sys.modules[module]) if module in sys.modules else {}
+        for name, value in callables.items():
+            if (current := now.get(name)) is not value and not _of_a_library(current):
+                return f"{module}.{name}"
+    return ""
+
+
+def _of_a_library(value: Any) -> bool:
+    """True for a function or class of an installed package that is none of Python's own."""
+    home = str(getattr(value, "__module__", None))
+    return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
+
+
+def _callables(module: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if callable(value)}
+
+
+_TORCH_SEED = 67280421310721  # of torch's generators in a new process
+_WATCHED = ("torch", "torch.nn.functional", "torch.linalg", "torch.cuda", "triton", "triton.language", "numpy")
+
+_KINDS = ("cuda", "cpu")  # of autocast
+_TORCH: Mapping[str, Callable[[Any], object]] = {
+    "default dtype": lambda torch: torch.get_default_dtype(),
+    "default device": lambda torch: torch.get_default_device(),
+    "precision of products": lambda torch: torch.get_float32_matmul_precision(),
+    "gradients": lambda torch: (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+    "anomaly detection": lambda torch: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+    "deterministic algorithms": lambda torch: (
+        torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    ),
+    "warnings": lambda torch: torch.is_warn_always_enabled(),
+    "autocast": lambda torch: [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _KINDS],
+    "threads": lambda torch: torch.get_num_threads(),
+    "printing": lambda torch: torch._tensor_str.PRINT_OPTS,
+    "reductions in half precision": lambda torch: (
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+    ),
+    "cuDNN": lambda torch: (
+        torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.allow_tf32,
+    ),
+    "attention's kernels": lambda torch: (
+        torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(),
+        torch.backends.cuda.mem_efficient_sdp_enabled(), torch.backends.cuda.cudnn_sdp_enabled(),
+    ),
+}  # fmt: skip
+_FRESH = {
+    "default dtype": "torch.float32", "default device": "cpu", "precision of products": "highest",
+    "gradients": "(True, False)", "anomaly detection": "(False, True)",
+    "deterministic algorithms": "(False, False, True)", "warnings": "False",
+}  # fmt: skip
+"""Settings as torch has them when it is imported, for a torch that was imported together with code of the user's."""
+
+_NUMPY_FRESH = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessState:
+    """The settings of a process.
+
+    Attributes:
+        standard: The settings of Python and of the process, by name.
+        torch: Torch's settings as text, by name; empty as long as torch is not imported.
+        threads: Its threads that Python knows.
+        functions: The functions and classes of Python's own modules, and of torch, Triton and NumPy, by module.
+    """
+
+    standard: dict[str, Any]
+    torch: dict[str, str]
+    threads: frozenset[threading.Thread]
+    functions: dict[str, dict[str, Any]]
+
+    @classmethod
+    def here(cls) -> ProcessState:
+        """The settings of this process now."""
+        own = [name for name in sys.modules if name.partition(".")[0] in sys.stdlib_module_names]
+        return cls(
+            standard={setting.name: setting.read() for setting in STANDARD if setting.known},
+            torch=_torch(),
+            threads=frozenset(threading.enumerate()),
+            functions=callables_of([*(name for name in own if name != "__main__"), *_WATCHED]),
+        )
+
+    def changed(self) -> str:
+        """Put back what can be, and name what is not as it was; empty if this process is as it was."""
+        for setting in STANDARD:
+            if setting.name in self.standard and not setting.is_again(self.standard[setting.name]):
+                return setting.name
+        if not self.threads.issuperset(threading.enumerate()):
+            return "a thread"
+        if name := replaced(self.functions):
+            return name
+        return self._changed_in_torch() or _changed_in_numpy()
+
+    def _changed_in_torch(self) -> str:
+        current = _torch()
+        expected = self.torch or (_fresh() if current else {})
+        if current:
+            sys.modules["torch"].manual_seed(_TORCH_SEED)
+        return next((f"torch's {name}" for name, value in expected.items() if current.get(name) != value), "")
+
+
+def _torch() -> dict[str, str]:
+    torch: Any = sys.modules.get("torch")
+    return {} if torch is None else {name: _process_state_answer(ask, torch) for name, ask in _TORCH.items()}
+
+
+def _process_state_answer(ask: Callable[[Any], object], torch: Any) -> str:
+    try:
+        return str(ask(torch))
+    except (AttributeError, RuntimeError, TypeError) as error:  # of another version, or set in ways that do not agree
+        return type(error).__name__
+
+
+def _fresh() -> dict[str, str]:
+    """Torch's settings when it is imported here."""
+    text = settings.openmp_text() or ""
+    return {**_FRESH, "threads": text if text.isdigit() else str(usable_cpus())}
+
+
+def _changed_in_numpy() -> str:
+    """NumPy's setting that is not as when it is imported, after its random numbers were begun anew."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "geterr"):
+        return ""
+    if (random := sys.modules.get("numpy.random")) is not None:
+        random.seed()
+    return "" if numpy.geterr() == _NUMPY_FRESH else "what NumPy does with errors"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.operations import HANDLERS, unknown_results
-from triton_ops.kernel_ir.scope import Programs, ProgramScope
-from triton_ops.kernel_ir.syntax import Module, TtirBlock, TtirOperation, UntoldError
 from triton_ops.kernel_ir.trace import LoopTrace, Trace, Weights
+from triton_ops.kernel_ir.ttir_operations import HANDLERS, unknown_results
+from triton_ops.kernel_ir.ttir_syntax import Module, TtirBlock, TtirOperation, UntoldError
+from triton_ops.kernel_ir.ttir_walk import Programs, ProgramScope, TtirWalk
 from triton_ops.kernel_ir.values import Value, Vector, advance, equal, merge, unknown
-from triton_ops.kernel_ir.walk import TtirWalk
 
 _MOST_OPERATIONS = 40_000  # walked in all, about 0.4 s
 _DEEP = 3  # loops within loops up to which turns are told apart

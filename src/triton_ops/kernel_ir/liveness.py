@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from triton_ops.kernel_ir.syntax import Function, Module, TtirBlock, TtirOperation, Type
+from triton_ops.kernel_ir.ttir_syntax import Function, Module, TtirBlock, TtirOperation, Type
 
 _GATHERING = {"tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled"}
 _SMALLER = {"tt.splat", "tt.broadcast", "tt.expand_dims", "arith.constant"}  # their elements are those of less

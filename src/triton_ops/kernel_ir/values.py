@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from triton_ops.kernel_ir.syntax import Type
+from triton_ops.kernel_ir.ttir_syntax import Type
 
 Vector: TypeAlias = NDArray[np.int64]
 """Over programs, or over programs (or 1) and the elements of an axis."""

@@ -23,6 +23,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.kernels.attention import flash_attention as flash_attention
     from triton_ops.kernels.attention import flash_attention_with_lse as flash_attention_with_lse
+    from triton_ops.kernels.call import validate_eps as validate_eps
+    from triton_ops.kernels.call import validate_head_dim as validate_head_dim
+    from triton_ops.kernels.call import validate_positive_dimensions as validate_positive_dimensions
     from triton_ops.kernels.choice import tuning as tuning
     from triton_ops.kernels.choosers import chooser as chooser
     from triton_ops.kernels.fp8_format import FP8Format as FP8Format
@@ -39,9 +42,6 @@ if TYPE_CHECKING:
     from triton_ops.kernels.typed_target import load_object as load_object
     from triton_ops.kernels.typed_target import load_operation as load_operation
     from triton_ops.kernels.typed_target import load_target as load_target
-    from triton_ops.kernels.validation import validate_eps as validate_eps
-    from triton_ops.kernels.validation import validate_head_dim as validate_head_dim
-    from triton_ops.kernels.validation import validate_positive_dimensions as validate_positive_dimensions
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)
 

@@ -18,7 +18,7 @@ from triton_ops.compilation import TIMEOUT_S, CompilePool
 from triton_ops.device import Target, named_target, probe, target_of
 from triton_ops.exceptions import SettingsError, TargetError
 from triton_ops.kernels import load_operation, load_target
-from triton_ops.lab.spills import SpillEvidence, SpillReport, Tried, cure_spills
+from triton_ops.lab.spills import CureTrial, SpillEvidence, SpillReport, cure_spills
 from triton_ops.lab.typed_spaces import ConfigValues, TargetName, check_filled, tell_left_out
 from triton_ops.request import operation_of, parse_config, parse_shapes, parse_space
 from triton_ops.space import ConfigSpace
@@ -331,7 +331,7 @@ def _local(step: SpillEvidence) -> str:
     )
 
 
-def cure_rows(cure: Tried) -> list[list[str]]:
+def cure_rows(cure: CureTrial) -> list[list[str]]:
     """One row for each config of a change, with the verdict on that config."""
     if not cure.steps:
         return [[cure.name, cure.verdict, *["-"] * 6, "no further step"]]
@@ -349,7 +349,7 @@ def cure_rows(cure: Tried) -> list[list[str]]:
     ]
 
 
-def _change(cure: Tried, step: SpillEvidence) -> str:
+def _change(cure: CureTrial, step: SpillEvidence) -> str:
     changes = [f"{name}={value}" for name, value in step.config.items() if cure.before.config.get(name) != value]
     return " ".join(changes) + (f": {step.reason}" if not step.compiled and step.reason else "")
 

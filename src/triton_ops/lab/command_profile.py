@@ -17,20 +17,19 @@ from triton_ops.base import require
 from triton_ops.device import current_device
 from triton_ops.exceptions import MissingDependencyError, ProfileError, TargetError
 from triton_ops.kernels import load_target
+from triton_ops.lab.kernel_verdicts import Assembled, ProfiledKernel, ProfileReport, read_profile, read_ptxas
 from triton_ops.lab.profile_command import (
     SAMPLED_MS,
     SETS,
     WARM_MS,
+    CallPart,
+    FlowStep,
     NcuRequest,
-    Part,
-    Step,
     idle_share,
     parts_of,
     steps,
 )
 from triton_ops.lab.profile_reading import KernelProfile
-from triton_ops.lab.profile_report import ProfiledKernel, ProfileReport, read_profile
-from triton_ops.lab.ptxas_log import Assembled, read_ptxas
 from triton_ops.request import device_for, parse_shapes
 from triton_ops.terminal import (
     Device,
@@ -160,7 +159,7 @@ class Flow:
     """
 
     times: _Times
-    parts: tuple[Part, ...]
+    parts: tuple[CallPart, ...]
     idle: float | None
     profile: Path | None = None
     missing: str = ""
@@ -175,7 +174,7 @@ class Flow:
         }  # fmt: skip
 
 
-def _say_plan(plan: tuple[Step, ...]) -> None:
+def _say_plan(plan: tuple[FlowStep, ...]) -> None:
     """Print the steps, one after another."""
     for number, step in enumerate(plan, start=1):
         say(f"{number}  {step.name:<9} {step.what}", *([f"   {shlex.join(step.command)}"] if step.command else []))

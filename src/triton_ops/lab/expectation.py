@@ -10,19 +10,7 @@ import random
 from dataclasses import dataclass, replace
 from math import prod
 
-from triton_ops.compilation import (
-    PRODUCTS,
-    ROWS,
-    STAGES,
-    CompilePool,
-    Habit,
-    Timeline,
-    WarpChoice,
-    stages_habit,
-    timeline,
-    warp_choices,
-    warps_habit,
-)
+from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import Forecast, Model, Readings, differences, least_bytes
 from triton_ops.device import (
     SHARED,
@@ -40,7 +28,9 @@ from triton_ops.device import (
 )
 from triton_ops.exceptions import DeviceError, KernelTypeError, TargetError
 from triton_ops.kernel_ir import ACCUMULATED_BYTES, KernelWork, LaunchWork
-from triton_ops.lab.ranking import DECLARED, INFERRED, Expected, ahead_of
+from triton_ops.lab.habits import PRODUCTS, ROWS, Habit, WarpChoice, stages_habit, warp_choices, warps_habit
+from triton_ops.lab.ranking import DECLARED, INFERRED, ModelQuestion, ahead_of
+from triton_ops.lab.stage_timelines import STAGES, Timeline, timeline
 from triton_ops.space import Config
 from triton_ops.tuner import SurveyLimits, considered, survey
 from triton_ops.values import Compiled, Resources, Status, Work, warps_and_stages
@@ -81,7 +71,7 @@ class Explained:
         return self.forecast is not None or has_work or has_resources
 
 
-def explain(expected: Expected, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
+def explain(expected: ModelQuestion, config: Config, spec: DeviceSpec, machine: Machine | None) -> Explained:
     """The answers of model and compiler for a config; a kernel that Triton compiles is read, even if work is declared.
 
     Args:
@@ -138,7 +128,7 @@ class _Reading:
     why_not: str = ""
 
 
-def _read(expected: Expected, config: Config, spec: DeviceSpec) -> _Reading:
+def _read(expected: ModelQuestion, config: Config, spec: DeviceSpec) -> _Reading:
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
         return _Reading(why_not=ahead)

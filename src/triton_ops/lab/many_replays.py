@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from triton_ops.base import require
 from triton_ops.lab.recording import Recording, read_recording
-from triton_ops.lab.replay import (
+from triton_ops.lab.replayed_search import (
     LiveConditions,
     LiveRun,
     PreviewAllowance,

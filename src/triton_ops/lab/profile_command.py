@@ -26,7 +26,7 @@ WARM_MS, SAMPLED_MS = 25.0, 100.0
 
 
 @dataclass(frozen=True)
-class Step:
+class FlowStep:
     """One step of the flow.
 
     Attributes:
@@ -40,17 +40,19 @@ class Step:
     command: tuple[str, ...] = ()
 
 
-def steps(target: str, command: list[str]) -> tuple[Step, ...]:
+def steps(target: str, command: list[str]) -> tuple[FlowStep, ...]:
     """The steps for a target, of which nothing is imported."""
     return (
-        Step("time", f"time {target}: {WARM_MS:g} ms of warm-up, {SAMPLED_MS:g} ms of samples, as do_bench"),
-        Step("profiler", f"run it {CALLS} times under torch.profiler: kernels by their share, and where the GPU waits"),
-        Step("counters", "run it under Nsight Compute: what limits each kernel", tuple(command)),
+        FlowStep("time", f"time {target}: {WARM_MS:g} ms of warm-up, {SAMPLED_MS:g} ms of samples, as do_bench"),
+        FlowStep(
+            "profiler", f"run it {CALLS} times under torch.profiler: kernels by their share, and where the GPU waits"
+        ),
+        FlowStep("counters", "run it under Nsight Compute: what limits each kernel", tuple(command)),
     )
 
 
 @dataclass(frozen=True)
-class Part:
+class CallPart:
     """A kernel, or on a CPU an operator.
 
     Attributes:
@@ -65,7 +67,7 @@ class Part:
     mean_ms: float
 
 
-def parts_of(call: Callable[[], Any], device_name: str) -> tuple[Part, ...]:
+def parts_of(call: Callable[[], Any], device_name: str) -> tuple[CallPart, ...]:
     """The kernels or operators of a call by torch's profiler, the most expensive first.
 
     Args:
@@ -86,11 +88,11 @@ def parts_of(call: Callable[[], Any], device_name: str) -> tuple[Part, ...]:
         if event.device_type == device_type
     }
     whole_us = sum(us for us, _ in took_us.values()) or 1.0
-    parts = [Part(name, us / whole_us, n / CALLS, us / n / 1e3) for name, (us, n) in took_us.items() if us > 0]
+    parts = [CallPart(name, us / whole_us, n / CALLS, us / n / 1e3) for name, (us, n) in took_us.items() if us > 0]
     return tuple(sorted(parts, key=lambda part: -part.share))
 
 
-def idle_share(parts: tuple[Part, ...], call_ms: float) -> float:
+def idle_share(parts: tuple[CallPart, ...], call_ms: float) -> float:
     """The share of a call in which no kernel ran; 0 where kernels overlap."""
     return max(0.0, 1.0 - sum(part.calls * part.mean_ms for part in parts) / max(call_ms, 1e-9))
 

@@ -53,7 +53,7 @@ class RankedConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class ModelQuestion:
     """One problem of one kernel, for which the model is asked.
 
     Attributes:
@@ -122,9 +122,9 @@ def rank(
     refused = _refusals(expected, spec, configs)
     if expected.declared:
         assert expected.work is not None
-        return ranked(Model(expected.work, machine), configs, DECLARED, refused)
+        return forecasts_of(Model(expected.work, machine), configs, DECLARED, refused)
     readings = read(expected, spec, machine, configs, jobs)
-    return ranked(readings.model(machine), configs, INFERRED, refused)
+    return forecasts_of(readings.model(machine), configs, INFERRED, refused)
 
 
 def device_spec(gpu: str | None) -> DeviceSpec:
@@ -172,7 +172,7 @@ def expected_of(
     space: Any = None,
     shape: Sequence[int] | None = None,
     dtype: str | None = None,
-) -> Expected:
+) -> ModelQuestion:
     """The kernel, the arguments and the space that a call of `rank` means.
 
     Raises:
@@ -188,14 +188,16 @@ def expected_of(
         arguments = Arguments(keyword=dict(problem.arguments))
         configs = target.space_for(problem) if space is None else as_space(space)
         work = None if target.work is None else target.work(problem)
-        return _check(Expected(name=target.name, kernel=target.kernel, arguments=arguments, space=configs, work=work))
+        return _check(
+            ModelQuestion(name=target.name, kernel=target.kernel, arguments=arguments, space=configs, work=work)
+        )
     if shape is not None or dtype is not None:
         raise KernelTypeError("shape and dtype belong to an Operation", hint="pass the kernel's own arguments in args")
     if space is None:
         raise SpaceError("there is no space: the configs of a kernel are not known", hint="space={'BLOCK': [64, 128]}")
     kernel = as_kernel(target)
     return _check(
-        Expected(
+        ModelQuestion(
             name=kernel.name, kernel=kernel, arguments=Arguments(tuple(args), dict(kwargs or {})),
             space=as_space(space), work=None,
         )
@@ -203,7 +205,7 @@ def expected_of(
 
 
 def read(
-    expected: Expected,
+    expected: ModelQuestion,
     spec: DeviceSpec,
     machine: Machine,
     configs: Sequence[Config],
@@ -224,7 +226,7 @@ def read(
     return prior.readings
 
 
-def ahead_of(expected: Expected, spec: DeviceSpec) -> AheadOfTime | str:
+def ahead_of(expected: ModelQuestion, spec: DeviceSpec) -> AheadOfTime | str:
     """The compiler of the kernel's configs; or the reason why there is none."""
     kernel = expected.kernel.compiled_ahead if isinstance(expected.kernel, CompilesAhead) else None
     if kernel is None:
@@ -232,7 +234,7 @@ def ahead_of(expected: Expected, spec: DeviceSpec) -> AheadOfTime | str:
     return AheadOfTime(kernel, expected.arguments, target_of(spec), expected.space.members)
 
 
-def _refusals(expected: Expected, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
+def _refusals(expected: ModelQuestion, spec: DeviceSpec, configs: Iterable[Config]) -> dict[Config, str]:
     """The configs that a limit of Triton or of the device refuses, with the reason."""
     ahead = ahead_of(expected, spec)
     if isinstance(ahead, str):
@@ -241,7 +243,9 @@ def _refusals(expected: Expected, spec: DeviceSpec, configs: Iterable[Config]) -
     return {config: it.reason for config, it in verdicts if it is not None and not it.deferred}
 
 
-def ranked(model: Model, configs: Iterable[Config], source: str, refused: Mapping[Config, str]) -> list[RankedConfig]:
+def forecasts_of(
+    model: Model, configs: Iterable[Config], source: str, refused: Mapping[Config, str]
+) -> list[RankedConfig]:
     """The configs that have a forecast, the shortest first; those that cannot run are last."""
     forecasts: list[RankedConfig] = []
     for config in configs:
@@ -267,6 +271,6 @@ def ranked(model: Model, configs: Iterable[Config], source: str, refused: Mappin
 _HINT = "docs/concepts/inferred.md says what can be read, docs/concepts/model.md how work is declared"
 
 
-def _check(expected: Expected) -> Expected:
+def _check(expected: ModelQuestion) -> ModelQuestion:
     expected.kernel.check(expected.space.tunables, described(expected.arguments, light=True))
     return expected

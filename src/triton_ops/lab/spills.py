@@ -15,16 +15,7 @@ from typing import Any
 
 from triton_ops.backend import AheadOfTime, CompilesAhead, Kernel, Operation, described, disassembled, values_of
 from triton_ops.compilation import CompilePool
-from triton_ops.device import (
-    TARGETS,
-    Residents,
-    Target,
-    gpu_missing,
-    named_target,
-    probe,
-    spec_called,
-    target_of,
-)
+from triton_ops.device import TARGETS, Residents, Target, gpu_missing, named_target, probe, spec_called, target_of
 from triton_ops.exceptions import ConfigValueError, TargetError
 from triton_ops.kernel_ir import ACCUMULATED_BYTES, LocalTraffic, local_traffic
 from triton_ops.lab.ranking import expected_of
@@ -40,7 +31,7 @@ _LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 @dataclass(frozen=True)
-class Change:
+class SpillChange:
     """One kind of change.
 
     Attributes:
@@ -53,7 +44,7 @@ class Change:
     steps: Callable[[], Iterator[Config]]
 
 
-def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> tuple[Change, ...]:
+def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> tuple[SpillChange, ...]:
     """The changes of a config that may cure a spill, in order.
 
     Args:
@@ -63,13 +54,13 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
         size: Tells the size of a config's accumulator or tile.
     """
     kinds = [
-        Change("smaller tile", "half of the accumulator, or of the row, is half of its registers",
+        SpillChange("smaller tile", "half of the accumulator, or of the row, is half of its registers",
                lambda: _smaller_tiles(config, space, size)),
-        Change("more warps", "the same registers are spread over more threads", lambda: _more_warps(config, target)),
-        Change("fewer stages", "fewer tiles are under way", lambda: _fewer_stages(config)),
+        SpillChange("more warps", "the same registers are spread over more threads", lambda: _more_warps(config, target)),
+        SpillChange("fewer stages", "fewer tiles are under way", lambda: _fewer_stages(config)),
     ]  # fmt: skip
     if config.get("maxnreg") is not None:
-        freed = Change("no limit of registers", "maxnreg takes registers away", lambda: _without_maxnreg(config))
+        freed = SpillChange("no limit of registers", "maxnreg takes registers away", lambda: _without_maxnreg(config))
         kinds.insert(0, freed)
     return tuple(kinds)
 
@@ -243,7 +234,7 @@ TOGETHER = "together"
 
 
 @dataclass(frozen=True)
-class Tried:
+class CureTrial:
     """One change, with every config that was compiled to try it.
 
     Attributes:
@@ -284,10 +275,10 @@ class Tried:
         """True if the change helps."""
         return self.verdict in (CURES, HELPS)
 
-    def timed(self, median_ms: dict[str, float]) -> Tried:
+    def timed(self, median_ms: dict[str, float]) -> CureTrial:
         """The same with the times that were measured, by the text of the config."""
         steps = (replace(step, median_ms=median_ms.get(step.config.text)) for step in self.steps)
-        return Tried(self.name, self.why, with_time(self.before, median_ms), tuple(steps))
+        return CureTrial(self.name, self.why, with_time(self.before, median_ms), tuple(steps))
 
 
 def with_time(evidence: SpillEvidence, median_ms: dict[str, float]) -> SpillEvidence:
@@ -313,7 +304,7 @@ class SpillReport:
 
     target: str
     before: SpillEvidence
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[CureTrial, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -322,7 +313,7 @@ class SpillReport:
         return self.before.compiled and not healthy(self.before)
 
     @property
-    def cure(self) -> Tried | None:
+    def cure(self) -> CureTrial | None:
         """The change to make: of those that were measured the fastest, else the first that cures; None without one."""
         cured = [one for one in self.tried if one.verdict == CURES]
         timed = [one for one in cured if one.best is not None and one.best.median_ms is not None]
@@ -443,11 +434,11 @@ def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Tar
         notes += _without_limit(examiner, config)
     if not before.compiled or healthy(before):
         return SpillReport(target.arch, before, notes=tuple(notes))
-    attempts: list[Tried] = []
+    attempts: list[CureTrial] = []
     for change in changes(config, space, target, lru_cache(maxsize=None)(examiner.tile)):
-        one = Tried(change.name, change.why, before, ())
+        one = CureTrial(change.name, change.why, before, ())
         for step in change.steps():
-            one = Tried(change.name, change.why, before, (*one.steps, examiner.evidence(step)))
+            one = CureTrial(change.name, change.why, before, (*one.steps, examiner.evidence(step)))
             if one.verdict == CURES:
                 break
         attempts.append(one)
@@ -455,7 +446,7 @@ def _examine(examiner: Examiner, config: Config, space: ConfigSpace, target: Tar
     if len(helps) > 1 and not any(one.verdict == CURES for one in attempts):
         whole = Config({**config, **{name: value for one in helps for name, value in _changes_of(one).items()}})
         names = " and ".join(one.name for one in helps)
-        attempts.append(Tried(TOGETHER, names, before, (examiner.evidence(whole),)))
+        attempts.append(CureTrial(TOGETHER, names, before, (examiner.evidence(whole),)))
     return SpillReport(target.arch, before, tuple(attempts), tuple(notes))
 
 
@@ -470,7 +461,7 @@ def _without_limit(examiner: Examiner, config: Config) -> list[str]:
     ]
 
 
-def _changes_of(attempt: Tried) -> dict[str, Any]:
+def _changes_of(attempt: CureTrial) -> dict[str, Any]:
     if attempt.best is None:
         return {}
     return {name: value for name, value in attempt.best.config.items() if attempt.before.config.get(name) != value}

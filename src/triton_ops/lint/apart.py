@@ -1,27 +1,56 @@
-"""The lint in a process of its own: of files, whose code it runs in part, and of kernels that this process interprets.
+"""The lint in a process of its own, which kernels that are read or run may end or hang.
 
 What a file's kernels need of it is run, and may end or hang the process, which is then replaced by one that leaves out
 that step. Under `TRITON_INTERPRET=1` Triton's own functions, such as `tl.sum`, are made to be interpreted when Triton
 is imported, and so are kernels when their module is. Such kernels have no types and no TTIR, in this process for good.
+
+A statement of a file can call `os._exit`, wait for ever, or take all memory, and so can what a compiler makes of a
+kernel. The process that reads files says of each step that it begins (`apart.py`), so that another one goes on without
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triton_ops.backend import compiler_environment, is_interpreted, pack
 from triton_ops.base import require
-from triton_ops.exceptions import KernelTypeError, TritonKernelError
+from triton_ops.exceptions import DeviceError, KernelTypeError, TritonKernelError
 from triton_ops.lint.findings import LintReport
-from triton_ops.processes import (
-    IdleProcesses,
-    Surroundings,
-    WorkerDiedError,
-    WorkerHungError,
-    WorkerProcess,
-)
+from triton_ops.lint.memory_watch import PATIENCE, RunRecord, WatchRequest
+from triton_ops.processes import IdleProcesses, Surroundings, WorkerDiedError, WorkerHungError, WorkerProcess
+
+
+class LostStepError(Exception):
+    """A step is left out, since it has ended a process."""
+
+
+class Steps:
+    """The steps of this process.
+
+    Attributes:
+        omissions: Steps that are left out, with the reason.
+    """
+
+    def __init__(self) -> None:
+        self.tell: Callable[[str], None] = lambda _: None
+        self.omissions: Mapping[str, str] = {}
+
+    def begin(self, step: str) -> None:
+        """Begin a step.
+
+        Raises:
+            LostStepError: It is left out.
+        """
+        if step in self.omissions:
+            raise LostStepError(self.omissions[step])
+        self.tell(step)
+
+
+STEPS = Steps()
+
 
 LIMIT_S = 60.0  # of a step: a statement of a file, a kernel that is read, a rule
 _WHOLE_S = 3600.0
@@ -92,3 +121,37 @@ def _answer(request: LintRequest) -> Any:
         raise
     _readers.put(reader, PROGRAM, PROGRAM)
     return reply
+
+
+RUN_LIMIT_S = 5.0
+_BEGIN_S = 60.0  # for the imports of torch and Triton on a machine that is busy, and the module of the kernels
+
+
+def run_watched(target: Any, limit_s: float = RUN_LIMIT_S) -> RunRecord:
+    """Run an operation, or a function without parameters, once by Triton's interpreter, and watch its memory.
+
+    An operation is run with its default config on a small problem of odd extents.
+
+    Args:
+        target: An `Operation`, or a function that launches kernels with tensors on a CPU.
+        limit_s: Seconds of a CPU that the launches may take; what was seen until then is kept.
+
+    Cost: 2 s for the imports of a new process, and the launches: 2 ms for each program of a row kernel.
+    """
+    whole_s = PATIENCE * limit_s + _BEGIN_S
+    try:
+        request = WatchRequest(pack(target).content, Surroundings.here(), limit_s)
+        changes = {**compiler_environment(), "TRITON_INTERPRET": "1"}
+        process = WorkerProcess(("triton", "torch"), program=PROGRAM, changes=changes)
+    except (KernelTypeError, DeviceError) as error:
+        return RunRecord(whole=f"it cannot be run in another process: {error.message}")
+    try:
+        record = process.ask(request, whole_s, {}, "start", lambda answer: isinstance(answer, RunRecord))
+        assert isinstance(record, RunRecord)
+        return record
+    except WorkerHungError:
+        return RunRecord(whole=f"the interpreter did not end within {whole_s:g} s")
+    except WorkerDiedError as error:
+        return RunRecord(whole=f"the process that ran it failed: {error}")
+    finally:
+        process.kill()

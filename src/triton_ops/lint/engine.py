@@ -22,18 +22,15 @@ from triton_ops.backend import HasOperation, Operation, is_interpreted, one_line
 from triton_ops.base import require
 from triton_ops.device import Target, named_target, spec_named, target_of
 from triton_ops.exceptions import KernelTypeError, TargetError
-from triton_ops.lint.apart import lint_apart, triton_interprets
+from triton_ops.lint.apart import STEPS, LostStepError, lint_apart, run_watched, triton_interprets
 from triton_ops.lint.findings import Finding, LintReport, Undecided, merge_reports
-from triton_ops.lint.kernel import COMPILED_FOR, READ_FOR, KernelReading, launched_as
+from triton_ops.lint.island import Island, island_of, parsed_file, source_text, used_names
+from triton_ops.lint.jit_functions import DefinedKernel, defined_kernels, innermost_kernel, kernel_function, tuned_with
+from triton_ops.lint.memory_watch import RunRecord
+from triton_ops.lint.reading import COMPILED_FOR, READ_FOR, KernelReading, launched_as
 from triton_ops.lint.rules.base import Rule
 from triton_ops.lint.rules.catalogue import RULES, rule_named
-from triton_ops.lint.run.record import RunRecord
-from triton_ops.lint.run.trial import run_watched
-from triton_ops.lint.source.functions import innermost_kernel, kernel_function
-from triton_ops.lint.source.island import Island, island_of, parsed_file, source_text, used_names
-from triton_ops.lint.source.kernels import DefinedKernel, defined_kernels, tuned_with
-from triton_ops.lint.source.launches import launches
-from triton_ops.lint.steps import STEPS, LostStepError
+from triton_ops.lint.source_launches import launches
 
 BAD = "bad-suppression"
 _COMMENT = re.compile(r"#\s*triton-ops:\s*ignore\b\s*(?:\[([^\]]*)\])?\s*(.*)")

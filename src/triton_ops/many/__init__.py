@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from triton_ops.many.command_list import tune_list as tune_list
     from triton_ops.many.executor import Job as Job
     from triton_ops.many.executor import JobPlace as JobPlace
-    from triton_ops.many.problem import ProblemLine as ProblemLine
     from triton_ops.many.problem import RunOptions as RunOptions
     from triton_ops.many.problem import TuneProblem as TuneProblem
     from triton_ops.many.problem import is_positive as is_positive

@@ -4,7 +4,7 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from triton_ops.processes.awake_clock import AwakeClock as AwakeClock
+    from triton_ops.processes.channel import AwakeClock as AwakeClock
     from triton_ops.processes.channel import Channel as Channel
     from triton_ops.processes.channel import ChildsEnd as ChildsEnd
     from triton_ops.processes.channel import GarbledError as GarbledError

@@ -7,6 +7,10 @@ head and its checksum are right. This finds faults; it is no protection from cod
 A pipe holds some KiB, so that two processes take turns thousands of times for tensors of some hundred MB: 140 MB took
 1.3 s on a virtual machine that is slow to wake a process. What is large goes to the other process in a file in memory
 that both have open, and only its head through the pipe.
+
+A container that is paused, a job that is suspended and a group that is stopped take no time from any process in them,
+but the system's clocks go on. A limit that passed meanwhile says nothing of the process that is waited for. The clock
+is therefore looked at again and again, and what lies between two looks counts at most a second.
 """
 
 from __future__ import annotations
@@ -17,10 +21,41 @@ import pickle
 import select
 import struct
 import threading
+import time
 import zlib
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from triton_ops.processes.awake_clock import AwakeClock
+_LOOK_S = 0.5  # between two looks at the clock while something is waited for
+_MOST_S = 1.0  # that count between two looks; on a busy machine a look comes late
+
+
+class AwakeClock:
+    """Seconds in which this process ran since the clock was made.
+
+    Args:
+        clock: Seconds of the system's clock.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = clock()
+        self._seconds = 0.0
+
+    def now(self) -> float:
+        """The seconds so far; to be asked for at least every half second."""
+        time_s = self._clock()
+        self._seconds += min(time_s - self._last, _MOST_S)
+        self._last = time_s
+        return self._seconds
+
+    def wait(self, ready: select.poll, until: float) -> bool:
+        """Wait until a descriptor is ready, or until the clock shows `until`; whether one is ready."""
+        while not ready.poll(1e3 * max(0.0, min(until - self.now(), _LOOK_S))):
+            if self.now() >= until:
+                return False
+        return True
+
 
 _HEAD = struct.Struct("!4sQI")  # the mark, the number of bytes of the content, and their checksum or their file
 _MARK = b"\xf1\xd5\x0b\x9e"  # unlikely in text

@@ -21,8 +21,7 @@ from typing import Any
 
 from triton_ops.base import TemporaryFolder
 from triton_ops.exceptions import DeviceError
-from triton_ops.processes.awake_clock import AwakeClock
-from triton_ops.processes.channel import Channel, GarbledError
+from triton_ops.processes.channel import AwakeClock, Channel, GarbledError
 from triton_ops.processes.child import (
     OUTSIDE,
     Leftovers,

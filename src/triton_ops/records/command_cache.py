@@ -15,7 +15,7 @@ from triton_ops.base import check_home, is_file
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.bundle import export_records, import_records
 from triton_ops.records.command_show import ID_SHOWN, Which, matching, nothing_found, show_command, tell_nothing
-from triton_ops.records.layered import open_store
+from triton_ops.records.directory import open_store
 from triton_ops.records.misses import Miss, Misses
 from triton_ops.records.record import Record
 from triton_ops.terminal import CacheDir, Json, folder_of, group, headed_table, say, say_json, tell, width

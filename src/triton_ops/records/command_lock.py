@@ -14,7 +14,7 @@ import typer
 from triton_ops.base import counted
 from triton_ops.exceptions import CacheError, SettingsError
 from triton_ops.records.command_show import Which, matching, nothing_found
-from triton_ops.records.lock_making import Change, LeftOut, LockPlan, changes, lock_of, updated
+from triton_ops.records.lock_making import LeftOut, LockChange, LockPlan, changes, lock_of, updated
 from triton_ops.records.lockfile import DEFAULT_NAME, Lockfile, read_lockfile
 from triton_ops.space import config_to_json
 from triton_ops.terminal import CHECK_FAILED, CacheDir, Json, pairs, say, say_json, tell
@@ -136,7 +136,7 @@ def _counted(lock: Lockfile) -> str:
     return f"{len(lock.entries)} {'entry' if len(lock.entries) == 1 else 'entries'}"
 
 
-def _summary(differences: tuple[Change, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
+def _summary(differences: tuple[LockChange, ...], after: Lockfile, lockfile: Path, check: bool) -> str:
     counts = Counter(change.kind for change in differences)
     text = ", ".join(f"{counts[kind]} {kind}" for kind in ("added", "changed", "removed") if counts[kind])
     if check:
@@ -144,7 +144,7 @@ def _summary(differences: tuple[Change, ...], after: Lockfile, lockfile: Path, c
     return f"{lockfile}: {_counted(after)}, {text or 'no change'}"
 
 
-def _as_json(after: Lockfile, differences: tuple[Change, ...], lockfile: Path) -> dict[str, Any]:
+def _as_json(after: Lockfile, differences: tuple[LockChange, ...], lockfile: Path) -> dict[str, Any]:
     rows = [{"kind": each.kind, "entry": _entry(each.entry), "fields": list(each.fields)} for each in differences]
     return {"file": str(lockfile), "entries": len(after.entries), "digest": after.digest, "changes": rows}
 

@@ -61,7 +61,7 @@ class LockedDevice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class LockedTiming:
     """The times with which a winner won, in milliseconds per launch.
 
     Attributes:
@@ -135,7 +135,7 @@ class LockEntry:
     label: str = ""
     config: Config
     default: Config | None = None
-    measured: Measured | None = None
+    measured: LockedTiming | None = None
     problem: Mapping[str, Argument]
     ranges: tuple[Range, ...] = ()
     ignored: tuple[str, ...] = ()

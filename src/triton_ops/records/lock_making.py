@@ -12,17 +12,17 @@ import msgspec
 
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import SettingsError
-from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockEntry, Measured
+from triton_ops.records.lock_entry import RECORDED, UNPROVEN, EntryOrigin, LockedDevice, LockedTiming, LockEntry
 from triton_ops.records.lockfile import Lockfile
 from triton_ops.records.record import Record
 from triton_ops.space import Config, config_to_json
-from triton_ops.values import Bucket, Mapper, Nearest, Rule, extents_of, rest_of, unkeyed
+from triton_ops.values import Bucket, BucketRule, Mapper, Nearest, extents_of, rest_of, unkeyed
 
 _COMPARED = ("config", "ranges", "ignored", "default", "identity")  # not times and origins of equal winners
 
 
 @dataclass(frozen=True)
-class Change:
+class LockChange:
     """One entry that differs.
 
     Attributes:
@@ -41,21 +41,21 @@ class Change:
         return "; ".join([what, *(self.fields or (f"({entry.config})",))])
 
 
-def changes(before: Lockfile, after: Lockfile) -> tuple[Change, ...]:
+def changes(before: Lockfile, after: Lockfile) -> tuple[LockChange, ...]:
     """The entries in which two lockfiles differ, in the order of entries.
 
     Times and origins of an entry whose config stayed are no change; of a device the aliases are.
     """
     old, new = _by_problem(before), _by_problem(after)
-    differences: list[Change] = []
+    differences: list[LockChange] = []
     for place in sorted({*old, *new}):
         was, now = old.get(place), new.get(place)
         if was is None or now is None:
             differences.append(
-                Change("removed", was) if now is None and was is not None else Change("added", new[place])
+                LockChange("removed", was) if now is None and was is not None else LockChange("added", new[place])
             )
         elif fields := _fields(was, now):
-            differences.append(Change("changed", now, fields))
+            differences.append(LockChange("changed", now, fields))
     return tuple(differences)
 
 
@@ -215,7 +215,7 @@ def _entry(record: Record, devices: Mapping[tuple[Any, ...], LockedDevice], plan
         label=key.label,
         config=record.winner,
         default=record.default,
-        measured=Measured(
+        measured=LockedTiming(
             cache_state=key.cache_state,
             mode=record.mode,
             median_ms=record.timing.median_ms,
@@ -353,7 +353,7 @@ def _problem_of(entry: LockEntry) -> tuple[Any, ...]:
     return entry.kernel, entry.device, canonical_json([dict(entry.problem), entry.source])
 
 
-def _rule(text: str, points: Sequence[int]) -> str | Rule:
+def _rule(text: str, points: Sequence[int]) -> str | BucketRule:
     kind, at, cap = text.strip().partition("@")
     if kind != MEASURED:
         return text

@@ -24,16 +24,7 @@ from typing import Any, Literal
 import msgspec
 
 from triton_ops._paths import expanded
-from triton_ops.base import (
-    CHECKSUM,
-    DamagedError,
-    canonical_json,
-    locked,
-    read_named,
-    sealed,
-    unsealed,
-    write_named,
-)
+from triton_ops.base import CHECKSUM, DamagedError, canonical_json, locked, read_named, sealed, unsealed, write_named
 from triton_ops.exceptions import CacheError, LockfileError, SpaceError
 from triton_ops.records.lock_entry import BY_HAND, LockedDevice, LockEntry
 from triton_ops.records.record import with_defaults

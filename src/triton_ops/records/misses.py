@@ -59,7 +59,7 @@ class Miss:
     call: NotedCall | None = None
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True):
+class _MissLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the file: further askings of one problem."""
 
     key: Key
@@ -184,7 +184,7 @@ class Misses:
         """
         path = self._folder / FILE
         try:
-            lines = list(readable(path, whole_lines(path, _READ_BYTES), _Line, loss=_UNREAD))
+            lines = list(readable(path, whole_lines(path, _READ_BYTES), _MissLine, loss=_UNREAD))
         except OSError as error:
             _log.warning("%s cannot be read: %s", path, error.strerror or error)
             return []
@@ -253,7 +253,7 @@ def _line(miss: Miss) -> dict[str, object]:
     }
 
 
-def _together(lines: Iterable[_Line]) -> list[Miss]:
+def _together(lines: Iterable[_MissLine]) -> list[Miss]:
     misses: dict[str, Miss] = {}
     for line in lines:
         before = misses.get(line.key.id)

@@ -15,7 +15,7 @@ from triton_ops import settings
 from triton_ops._paths import expanded
 from triton_ops.backend import Kernel, Operation, source_of
 from triton_ops.exceptions import CacheError
-from triton_ops.records.layered import open_store, shared_folders
+from triton_ops.records.directory import open_store, shared_folders
 from triton_ops.records.record import Record
 from triton_ops.records.store import RECORDS, Store
 from triton_ops.request import TuneRequest, make_request, with_configs

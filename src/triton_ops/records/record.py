@@ -60,7 +60,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Limits:
+class BudgetLimits:
     """The limits of a tune; None is no limit."""
 
     trials: Count | None = None
@@ -126,7 +126,7 @@ class Record:
     space: str = ""
     effort: str = "quick"
     search: str = ""
-    budget: Limits = field(default_factory=Limits)
+    budget: BudgetLimits = field(default_factory=BudgetLimits)
     stopped: str = "complete"
     totals: dict[str, Count] = field(default_factory=dict)
     elapsed_s: Seconds = 0.0

@@ -242,7 +242,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     compiled: Compiled
 
 
-class Tried(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
+class FinishedTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
     """A trial has finished, after `at_s` seconds of the run."""
 
     at_s: Seconds
@@ -283,7 +283,7 @@ class Twins(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="tw
     process: Count = 0
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"):
     """The run has ended at `at` by UTC. `stopped` says why; `record` is what it left, None if no config ran."""
 
     at_s: Seconds
@@ -293,7 +293,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"
 
 
 Event: TypeAlias = "Resumed | Preview | Begun | Tried | Finalist | Twins | End"
-_EVENT = Resumed | Preview | Begun | Tried | Finalist | Twins | End
+_EVENT = Resumed | Preview | Begun | FinishedTrial | Finalist | Twins | RunEnd
 
 
 @dataclass(frozen=True)
@@ -322,9 +322,9 @@ class Run:
         return cls(path, head, tuple(readable(path, lines, _EVENT, first=2, loss="its trials are run again")))
 
     @cached_property
-    def end(self) -> End | None:
+    def end(self) -> RunEnd | None:
         """The last line; None if the run did not end, so that it can be continued."""
-        return next((event for event in reversed(self.events) if isinstance(event, End)), None)
+        return next((event for event in reversed(self.events) if isinstance(event, RunEnd)), None)
 
     @cached_property
     def at_s(self) -> float:
@@ -340,7 +340,7 @@ class Run:
     @cached_property
     def trials(self) -> dict[Config, Trial]:
         """The trial of each config; if a config has several lines, the last one of the run's own comparison counts."""
-        lines = [event for event in self.events if isinstance(event, Tried) or _is_of_run(event)]
+        lines = [event for event in self.events if isinstance(event, FinishedTrial) or _is_of_run(event)]
         return {event.trial.config: event.trial for event in lines}
 
     @cached_property
@@ -349,7 +349,7 @@ class Run:
 
         Screenings of different modes are never compared: of a config that was measured again, the last trial counts.
         """
-        last = {event.trial.config: event for event in self.events if isinstance(event, Tried)}
+        last = {event.trial.config: event for event in self.events if isinstance(event, FinishedTrial)}
         best: list[tuple[float, Trial]] = []
         for event in sorted(last.values(), key=lambda event: event.at_s):
             if event.trial.ok and (not best or event.trial.rank < best[-1][1].rank):
@@ -425,7 +425,7 @@ class RunLog:
 
     def trial(self, trial: Trial, origin: TrialOrigin, durable: bool = True) -> None:
         """Write a finished trial; with `durable` it is on disk when this returns, with all lines before it."""
-        self._write(Tried(at_s=self.at_s, origin=origin, trial=trial), durable)
+        self._write(FinishedTrial(at_s=self.at_s, origin=origin, trial=trial), durable)
 
     def write(self, event: Event) -> None:
         """Write an event, such as a finalist or the twins; it is on disk with the next trial, or the run's end."""
@@ -433,7 +433,7 @@ class RunLog:
 
     def ended(self, stopped: str, record: Record | None = None) -> None:
         """Write how the run ended, and its record if it left one."""
-        self._write(End(at_s=self.at_s, at=_now(), stopped=stopped, record=record))
+        self._write(RunEnd(at_s=self.at_s, at=_now(), stopped=stopped, record=record))
 
     def _write(self, line: Head | Event, durable: bool = True) -> None:
         with self._writing:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
-from triton_ops.base import DamagedError, Guard, parsed, sealed, unsealed
+from triton_ops.base import DamagedError, ForkSafeLock, parsed, sealed, unsealed
 from triton_ops.exceptions import CacheError
 from triton_ops.records.record import KIND, SCHEMA_VERSION, Record, decode, encode, reload
 
@@ -179,7 +179,7 @@ class MemoryStore(Generic[T]):
     def __init__(self, codec: Codec[T]) -> None:
         self.codec = codec
         self._texts: dict[str, str | bytes] = {}
-        self._guard = Guard()
+        self._guard = ForkSafeLock()
 
     def get(self, entry_id: str, /) -> T | None:
         """The value of that id; None if there is none."""

@@ -1,16 +1,22 @@
-"""Priors for a search: the model of the kernel's work, and the kernel's trials on other problems and devices."""
+"""Knowledge from tunes of other problems: priors of a search, configs to try first.
+
+They come from the cache and from the lockfiles that packages bring. A tune of a few seconds has time for some dozens of
+trials; the winner of a neighbour is mostly within some percent of the best, and costs one of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from triton_ops.cost_model import Model, ModelPrior
 from triton_ops.device import load_calibration, machine_of
+from triton_ops.records.followed_lockfiles import shared_entries
 from triton_ops.records.record import Record
 from triton_ops.records.runs import Runs
 from triton_ops.request import Task
-from triton_ops.search import Place, Prior, make_transfer
+from triton_ops.search import Prior, ProblemPlace, make_transfer
 from triton_ops.space import Config
 from triton_ops.values import Key, Measurement, Status, Trial, unkeyed
 
@@ -67,9 +73,9 @@ def _same_problem(one: Key, other: Key) -> bool:
     return dict(one.problem) == dict(other.problem) and one.device.get("name") == other.device.get("name")
 
 
-def place_of(key: Key) -> Place:
+def place_of(key: Key) -> ProblemPlace:
     """The problem and the device of a key, for its distance from another; a bucket is at its largest problem."""
-    return Place.of_arguments(unkeyed(key.problem)[0], str(key.device.get("name", "")))
+    return ProblemPlace.of_arguments(unkeyed(key.problem)[0], str(key.device.get("name", "")))
 
 
 def _summary(record: Record) -> list[Trial]:
@@ -79,3 +85,37 @@ def _summary(record: Record) -> list[Trial]:
         times[record.default] = record.default_timing.median_ms
     times.update((config, record.timing.median_ms) for config in (record.winner, *record.ties))
     return [Trial(config, Status.OK, Measurement((ms,), record.mode)) for config, ms in times.items()]
+
+
+_NEARBY_MOST = 3  # configs
+_FARTHEST = 4.0  # doublings of extents, other dtypes and other choices, together
+
+
+def winners_nearby(task: Task, key: Key, records: Iterable[Record]) -> list[Config]:
+    """The winners for problems nearby that the space allows, the nearest first, three at most.
+
+    Args:
+        task: The task that is going to be tuned.
+        key: The task's key; one with an unknown part has no neighbours, since it may stand for several kernels.
+        records: The records of the cache.
+    """
+    if key.unknown is not None:
+        return []
+    here = place_of(key)
+    distances = [(place.distance(here), config) for place, config in _winners(key, records)]
+    near = sorted((each for each in distances if each[0] <= _FARTHEST), key=lambda each: each[0])
+    return [config for config in dict.fromkeys(config for _, config in near) if not task.space.why_not(config)][
+        :_NEARBY_MOST
+    ]
+
+
+def _winners(key: Key, records: Iterable[Record]) -> Iterator[tuple[ProblemPlace, Config]]:
+    """Every winner of the key's kernel on its device, with its place."""
+    device = key.device.get("name")
+    for record in records:
+        if record.undecided or record.key.unknown is not None:
+            continue
+        if record.key.kernel == key.kernel and record.key.device.get("name") == device:
+            yield place_of(record.key), record.winner
+    for entry in shared_entries(key):
+        yield place_of(replace(key, problem=entry.problem)), entry.config

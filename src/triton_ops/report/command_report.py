@@ -11,9 +11,9 @@ import typer
 from triton_ops.base import is_file
 from triton_ops.exceptions import SettingsError
 from triton_ops.records import Runs, read_run
-from triton_ops.report.facts import Report
-from triton_ops.report.page import page_of
-from triton_ops.report.tables import SHOWN, Block, Part, further_parts, parts_of
+from triton_ops.report.report_page import page_of
+from triton_ops.report.report_tables import SHOWN, PasteText, ReportTable, further_parts, parts_of
+from triton_ops.report.run_facts import Report
 from triton_ops.report.writers import markdown_of, reports_json
 from triton_ops.request import named_object
 from triton_ops.ship import as_target
@@ -95,12 +95,12 @@ def _lines(reports: Sequence[Report], top: int, columns: int | None) -> Iterator
         if number:
             yield ""
         for part in parts_of(report, top):
-            yield from _block(part, columns) if isinstance(part, Block) else _part(part, columns)
+            yield from _block(part, columns) if isinstance(part, PasteText) else _part(part, columns)
     for part in further_parts(reports):
         yield from _part(part, columns)
 
 
-def _part(part: Part, columns: int | None) -> Iterator[str]:
+def _part(part: ReportTable, columns: int | None) -> Iterator[str]:
     if part.title:
         yield from ("", bold(part.title))
     if part.rows:
@@ -109,6 +109,6 @@ def _part(part: Part, columns: int | None) -> Iterator[str]:
         yield from paragraph("", part.note, columns)
 
 
-def _block(block: Block, columns: int | None) -> Iterator[str]:
+def _block(block: PasteText, columns: int | None) -> Iterator[str]:
     for line in block.text.splitlines():
         yield from paragraph(f"{block.title}: ", line, columns)

@@ -20,8 +20,8 @@ from triton_ops.base import json_text
 from triton_ops.exceptions import DeviceError, RunLogError
 from triton_ops.processes import command, new_mark
 from triton_ops.records import read_run
-from triton_ops.report.facts import Report
-from triton_ops.report.page import live_page, run_data
+from triton_ops.report.report_page import live_page, run_data
+from triton_ops.report.run_facts import Report
 from triton_ops.report.server import Answer, address_of, listening, new_token
 from triton_ops.tuner import Listener, RunPlan, RunProgress
 from triton_ops.values import Trial, TuningResult

@@ -8,10 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from triton_ops.report.comparison import Comparison, compared, comparison_of
-from triton_ops.report.facts import Contender, Report, Row
-from triton_ops.report.shapes import problem_map
-from triton_ops.report.tables import SHOWN, Block, Part, further_parts, parts_of
+from triton_ops.report.report_tables import (
+    SHOWN,
+    PasteText,
+    ReportTable,
+    RunComparison,
+    comparison_of,
+    further_parts,
+    others_to_compare,
+    parts_of,
+    problem_map,
+)
+from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
 from triton_ops.values import Trial
 
 _PLAIN = re.compile(r"[A-Za-z0-9 =%,.+()/'-]*")
@@ -24,15 +32,15 @@ def markdown_of(reports: Sequence[Report], top: int = SHOWN) -> str:
     """The reports, and the comparison of the first with each other, as Markdown."""
     lines: list[str] = []
     for report in reports:
-        lines += [f"# {escaped(report.title)}", ""]
+        lines += [f"# {escape(report.title)}", ""]
         for part in parts_of(report, top):
-            lines += _block(part) if isinstance(part, Block) else _part(part)
+            lines += _block(part) if isinstance(part, PasteText) else _part(part)
     for part in further_parts(reports):
         lines += _part(part)
     return "\n".join(lines)
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """A text of somebody as Markdown that shows it as it is: never a link, a mention, another cell or a line's end."""
     text = " ".join(text.split())
     if _LINK.search(text) is None:
@@ -43,7 +51,7 @@ def escaped(text: str) -> str:
     return f"<code>{_OTHER.sub(lambda match: f'&#{ord(match[0])};', text)}</code>"
 
 
-def _part(part: Part) -> Iterator[str]:
+def _part(part: ReportTable) -> Iterator[str]:
     if part.title:
         yield from (f"## {part.title}", "")
     if part.rows:
@@ -53,14 +61,14 @@ def _part(part: Part) -> Iterator[str]:
         yield from map(_markdown_row, part.rows)
         yield ""
     if part.note:
-        yield from (escaped(part.note), "")
+        yield from (escape(part.note), "")
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(escaped, cells))} |"
+    return f"| {' | '.join(map(escape, cells))} |"
 
 
-def _block(block: Block) -> list[str]:
+def _block(block: PasteText) -> list[str]:
     longest = max((len(run) for run in re.findall("`+", block.text)), default=0)
     fence = "`" * max(3, longest + 1)
     return [f"{block.title}:", "", f"{fence}python", *block.text.splitlines(), fence, ""]
@@ -76,7 +84,7 @@ def reports_json(reports: Sequence[Report]) -> dict[str, Any]:
             "rows": [{"run": row.report.run.head.id, "problem": row.label, "of_limit": row.of_limit,
                       "gain": row.report.gain, "slower": list(row.slower)} for row in problems.rows],
         },
-        "comparisons": [comparison_json(comparison_of(reports[0], other)) for other in compared(reports)],
+        "comparisons": [comparison_json(comparison_of(reports[0], other)) for other in others_to_compare(reports)],
     }  # fmt: skip
 
 
@@ -111,7 +119,7 @@ def report_json(report: Report) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
+def comparison_json(comparison: RunComparison) -> dict[str, Any]:
     """The comparison of two runs; `common` is null where times cannot be compared, and `why_not` has the reason."""
     common = comparison.common
     return {
@@ -134,7 +142,7 @@ def _roof(report: Report) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: TrialRow) -> dict[str, Any]:
     return {"number": row.number, "at_s": row.at_s, "origin": row.origin, "fate": row.fate, **_trial(row.trial)}
 
 
@@ -150,7 +158,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _contender(one: Contender) -> dict[str, Any]:
+def _contender(one: RaceEntry) -> dict[str, Any]:
     gap = None if one.gap is None else [math.expm1(value) for value in (one.gap.centre, one.gap.low, one.gap.high)]
     return {"config": dict(one.trial.config.plain), "rounds": one.rounds, "fate": one.fate,
             "gap": None if gap is None else {"centre": gap[0], "low": gap[1], "high": gap[2]}}  # fmt: skip

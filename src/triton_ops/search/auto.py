@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from triton_ops.search.columns import CompilerColumns, Encoder, Floats, wasteful
 from triton_ops.search.gains import ExpectedGains, GainEstimator, Priors
 from triton_ops.search.open_configs import OpenConfigs
-from triton_ops.search.roles import SMALL, Prior
 from triton_ops.search.sampling import farthest, middle
+from triton_ops.search.searchers import SMALL, Prior
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Compiled, Trial
 

@@ -19,10 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triton_ops.search.columns import CompilerColumns, Encoder, Floats
-from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.open_configs import OpenConfigs
-from triton_ops.search.roles import LearnsPreviews, Prior
-from triton_ops.search.surrogate import ByDistance, ByTunables, Correlation, Surrogate, expected_improvement
+from triton_ops.search.searchers import LearnsPreviews, Prior
+from triton_ops.search.surrogate import (
+    ByDistance,
+    ByTunables,
+    Correlation,
+    Surrogate,
+    expected_improvement,
+    most_telling,
+    noise_of,
+    values_of,
+)
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Status, Trial
 

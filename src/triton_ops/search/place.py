@@ -23,7 +23,7 @@ _WHOLE = ""  # the tensor name for the extents and the dtype of a problem whose 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ProblemPlace:
     """The problem and the device of some trials; an unknown attribute is empty.
 
     Attributes:
@@ -40,7 +40,7 @@ class Place:
     device: str = ""
 
     @classmethod
-    def of_arguments(cls, arguments: Mapping[str, Any], device: str) -> Place:
+    def of_arguments(cls, arguments: Mapping[str, Any], device: str) -> ProblemPlace:
         """The place of a problem by its arguments as a key describes them, tensors by their shape and dtype.
 
         Beside tensors numbers are left out, because they repeat extents and strides of the tensors or do not change
@@ -57,11 +57,11 @@ class Place:
         )
 
     @classmethod
-    def of_shape(cls, shape: tuple[int, ...], dtype: str, device: str) -> Place:
+    def of_shape(cls, shape: tuple[int, ...], dtype: str, device: str) -> ProblemPlace:
         """The place of a problem whose extents are known and whose tensors are not."""
         return cls(extents={_WHOLE: shape}, dtypes={_WHOLE: dtype}, device=device)
 
-    def distance(self, other: Place) -> float:
+    def distance(self, other: ProblemPlace) -> float:
         """The distance: 0 for the same place; 1 for each doubled extent, other dtype, other choice or other device.
 
         An axis that only one place has counts as an axis of extent 1 in the other. A device of another vendor counts 4,
@@ -75,7 +75,7 @@ class Place:
         vendors = {vendor for vendor in (_vendor(self.device), _vendor(other.device)) if vendor}
         return apart + _OTHER_VENDOR * (len(vendors) > 1)
 
-    def _pairs(self, other: Place) -> Iterator[tuple[int, int]]:
+    def _pairs(self, other: ProblemPlace) -> Iterator[tuple[int, int]]:
         """The extents of corresponding axes: the last axis of a tensor here belongs to its last axis there."""
         for name in self.extents.keys() & other.extents.keys():
             yield from zip_longest(reversed(self.extents[name]), reversed(other.extents[name]), fillvalue=1)

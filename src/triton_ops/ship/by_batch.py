@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.ship.table import Row, Table, check_values, config_in, needed, read_object, write_object
+from triton_ops.ship.table import Table, TableRow, check_values, config_in, needed, read_object, write_object
 from triton_ops.space import Config
 
 _FACT = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)")
@@ -57,7 +57,7 @@ class ByBatch:
         """The table, with the facts in the file's name; see `Format`."""
         content = read_object(path)
         sizes = [name for name in content if _SIZE.fullmatch(name)]
-        rows = [Row((int(name),), config_in(content[name], path)) for name in sizes]
+        rows = [TableRow((int(name),), config_in(content[name], path)) for name in sizes]
         if not rows or content.keys() - {*sizes, _VERSION}:
             raise CacheError(f"{path} is no table by batch size", hint="its names are whole numbers, such as 16")
         return Table(facts_in(path.name), tuple(rows))

@@ -18,7 +18,7 @@ from triton_ops.kernels import names as kernel_names
 from triton_ops.many import ListedTune
 from triton_ops.records import DEFAULT_NAME, Misses, miss_json, read_lockfile
 from triton_ops.request import module_at
-from triton_ops.ship.from_misses import Served, tune_misses
+from triton_ops.ship.from_misses import MissOutcome, tune_misses
 from triton_ops.ship.targets import Targets, as_target, is_declared
 from triton_ops.ship.verification import Verdict, verify
 from triton_ops.space import Config, config_to_json
@@ -192,19 +192,19 @@ def tune_from_misses(
     return _NONE_TUNED if outcomes and not any(each.result for each in outcomes) else 0
 
 
-def _miss_outcome_json(outcome: Served) -> dict[str, Any]:
+def _miss_outcome_json(outcome: MissOutcome) -> dict[str, Any]:
     result = None if outcome.result is None else result_json(outcome.result)
     facts = {"outcome": _word(outcome), "stored": outcome.stored, "reason": outcome.reason}
     return {**miss_json(outcome.miss), "result": result, **facts}
 
 
-def _word(outcome: Served) -> str:
+def _word(outcome: MissOutcome) -> str:
     if not outcome.loaded:
         return "not loaded"
     return "not tuned" if outcome.result is None else "tuned"
 
 
-def _miss_row(outcome: Served) -> list[str]:
+def _miss_row(outcome: MissOutcome) -> list[str]:
     key, result = outcome.miss.key, outcome.result
     head = [str(outcome.miss.count), key.kernel, key.label or "-"]
     if result is None:

@@ -12,17 +12,7 @@ from triton_ops.exceptions import SettingsError
 from triton_ops.request import named_object
 from triton_ops.ship.portfolio import Portfolio, choose_portfolio
 from triton_ops.ship.targets import as_target
-from triton_ops.terminal import (
-    CacheDir,
-    Json,
-    folder_of,
-    headed_table,
-    only_data_on_stdout,
-    say,
-    say_json,
-    tell,
-    width,
-)
+from triton_ops.terminal import CacheDir, Json, folder_of, headed_table, only_data_on_stdout, say, say_json, tell, width
 
 _UNSERVED = 5
 _CONFIGS = ("", "serves", "config")

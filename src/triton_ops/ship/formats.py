@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from triton_ops.exceptions import SettingsError
 from triton_ops.ship.by_batch import SGLANG_MOE, VLLM_MAMBA, VLLM_MOE
-from triton_ops.ship.fla import FlaTables
 from triton_ops.ship.kernel_tuner import T4Results
 from triton_ops.ship.table import Format
-from triton_ops.ship.triton_cache import TritonCache
+from triton_ops.ship.triton_tables import FlaTables, TritonCache
 
 FORMATS: dict[str, Format] = {
     "vllm-moe": VLLM_MOE,

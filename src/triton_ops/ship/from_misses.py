@@ -28,7 +28,7 @@ from triton_ops.values import Tolerance, TuningResult, unkeyed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class MissOutcome:
     """The outcome of one miss.
 
     Attributes:
@@ -54,7 +54,7 @@ def tune_misses(
     tolerance: float | Tolerance | None = None,
     budget_s: float | None = None,
     cluster: RayEngine | None = None,
-) -> tuple[list[Served], ManyResult]:
+) -> tuple[list[MissOutcome], ManyResult]:
     """Tune misses as one run, and take each off the list when there is a record.
 
     A miss of another device, or of a kernel that cannot be found, is passed over with the reason, and stays.
@@ -73,11 +73,11 @@ def tune_misses(
     options = replace(options, cache_dir=cache_folder(options.cache_dir))
     weights = Misses.costs(misses)
     jobs: dict[str, Job] = {}
-    outcomes: dict[str, Served] = {}
+    outcomes: dict[str, MissOutcome] = {}
     for miss in misses:
         device = "cpu" if miss.key.device.get("kind") == "cpu" else "cuda"
         try:
-            work = _Work(
+            work = _MissTune(
                 miss=miss,
                 device=_here(miss, device),
                 target=_target(miss, targets),
@@ -87,7 +87,9 @@ def tune_misses(
             if cluster is not None:
                 pack(work.tuned)  # each is sent when its turn comes
         except TritonKernelError as error:
-            outcomes[miss.key.id] = Served(miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError))
+            outcomes[miss.key.id] = MissOutcome(
+                miss=miss, reason=str(error), loaded=not isinstance(error, NotLoadedError)
+            )
             continue
         jobs[miss.key.id] = Job(
             name=miss.key.id, label=f"{miss.key.kernel} {miss.key.label}".rstrip(), kernel=miss.key.kernel,
@@ -99,11 +101,11 @@ def tune_misses(
         outcomes[outcome.problem.key.id] = _outcome(outcome, options)
 
     run = run_jobs(list(jobs.values()), options, budget_s=budget_s, observer=note, cluster=cluster)
-    return [outcomes.get(miss.key.id, Served(miss=miss, reason=_unbegun(run))) for miss in misses], run
+    return [outcomes.get(miss.key.id, MissOutcome(miss=miss, reason=_unbegun(run))) for miss in misses], run
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Work:
+class _MissTune:
     """The tune of one miss, whose arguments are made only when it begins, since they may take much memory.
 
     `target` is the operation or the kernel; for a call that was noted, the decorated kernel as it stands in its module.
@@ -138,18 +140,20 @@ class _Work:
         }  # fmt: skip
 
 
-def _outcome(outcome: ProblemOutcome, options: RunOptions) -> Served:
+def _outcome(outcome: ProblemOutcome, options: RunOptions) -> MissOutcome:
     miss, result = outcome.problem, outcome.result
     if result is None or outcome.status == "interrupted":
-        return Served(miss=miss, result=result, reason=str(outcome.error) if outcome.error else "it was interrupted")
+        return MissOutcome(
+            miss=miss, result=result, reason=str(outcome.error) if outcome.error else "it was interrupted"
+        )
     record = store_in(str(options.cache_dir)).get(result.record) if result.record else None
     if record is None:
-        return Served(miss=miss, result=result, reason="its winner was not stored")
+        return MissOutcome(miss=miss, result=result, reason="its winner was not stored")
     if not record.goes_on:  # else the next `tune --from-misses` goes on with it
         Misses(Path(str(options.cache_dir))).forget([miss.key.id])
     differences = miss.key.differences(record.key)
     reason = f"the record differs from what was missed in {'; '.join(differences)}" if differences else ""
-    return Served(miss=miss, result=result, reason=reason, stored=True)
+    return MissOutcome(miss=miss, result=result, reason=reason, stored=True)
 
 
 def _unbegun(run: ManyResult) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.exceptions import CacheError
-from triton_ops.ship.table import Row, Table, config_in, milliseconds_in, read_object, write_object
+from triton_ops.ship.table import Table, TableRow, config_in, milliseconds_in, read_object, write_object
 from triton_ops.space import Config
 
 _NAME = "results.json"
@@ -45,7 +45,7 @@ class T4Results:
         return best[0].config if best else None
 
 
-def _result(row: Row) -> dict[str, Any]:
+def _result(row: TableRow) -> dict[str, Any]:
     correct = not row.failure
     times = [] if row.median_ms is None else [row.median_ms]
     return {
@@ -58,7 +58,7 @@ def _result(row: Row) -> dict[str, Any]:
     }
 
 
-def _row(result: Any, path: Path) -> Row:
+def _row(result: Any, path: Path) -> TableRow:
     if not isinstance(result, dict) or not isinstance(result.get("configuration"), dict):
         raise CacheError(f"{path} has a result without a configuration", hint="name a file in the format T4")
     word = str(result.get("invalidity", "correct"))
@@ -69,4 +69,4 @@ def _row(result: Any, path: Path) -> Row:
     ]  # fmt: skip
     median = next((milliseconds_in(value, path) for value in values if isinstance(value, (int, float))), None)
     failure = "" if word == "correct" else _STATUS.get(word, word)
-    return Row((), config_in(result["configuration"], path), median_ms=median, failure=failure)
+    return TableRow((), config_in(result["configuration"], path), median_ms=median, failure=failure)

@@ -112,7 +112,7 @@ OBJECTIVES = ("worst", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class ServedProblem:
     """One problem, and the config of a portfolio that serves it.
 
     Attributes:
@@ -159,7 +159,7 @@ class Portfolio:
     kernel: str
     device: str
     configs: tuple[Config, ...]
-    served: tuple[Served, ...]
+    served: tuple[ServedProblem, ...]
     worst: float
     mean: float
     objective: str
@@ -172,7 +172,7 @@ class Portfolio:
     left_out: Mapping[str, int]
 
     @property
-    def unserved(self) -> tuple[Served, ...]:
+    def unserved(self) -> tuple[ServedProblem, ...]:
         """The problems for which no config of the portfolio is known to run."""
         return tuple(each for each in self.served if each.config is None)
 
@@ -264,11 +264,11 @@ def portfolio_of(
     )
 
 
-def _serve(problem: MeasuredProblem, portfolio: Sequence[Config], weight: float) -> Served:
+def _serve(problem: MeasuredProblem, portfolio: Sequence[Config], weight: float) -> ServedProblem:
     config = min(portfolio, key=problem.regret, default=None)
     regret = math.inf if config is None else problem.regret(config)
     is_served = config is not None and math.isfinite(regret)
-    return Served(
+    return ServedProblem(
         label=problem.key.label or problem.key.id,
         key=problem.key.id,
         config=config if is_served else None,

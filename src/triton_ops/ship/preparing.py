@@ -14,7 +14,7 @@ from triton_ops.compilation import TIMEOUT_S, CompilePool
 from triton_ops.device import DeviceSpec, current_device, probe
 from triton_ops.exceptions import DeviceError, TritonKernelError
 from triton_ops.records import LockEntry, Lockfile, read_lockfile
-from triton_ops.ship.entries import Bound, bound, target_for
+from triton_ops.ship.entries import BoundEntry, bound, target_for
 from triton_ops.ship.targets import Targets
 from triton_ops.space import Config
 from triton_ops.values import Compiled, Key
@@ -34,7 +34,7 @@ class Program:
     kind: str
     config: Config
     ahead: AheadOfTime = field(compare=False)
-    entry: Bound = field(compare=False)
+    entry: BoundEntry = field(compare=False)
 
     def load(self) -> None:
         """Load the program on the current device, so that its first launch in this process neither compiles nor loads.
@@ -46,7 +46,7 @@ class Program:
         self.entry.kernel.compile(self.config.with_members(self.ahead.members), self.ahead.arguments)
 
 
-def programs_of(entry: Bound, here: DeviceSpec | None) -> list[Program]:
+def programs_of(entry: BoundEntry, here: DeviceSpec | None) -> list[Program]:
     """The programs of every launch that an entry answers; none where there is nothing to compile.
 
     Raises:
@@ -197,7 +197,7 @@ def _plan(
     return plan
 
 
-def _programs(target: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None) -> list[Program] | str:
+def _programs(target: BoundEntry | TritonKernelError, lock: Lockfile, here: DeviceSpec | None) -> list[Program] | str:
     """The programs of an entry; the reason where it cannot be what a launch gets."""
     if isinstance(target, TritonKernelError):
         return str(target)

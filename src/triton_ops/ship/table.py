@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from triton_ops.base import DamagedError, ensure_folder, parsed, read_named, write_named
 from triton_ops.exceptions import CacheError, SettingsError, SpaceError
-from triton_ops.records import EntryOrigin, LockedDevice, LockEntry, Lockfile, LockPlan, Measured, read_run
+from triton_ops.records import EntryOrigin, LockedDevice, LockedTiming, LockEntry, Lockfile, LockPlan, read_run
 from triton_ops.space import Config
 from triton_ops.values import ITEM_BYTES, extents_of
 
@@ -45,7 +45,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One config of a table.
 
     Attributes:
@@ -78,11 +78,11 @@ class Table:
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TableRow, ...] = ()
 
-    def best(self) -> tuple[Row, ...]:
+    def best(self) -> tuple[TableRow, ...]:
         """For each `at` the fastest config that did not fail; where no time is known the first one."""
-        rows: dict[str, Row] = {}
+        rows: dict[str, TableRow] = {}
         for row in self.rows:
             name = json.dumps(row.at)
             fastest = rows.get(name)
@@ -146,7 +146,7 @@ class Table:
             raise SettingsError(f"the run's problem has no {', '.join(missing)}", hint=f"it has {', '.join(values)}")
         at = tuple(values[name] for name in names.rows)
         rows = tuple(
-            Row(at, names.outwards(config), median_ms=trial.median_ms if trial.ok else None,
+            TableRow(at, names.outwards(config), median_ms=trial.median_ms if trial.ok else None,
                 failure="" if trial.ok else trial.status.value)
             for config, trial in run.trials.items()
             if trial.ok or trial.failed
@@ -295,7 +295,7 @@ def config_in(value: Any, path: Path) -> Config:
         raise CacheError(f"{path} is no table: {error}", hint="check the path") from error
 
 
-def _time(row: Row) -> float:
+def _time(row: TableRow) -> float:
     return float("inf") if row.median_ms is None else row.median_ms
 
 
@@ -324,7 +324,7 @@ class Names:
         return Config({back.get(name, name): value for name, value in config.items()})
 
 
-def _row(entry: LockEntry, names: Names) -> Row:
+def _row(entry: LockEntry, names: Names) -> TableRow:
     extents = {**extents_of(entry.problem), **{n: v for n, v in entry.problem.items() if isinstance(v, (str, bool))}}
     missing = [name for name in names.rows if name not in extents]
     if missing:
@@ -333,13 +333,15 @@ def _row(entry: LockEntry, names: Names) -> Row:
             hint="name its extents: --row M",
         )
     at = tuple(extents[name] for name in names.rows)
-    return Row(at, names.outwards(entry.config), median_ms=entry.measured.median_ms if entry.measured else None)
+    return TableRow(at, names.outwards(entry.config), median_ms=entry.measured.median_ms if entry.measured else None)
 
 
 def _entry(
-    row: Row, kernel: str, device: LockedDevice, problem: Mapping[str, Any], names: Names, source: str
+    row: TableRow, kernel: str, device: LockedDevice, problem: Mapping[str, Any], names: Names, source: str
 ) -> LockEntry:
-    times = None if row.median_ms is None else Measured(cache_state="warm", mode="imported", median_ms=row.median_ms)
+    times = (
+        None if row.median_ms is None else LockedTiming(cache_state="warm", mode="imported", median_ms=row.median_ms)
+    )
     return LockEntry(
         kernel=kernel,
         device=device.alias,

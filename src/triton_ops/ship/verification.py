@@ -28,7 +28,7 @@ from triton_ops.exceptions import (
 )
 from triton_ops.records import LockEntry, Lockfile, NotedCall
 from triton_ops.request import Effort, effort_of
-from triton_ops.ship.entries import UNREACHABLE, Bound, bound
+from triton_ops.ship.entries import UNREACHABLE, BoundEntry, bound
 from triton_ops.ship.preparing import Program, compiled, programs_of
 from triton_ops.ship.targets import DECORATED, Targets, made_on
 from triton_ops.space import Config, ConfigSpace
@@ -38,7 +38,7 @@ from triton_ops.values import Key, TensorSpec, Trial, TuningResult, extents_of, 
 _FRACTIONS = ("float", "bfloat", "complex")
 
 
-def why_not_again(entry: Bound) -> str | None:
+def why_not_again(entry: BoundEntry) -> str | None:
     """The reason why an entry's launch cannot be made again, wherever it is; None if it can."""
     call = entry.entry.call
     if entry.specs is not None or isinstance(call, NotedCall):
@@ -73,7 +73,7 @@ def _beside(space: ConfigSpace, config: Config) -> Iterable[Config]:
     return sorted(others, key=lambda other: sum(other[name] != value for name, value in config.items()))
 
 
-def unknown_values(case: Bound) -> list[str]:
+def unknown_values(case: BoundEntry) -> list[str]:
     """The tensors of integers in a noted call, such as offsets and tables: the kernel may need other values than these.
 
     Their values are not kept, and those that are made up may lead it outside of other tensors.
@@ -174,7 +174,7 @@ def verify(
                 yield replace(measuring.verdict_there(place), entry=entry, at=place.extents_text(answer))
 
 
-def _held_out(case: Bound, count: int) -> Iterator[Bound]:
+def _held_out(case: BoundEntry, count: int) -> Iterator[BoundEntry]:
     """The entry at `count` values of each of its ranges, evenly by their ratios, and never at its own."""
     own = extents_of(case.entry.problem)
     for each in case.entry.ranges:
@@ -186,8 +186,8 @@ def _held_out(case: Bound, count: int) -> Iterator[Bound]:
 
 
 def _check(
-    entry: LockEntry, answer: Bound | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
-) -> tuple[Bound | Verdict, list[Program]]:
+    entry: LockEntry, answer: BoundEntry | TritonKernelError, lock: Lockfile, here: DeviceSpec | None
+) -> tuple[BoundEntry | Verdict, list[Program]]:
     """The verdict of an entry that cannot be right; else the entry with the programs that must compile."""
     if isinstance(answer, TritonKernelError):
         missing: Outcome = "not loaded" if isinstance(answer, NotLoadedError) else "unreachable"
@@ -202,11 +202,11 @@ def _check(
         return Verdict(entry=entry, outcome="invalid", reason=str(error)), []
 
 
-def _of_device(case: Bound, here: DeviceSpec | None) -> bool:
+def _of_device(case: BoundEntry, here: DeviceSpec | None) -> bool:
     return here is not None and case.device.why_not(Key.facts_of(here)) is None
 
 
-def _why_not_measured(case: Bound, here: DeviceSpec | None) -> str | None:
+def _why_not_measured(case: BoundEntry, here: DeviceSpec | None) -> str | None:
     if here is None or not _of_device(case, here):
         return "nothing is measured" if here is None else f"its device is not here: {here.name} is"
     return why_not_again(case)
@@ -228,7 +228,7 @@ class _Measuring:
     most_neighbours: int
     options: Mapping[str, Any]
 
-    def verdict(self, case: Bound) -> Verdict:
+    def verdict(self, case: BoundEntry) -> Verdict:
         """The verdict of an entry for which `why_not_again` has no reason."""
         try:
             result = self._result(case)
@@ -243,14 +243,14 @@ class _Measuring:
             return Verdict(entry=case.entry, outcome="not measured", reason=str(error))
         return _judge(case.entry, result)
 
-    def verdict_there(self, place: Bound) -> Verdict:
+    def verdict_there(self, place: BoundEntry) -> Verdict:
         """The verdict at a held-out size."""
         if place.specs is None:
             reason = "a decorated kernel is measured at the call that was noted, whose grid is known"
             return Verdict(entry=place.entry, outcome="not measured", reason=reason)
         return self.verdict(place)
 
-    def _result(self, case: Bound) -> TuningResult:
+    def _result(self, case: BoundEntry) -> TuningResult:
         """The result of the tune; Ctrl-C ends it with KeyboardInterrupt, even if configs have run by then."""
         device = self.device or ("cpu" if case.device.kind == "cpu" else "cuda")
         effort = _all_race(self.most_neighbours)
@@ -267,7 +267,7 @@ class _Measuring:
                 )
             )  # fmt: skip
 
-    def _called(self, case: Bound, device: str, folder: Path, options: Mapping[str, Any]) -> TuningResult:
+    def _called(self, case: BoundEntry, device: str, folder: Path, options: Mapping[str, Any]) -> TuningResult:
         """The result for the noted call of a decorated kernel."""
         entry, noted_call = case.entry, case.entry.call
         assert isinstance(noted_call, NotedCall)  # `why_not_again` has looked

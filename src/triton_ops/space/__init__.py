@@ -4,15 +4,11 @@ from triton_ops._faces import lazy_face
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from triton_ops._faces import lazy_face as lazy_face
     from triton_ops.space.config import Config as Config
     from triton_ops.space.config import config_from_json as config_from_json
     from triton_ops.space.config import config_to_json as config_to_json
     from triton_ops.space.constraint import Constraint as Constraint
-    from triton_ops.space.members import Members as Members
-    from triton_ops.space.members import given_back as given_back
-    from triton_ops.space.members import members_among as members_among
-    from triton_ops.space.members import members_named as members_named
-    from triton_ops.space.members import source_of as source_of
     from triton_ops.space.space import ConfigSpace as ConfigSpace
     from triton_ops.space.space import SpaceSize as SpaceSize
     from triton_ops.space.space import all_configs as all_configs
@@ -20,10 +16,15 @@ if TYPE_CHECKING:
     from triton_ops.space.tunable import Choice as Choice
     from triton_ops.space.tunable import Flag as Flag
     from triton_ops.space.tunable import IntRange as IntRange
+    from triton_ops.space.tunable import Members as Members
     from triton_ops.space.tunable import PowerOfTwo as PowerOfTwo
     from triton_ops.space.tunable import Tunable as Tunable
     from triton_ops.space.tunable import Value as Value
     from triton_ops.space.tunable import as_tunable as as_tunable
     from triton_ops.space.tunable import checked_value as checked_value
+    from triton_ops.space.tunable import given_back as given_back
+    from triton_ops.space.tunable import members_among as members_among
+    from triton_ops.space.tunable import members_named as members_named
+    from triton_ops.space.tunable import source_of as source_of
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

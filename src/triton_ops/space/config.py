@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from triton_ops.base import canonical_json
 from triton_ops.exceptions import ConfigValueError
-from triton_ops.space.members import Members, given_back
-from triton_ops.space.tunable import DEEPEST, Value, checked_value
+from triton_ops.space.tunable import DEEPEST, Members, Value, checked_value, given_back
 
 
 class Config(Mapping[str, Value]):

@@ -22,9 +22,16 @@ from triton_ops.base import canonical_json, fingerprint
 from triton_ops.exceptions import EmptySpaceError, SpaceError, UnknownTunableError
 from triton_ops.space.config import Config
 from triton_ops.space.constraint import Constraint
-from triton_ops.space.members import Members, members_among, named_shortly, values_of_members
-from triton_ops.space.tunable import Tunable, Value, as_tunable
-from triton_ops.space.walk import Asks, Completions, Found, Group, TooManyAsks, Walk, groups_of
+from triton_ops.space.tunable import (
+    Members,
+    Tunable,
+    Value,
+    as_tunable,
+    members_among,
+    named_shortly,
+    values_of_members,
+)
+from triton_ops.space.walk import Asks, Completions, Group, RowOutcome, SpaceWalk, TooManyAsks, groups_of
 
 _TRITON_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
 
@@ -337,15 +344,15 @@ class ConfigSpace:
         return groups_of(self.tunables, self.constraints)
 
     @cached_property
-    def _never(self) -> Found | None:
+    def _never(self) -> RowOutcome | None:
         """The outcome of constraints over no tunable, if they refuse every config."""
         refusing = [
             constraint for constraint in self.constraints if not constraint.names and not constraint.kept_by({})
         ]
-        return Found(None, refusing=tuple(refusing)) if refusing else None
+        return RowOutcome(None, refusing=tuple(refusing)) if refusing else None
 
     @property
-    def _without_rows(self) -> Found | None:
+    def _without_rows(self) -> RowOutcome | None:
         """A search that found no valid config, a sure one if there is one; None if there are valid configs."""
         searches = [search for group in self._groups if (search := group.first).row is None]
         return self._never or min(searches, key=lambda lacking: not lacking.sure, default=None)
@@ -360,7 +367,7 @@ class ConfigSpace:
         names, asks = list(self.tunables), Asks(_PATIENCE_ASKS)
         domains = {name: values for group in self._groups for name, values in group.domains.items()}
         joining = [constraint for constraint in self.constraints if len(constraint.names) > 1]
-        walk = Walk(names, joining, domains, asks=asks, promising=Completions(names, self._groups))
+        walk = SpaceWalk(names, joining, domains, asks=asks, promising=Completions(names, self._groups))
         try:
             for row in walk.rows():
                 asks.restart()
@@ -503,7 +510,7 @@ def _rows_of_groups(groups: tuple[Group, ...], most: int) -> list[list[dict[str,
     asks, rows_of = Asks(_MOST_ASKS), []
     try:
         for group in groups:
-            walk = Walk(group.names, group.joined, group.domains, asks=asks)
+            walk = SpaceWalk(group.names, group.joined, group.domains, asks=asks)
             rows_of.append(list(itertools.islice(walk.rows(), most + 1)))
     except TooManyAsks:
         return None

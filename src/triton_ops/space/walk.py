@@ -61,7 +61,7 @@ class Asks:
         self._since = 0
 
 
-class Walk:
+class SpaceWalk:
     """The combinations of values, one for each name, that keep all constraints.
 
     Args:
@@ -203,7 +203,7 @@ COUNT_LIMIT = 50_000  # combinations of a group that are counted in any case, an
 
 
 @dataclass(frozen=True)
-class Found:
+class RowOutcome:
     """The outcome of a search for a row of a group.
 
     Attributes:
@@ -249,12 +249,12 @@ class Group:
             return total
         try:
             asks = Asks(None if total <= COUNT_LIMIT else COUNT_LIMIT)
-            return sum(1 for _ in Walk(self.names, self.joined, self.domains, asks=asks).rows())
+            return sum(1 for _ in SpaceWalk(self.names, self.joined, self.domains, asks=asks).rows())
         except TooManyAsks:
             return None
 
     @cached_property
-    def first(self) -> Found:
+    def first(self) -> RowOutcome:
         """The first row in the order of the tunables' values; another one where that cannot be found in time.
 
         Cost: at most 1,220,000 asks of predicates beside those of single constraints, in about two seconds.
@@ -264,7 +264,7 @@ class Group:
             return outcome
         domains, refusing = narrowed_by_projections(self.joined, self.domains)
         if refusing is not None:
-            return Found(None, refusing=(refusing,))
+            return RowOutcome(None, refusing=(refusing,))
         outcome = self._search(_LONGER_ASKS, domains)
         return outcome if outcome.sure else self._search_by_chance(domains, random.Random(0))
 
@@ -289,7 +289,7 @@ class Group:
         outcome = self._search(_PREFIX_ASKS, self.domains, prefix)
         return outcome.row is not None or not outcome.sure
 
-    def _search_by_chance(self, domains: Domains, rng: random.Random) -> Found:
+    def _search_by_chance(self, domains: Domains, rng: random.Random) -> RowOutcome:
         """A row by walks that take random values, and after the first also the tunables in random order."""
         names = list(self.names)
         for _ in range(_RESTARTS):
@@ -307,13 +307,13 @@ class Group:
         *,
         rng: random.Random | None = None,
         names: Sequence[str] = (),
-    ) -> Found:
+    ) -> RowOutcome:
         """The first row of a walk that begins with `prefix`."""
-        walk = Walk(names or self.names, self.joined, domains, asks=Asks(most_asks), rng=rng)
+        walk = SpaceWalk(names or self.names, self.joined, domains, asks=Asks(most_asks), rng=rng)
         try:
-            return Found(next(walk.rows(prefix), None), refusing=self.constraints)
+            return RowOutcome(next(walk.rows(prefix), None), refusing=self.constraints)
         except TooManyAsks:
-            return Found(None, sure=False, refusing=self.constraints)
+            return RowOutcome(None, sure=False, refusing=self.constraints)
 
 
 class Completions:

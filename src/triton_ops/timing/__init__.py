@@ -6,29 +6,33 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.timing.choose import choose_timer as choose_timer
     from triton_ops.timing.choose import timer_of as timer_of
-    from triton_ops.timing.command_calibrate import calibrate_command as calibrate_command
-    from triton_ops.timing.decision import BEYOND_CHANCE as BEYOND_CHANCE
-    from triton_ops.timing.decision import INDIFFERENCE as INDIFFERENCE
-    from triton_ops.timing.decision import Preference as Preference
-    from triton_ops.timing.decision import RaceDecision as RaceDecision
-    from triton_ops.timing.decision import beats as beats
-    from triton_ops.timing.decision import decide as decide
-    from triton_ops.timing.decision import doubtful as doubtful
-    from triton_ops.timing.decision import gain as gain
-    from triton_ops.timing.decision import gap as gap
-    from triton_ops.timing.decision import relative_levels as relative_levels
     from triton_ops.timing.duels import LEAST_ROUNDS as LEAST_ROUNDS
     from triton_ops.timing.duels import DuelOutcome as DuelOutcome
     from triton_ops.timing.duels import DuelPolicy as DuelPolicy
     from triton_ops.timing.duels import Verdict as Verdict
     from triton_ops.timing.duels import duel as duel
+    from triton_ops.timing.events import Pace as Pace
     from triton_ops.timing.events import sets_needed as sets_needed
     from triton_ops.timing.graph import CaptureError as CaptureError
     from triton_ops.timing.graph import EmptyCaptureError as EmptyCaptureError
     from triton_ops.timing.guard import GuardSummary as GuardSummary
     from triton_ops.timing.guard import guard_for as guard_for
-    from triton_ops.timing.pace import DUTY as DUTY
-    from triton_ops.timing.pace import Pace as Pace
+    from triton_ops.timing.microbenchmarks import calibrate_command as calibrate_command
+    from triton_ops.timing.race_statistics import BEYOND_CHANCE as BEYOND_CHANCE
+    from triton_ops.timing.race_statistics import INDIFFERENCE as INDIFFERENCE
+    from triton_ops.timing.race_statistics import Z95 as Z95
+    from triton_ops.timing.race_statistics import Interval as Interval
+    from triton_ops.timing.race_statistics import Preference as Preference
+    from triton_ops.timing.race_statistics import RaceDecision as RaceDecision
+    from triton_ops.timing.race_statistics import beats as beats
+    from triton_ops.timing.race_statistics import contrasts as contrasts
+    from triton_ops.timing.race_statistics import decide as decide
+    from triton_ops.timing.race_statistics import doubtful as doubtful
+    from triton_ops.timing.race_statistics import gain as gain
+    from triton_ops.timing.race_statistics import gap as gap
+    from triton_ops.timing.race_statistics import gaps_to as gaps_to
+    from triton_ops.timing.race_statistics import middle_mean as middle_mean
+    from triton_ops.timing.race_statistics import relative_levels as relative_levels
     from triton_ops.timing.races import LEAST_SAMPLE_MS as LEAST_SAMPLE_MS
     from triton_ops.timing.races import Arm as Arm
     from triton_ops.timing.races import RacePolicy as RacePolicy
@@ -39,14 +43,6 @@ if TYPE_CHECKING:
     from triton_ops.timing.screening import screen as screen
     from triton_ops.timing.screening import screen_beside as screen_beside
     from triton_ops.timing.screening import take as take
-    from triton_ops.timing.statistics import Z95 as Z95
-    from triton_ops.timing.statistics import Interval as Interval
-    from triton_ops.timing.statistics import contrasts as contrasts
-    from triton_ops.timing.statistics import gaps_to as gaps_to
-    from triton_ops.timing.statistics import median_error as median_error
-    from triton_ops.timing.statistics import middle_mean as middle_mean
-    from triton_ops.timing.statistics import robust_sigma as robust_sigma
-    from triton_ops.timing.statistics import small_sample as small_sample
     from triton_ops.timing.timer import HostTimer as HostTimer
     from triton_ops.timing.timer import Launch as Launch
     from triton_ops.timing.timer import Pending as Pending

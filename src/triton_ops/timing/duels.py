@@ -14,9 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from triton_ops.timing.decision import BEYOND_CHANCE, EXCLUDED, INDIFFERENCE, gain
+from triton_ops.timing.race_statistics import (
+    BEYOND_CHANCE,
+    EXCLUDED,
+    INDIFFERENCE,
+    Interval,
+    contrasts,
+    gain,
+    median_error,
+    robust_sigma,
+    small_sample,
+)
 from triton_ops.timing.races import Arm, next_order, visit
-from triton_ops.timing.statistics import Interval, contrasts, median_error, robust_sigma, small_sample
 from triton_ops.timing.timer import Timer
 
 Verdict: TypeAlias = Literal["faster", "slower", "not distinguishable"]

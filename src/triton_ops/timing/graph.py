@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from triton_ops.device import graph_nodes
-from triton_ops.timing.events import LONGEST_DELAY_MS, DelayedQueue, pending
-from triton_ops.timing.pace import DUTY
+from triton_ops.timing.events import DUTY, LONGEST_DELAY_MS, DelayedQueue, pending
 from triton_ops.timing.timer import Launch, Pending, Sampler, without_gc
 
 REPLAY_MS = 0.2  # the least length of a replay: 200 times the events' resolution, 30 times the graph's own launch

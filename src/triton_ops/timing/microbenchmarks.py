@@ -1,4 +1,4 @@
-"""Microbenchmarks for the model: a device's rates and latencies, each measured in well under a second.
+"""Rates of this GPU as small kernels measure them, which `triton-ops calibrate` keeps for the model.
 
 Only torch is used: copies, tiny kernels and the vendor's matrix product. Times come from CUDA events, and the best of
 a few repeats counts: the model needs the rate of an undisturbed device.
@@ -10,12 +10,16 @@ import logging
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from triton_ops.base import require
-from triton_ops.device import Calibration, gpu_missing, probe
+from triton_ops.device import Calibration, gpu_missing, probe, save_calibration
 from triton_ops.exceptions import DeviceError
+from triton_ops.terminal import CacheDir, Json, folder_of, listing, say, say_json, tell, width
 
 _LOG = logging.getLogger("triton_ops.timing")
 _REPEATS = 5
@@ -168,3 +172,37 @@ def _best_ms(torch: Any, launch: Callable[[], Any], launches: int) -> float:
         end.synchronize()
         best = min(best, start.elapsed_time(end) / launches)
     return best
+
+
+def calibrate_command(
+    device: Annotated[str | None, typer.Option("--device", metavar="DEVICE", help="cuda or cuda:N.")] = None,
+    cache_dir: CacheDir = None,
+    as_json: Json = False,
+) -> None:
+    """Measure this GPU for the ranking model: bandwidths, launch, matrix rates; a few seconds.
+
+    The figures are kept in the cache folder, one file per device, and used from then on.
+    """
+    folder = folder_of(cache_dir)
+    calibration = calibrate(device)
+    path = save_calibration(folder, calibration)
+    if as_json:
+        say_json(asdict(calibration))
+    else:
+        say(*listing(_facts(calibration), width()))
+    tell(f"kept in {path}")
+
+
+def _facts(calibration: Calibration) -> dict[str, str]:
+    def text(value: float | None, unit: str) -> str:
+        return "not measured" if value is None else f"{value:.4g} {unit}"
+
+    rates = {f"matrix {dtype}": text(rate, "TFLOP/s") for dtype, rate in calibration.mma_tflops.items()}
+    return {
+        "device": f"{calibration.device}, driver {calibration.driver or 'not known'}",
+        "DRAM": text(calibration.dram_gbps, "GB/s"),
+        "L2": text(calibration.l2_gbps, "GB/s"),
+        "launch": text(calibration.launch_us, "us"),
+        "sync": text(calibration.sync_us, "us"),
+        **rates,
+    }

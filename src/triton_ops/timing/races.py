@@ -24,10 +24,9 @@ from itertools import pairwise
 from numbers import Integral, Real
 
 from triton_ops.exceptions import SettingsError
-from triton_ops.timing.decision import INDIFFERENCE, clearly_beats, gain, relative_levels
-from triton_ops.timing.pace import BURST_MS
+from triton_ops.timing.events import BURST_MS
+from triton_ops.timing.race_statistics import INDIFFERENCE, clearly_beats, gain, gaps_to, middle_mean, relative_levels
 from triton_ops.timing.screening import fitting
-from triton_ops.timing.statistics import gaps_to, middle_mean
 from triton_ops.timing.timer import Pending, Sampler, Timer
 
 _COARSEST_TICK_MS = 0.001024  # the coarsest step of a GPU's events met so far; most clocks are finer

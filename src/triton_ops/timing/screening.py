@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from triton_ops.timing.statistics import contrasts
+from triton_ops.timing.race_statistics import contrasts
 from triton_ops.timing.timer import Pending, Sampler, Timer
 
 

@@ -1,8 +1,13 @@
-"""Priors of a search: from declared work, else from work that is read from TTIR.
+"""Priors of a search: from declared work, else from work that is read from TTIR, which may come late.
 
 Configs that differ in launch options alone have one TTIR, unless the kernel looks at an option: some configs are read
 with other options to see that. Of a space with very many texts some are read, then those that a fit expects to be fast.
 A survey ends in time, with what was read by then.
+
+Priors that are read from the kernel take a second or two, or many where the processes that read have much to import.
+While the process that measures is not ready either, waiting costs nothing, and the first proposals are the better for
+it. Once it is ready the default is tried. Then the search waits for a moment, goes on without priors, and begins anew
+with all that was found when they come.
 """
 
 from __future__ import annotations
@@ -25,10 +30,137 @@ from triton_ops.compilation import CompilePool
 from triton_ops.cost_model import InferredPrior, Readings
 from triton_ops.device import Machine, load_calibration, machine_of
 from triton_ops.kernel_ir import KernelWork
+from triton_ops.processes import WorkerProcess
 from triton_ops.records import model_of
 from triton_ops.request import CopiedArguments, Task
-from triton_ops.search import SMALL, Prior
+from triton_ops.search import SMALL, Prior, Searcher, UsesPreviews, expected_gain
 from triton_ops.space import Config, ConfigSpace, all_configs
+from triton_ops.values import Compiled, Trial
+
+_late_priors_log = logging.getLogger("triton_ops")
+
+_LOOK_S = 0.01  # between two looks whether the process that measures is ready
+_PATIENCE_S = 1.0  # after the default was tried: about as long as a kernel is read once its processes are there
+_SHARE = 0.1  # of the budget's seconds, at most
+
+_INLINE_S = 2.0  # for the priors before the first proposals where this process measures
+
+Make = Callable[[Sequence[Prior]], Searcher]
+
+
+def readiness(process: WorkerProcess | None) -> Callable[[], bool]:
+    """A test if something could be measured now: the worker has answered or ended, or no worker is waited for.
+
+    Args:
+        process: The worker, which has been given its task; None where this process measures, which is ready after two
+            seconds.
+    """
+    if process is not None:
+        return lambda: process.has_written
+    end_s = time.monotonic() + _INLINE_S
+    return lambda: time.monotonic() >= end_s
+
+
+def searcher_over(
+    make: Make,
+    priors: Future[list[Prior]],
+    ready: Callable[[], bool],
+    budget_s: float | None = None,
+) -> Searcher:
+    """The searcher with its priors if they come before something can be measured, else one that takes them later.
+
+    The priors may come later or never. `ready` says whether something could be measured now, and `budget_s` are the
+    seconds of the whole run; None is no limit.
+
+    Raises:
+        Exception: What went wrong with the priors.
+    """
+    while not priors.done() and not ready():
+        wait([priors], timeout=_LOOK_S)
+    if priors.done():
+        return make(priors.result())
+    return LatePriors(make, priors, _PATIENCE_S if budget_s is None else min(_PATIENCE_S, _SHARE * budget_s))
+
+
+class LatePriors:
+    """A searcher that proposes nothing until the default was tried, and then waits for its priors for a moment.
+
+    It waits for `patience_s`, once.
+
+    Raises:
+        Exception: By `ask` and the others: what went wrong with the priors, before the search has begun without them.
+    """
+
+    def __init__(self, make: Make, priors: Future[list[Prior]], patience_s: float) -> None:
+        self._make, self._priors, self._patience_s = make, priors, patience_s
+        self._searcher: Searcher | None = None
+        self._whole = False  # whether the searcher has its priors
+        self._trials: list[Trial] = []
+        self._compiled: list[Compiled] = []
+
+    def ask(self, count: int) -> list[Config]:
+        """Proposals of the searcher; an empty list before the first trial, unless the priors have come."""
+        searcher = self._awaited()
+        return [] if searcher is None else searcher.ask(count)
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Take finished trials."""
+        searcher = self._current()
+        self._trials += trials
+        if searcher is not None:
+            searcher.tell(trials)
+
+    def expected_gain(self) -> float:
+        """As of the searcher; infinite until it is there."""
+        searcher = self._current()
+        return float("inf") if searcher is None else expected_gain(searcher)
+
+    def wanted_previews(self, count: int) -> list[Config]:
+        """Previews of the searcher, which are asked for before proposals are; none before the first trial."""
+        searcher = self._awaited()
+        if searcher is None or not isinstance(searcher, UsesPreviews):
+            return []
+        return searcher.wanted_previews(count)
+
+    def take_previews(self, results: Sequence[Compiled]) -> None:
+        """Take the compiler's results."""
+        searcher = self._current()
+        self._compiled += results
+        if searcher is not None and isinstance(searcher, UsesPreviews):
+            searcher.take_previews(results)
+
+    def _awaited(self) -> Searcher | None:
+        """The searcher, which is waited for once, after the first trial; None before, unless the priors have come."""
+        if self._current() is None and self._trials:
+            wait([self._priors], timeout=self._patience_s)
+            if self._current() is None:
+                _late_priors_log.info("the search begins before the kernel is read")
+                self._begin([])
+        return self._searcher
+
+    def _current(self) -> Searcher | None:
+        """The searcher, begun anew with its priors if they have come meanwhile; None if there is none yet."""
+        if not self._whole and self._priors.done():
+            self._whole, priors = True, self._come()
+            if priors or self._searcher is None:
+                self._begin(priors)
+        return self._searcher
+
+    def _come(self) -> list[Prior]:
+        """The priors that have come; what went wrong with them ends no search that has begun without them."""
+        error = self._priors.exception()
+        if self._searcher is None or not isinstance(error, Exception):
+            return self._priors.result()
+        _late_priors_log.warning("the search goes on without a model: reading the kernel failed", exc_info=error)
+        return []
+
+    def _begin(self, priors: Sequence[Prior]) -> None:
+        self._searcher = self._make(priors)
+        if self._trials:
+            self._searcher.tell(list(self._trials))
+        if self._compiled and isinstance(self._searcher, UsesPreviews):
+            self._searcher.take_previews(list(self._compiled))
+
 
 Contents: TypeAlias = "Mapping[str, Sequence[int]]"
 Ask: TypeAlias = "Callable[[Config, Contents], Future[KernelWork]]"

@@ -16,7 +16,7 @@ from triton_ops.base import available, storable
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import Outcome, StationFacts
 from triton_ops.exceptions import TuningFailedError
-from triton_ops.records import Failure, Limits, NotedCall, Record, Timing, Verified, reference_fingerprint
+from triton_ops.records import BudgetLimits, Failure, NotedCall, Record, Timing, Verified, reference_fingerprint
 from triton_ops.request import Effort, Task, TuneRequest
 from triton_ops.space import Config, Members
 from triton_ops.timing import GuardSummary
@@ -138,7 +138,7 @@ def record_of(
         space=task.space.fingerprint,
         effort=effort.name,
         search=effort.search_name,
-        budget=Limits(effort.budget.trials, effort.budget.seconds),
+        budget=BudgetLimits(effort.budget.trials, effort.budget.seconds),
         stopped=stopped,
         totals=totals(outcome.trials),
         elapsed_s=round(elapsed_s, 3),

@@ -5,10 +5,10 @@ from triton_ops._faces import lazy_face
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from triton_ops.values.buckets import Bucket as Bucket
+    from triton_ops.values.buckets import BucketRule as BucketRule
     from triton_ops.values.buckets import Mapper as Mapper
     from triton_ops.values.buckets import Nearest as Nearest
     from triton_ops.values.buckets import Range as Range
-    from triton_ops.values.buckets import Rule as Rule
     from triton_ops.values.buckets import extents_of as extents_of
     from triton_ops.values.buckets import rest_of as rest_of
     from triton_ops.values.buckets import unkeyed as unkeyed

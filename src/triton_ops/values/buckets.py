@@ -25,7 +25,7 @@ _FORMS = "pow2, pow2:16..4096, upto:64,256,1024, near:16,64,256 or near:16,64,25
 
 
 @runtime_checkable
-class Rule(Protocol):
+class BucketRule(Protocol):
     """From a value to its bucket. Buckets lie side by side, from the first one on."""
 
     @property
@@ -150,7 +150,7 @@ class Nearest:
         return f"near:{','.join(map(str, self.points))}" + ("" if self.cap == _CAP else f"@{self.cap:g}")
 
 
-def rule_of(text: str) -> Rule:
+def rule_of(text: str) -> BucketRule:
     """The rule that a text names: `pow2`, `pow2:16..4096`, `upto:64,256`, `near:16,64` or `near:16,64@1.5`.
 
     Raises:
@@ -268,7 +268,7 @@ class Bucket:
     """
 
     extents: tuple[str, ...]
-    rule: Rule
+    rule: BucketRule
 
     def __str__(self) -> str:
         return f"{','.join(self.extents)}={self.rule}"
@@ -287,7 +287,7 @@ class Mapper:
     ignored: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, buckets: Mapping[str, str | Rule | None] | None = None, ignored: Iterable[str] = ()) -> Mapper:
+    def of(cls, buckets: Mapping[str, str | BucketRule | None] | None = None, ignored: Iterable[str] = ()) -> Mapper:
         """The mapper in plain words: `{"M,a[0],c[0]": "pow2"}`, and names of arguments.
 
         Raises:
@@ -302,7 +302,7 @@ class Mapper:
             extents = tuple(name.strip() for name in names.split(","))
             if not all(extents) or rule is None or rule == "":
                 raise SettingsError(f"the bucket {names!r} names no extent, or has no rule", hint="write M=pow2")
-            if not isinstance(rule, (str, Rule)):
+            if not isinstance(rule, (str, BucketRule)):
                 raise SettingsError(
                     f"the rule of the bucket {names!r} is {rule!r}, which lacks `first`, `bucket` or `representative`",
                     hint="write M=pow2",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.autotuner import ConfigCache
+from triton_ops.benchmark import ConfigCache
 from triton_ops.device import probe
 from triton_ops.exceptions import ConfigValueError, DeviceError
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.records import full_disk, run_python
-from triton_ops.autotuner import ConfigCache
+from triton_ops.benchmark import ConfigCache
 from triton_ops.exceptions import CacheError
 
 HAMMER = Path(__file__).parents[3] / "benchmarks" / "robustness" / "cache_hammer.py"
@@ -155,7 +155,7 @@ def test_memory_answers_when_the_folder_is_gone(tmp_path: Path) -> None:
 
 READ_ONLY = """
 import json, os, sys
-from triton_ops.autotuner import ConfigCache
+from triton_ops.benchmark import ConfigCache
 from triton_ops.exceptions import CacheError
 if os.getuid() == 0:
     os.setuid(65534)

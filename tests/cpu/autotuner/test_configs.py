@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.autotuner import (
+from triton_ops.benchmark import (
     FP8_GEMM_CONFIGS,
     GATED_MLP_CONFIGS,
     RMSNORM_ROPE_CONFIGS,
-    configs,
     filter_valid_configs,
     generate_configs,
     get_default_config,
 )
+from triton_ops.benchmark import default_configs as configs
 from triton_ops.exceptions import ConfigValueError, EmptySpaceError, SettingsError
 from triton_ops.space import PowerOfTwo
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.autotuner import PerformanceProfile, compute_elementwise_metrics, compute_gemm_metrics, metrics
+from triton_ops.benchmark import PerformanceProfile, compute_elementwise_metrics, compute_gemm_metrics
+from triton_ops.benchmark import performance as metrics
 from triton_ops.device import A100_BANDWIDTH_GBPS, DeviceSpec
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import Work

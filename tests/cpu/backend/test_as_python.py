@@ -9,8 +9,8 @@ import torch
 
 import triton_ops
 from tests.tuned_kernels import add, grid
-from triton_ops.backend import interpreted as as_python
 from triton_ops.backend import numpy_misfit
+from triton_ops.backend import triton_process as as_python
 
 
 def launched(kernel, n):

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("triton")
 nvidia = pytest.importorskip("triton.backends.nvidia.driver")
 
-from triton_ops.backend.compiled_kernel import direct_launch  # noqa: E402
+from triton_ops.backend import direct_launch  # noqa: E402
 from triton_ops.backend.offline import pretending  # noqa: E402
 from triton_ops.device import named_target  # noqa: E402
 

@@ -25,7 +25,7 @@ from triton_ops.base import (
     write_named,
 )
 from triton_ops.base import files as syncing
-from triton_ops.base.appending import append_line
+from triton_ops.base.files import append_line
 from triton_ops.exceptions import CacheError
 
 
@@ -51,7 +51,7 @@ while True:
 """
 APPEND = """
 import pathlib, sys
-from triton_ops.base.appending import append_line
+from triton_ops.base import append_line
 n = 0
 while True:
     n += 1

@@ -29,7 +29,7 @@ from triton_ops.base import (
     write_named,
 )
 from triton_ops.base import locks as locks_module
-from triton_ops.base.appending import append_line
+from triton_ops.base.files import append_line
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
 NOBODY = 65534
@@ -459,7 +459,7 @@ from pathlib import Path
 from triton_ops import tune
 from triton_ops.values import Key; from triton_ops.records import open_store
 from triton_ops.records import Quarantine
-from triton_ops.values import Key; from triton_ops.records.layered import open_store
+from triton_ops.values import Key; from triton_ops.records import open_store
 from triton_ops.records import quarantine_of
 from triton_ops.tuner import Silent
 from triton_ops.request import make_task

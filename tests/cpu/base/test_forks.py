@@ -11,12 +11,12 @@ import time
 
 import pytest
 
-from triton_ops.base import Guard
+from triton_ops.base import ForkSafeLock as Guard
 
 # Forks while a thread is within `set`, at a step that the first argument names; the child then writes and reads.
 SET_AND_FORK = """
 import os, sys, threading, time
-from triton_ops.autotuner import ConfigCache
+from triton_ops.benchmark import ConfigCache
 from triton_ops.records import directory, store as memory
 
 where, folder = sys.argv[1:3]

@@ -9,15 +9,13 @@ import pytest
 import torch
 
 from tests.near import drawn
-from triton_ops.autotuner import PerformanceProfile
-from triton_ops.benchmark import BenchmarkSuite, PerformanceReport
-from triton_ops.benchmark import kernels as benchmarked
-from triton_ops.benchmark.kernels import KernelRun, rows_of
-from triton_ops.benchmark.rivals import plain_gated_mlp, plain_rmsnorm_rope, rivals_of
+from triton_ops.benchmark import BenchmarkSuite, PerformanceProfile, PerformanceReport
+from triton_ops.benchmark import rivals as benchmarked
+from triton_ops.benchmark.rivals import KernelRun, plain_gated_mlp, plain_rmsnorm_rope, rivals_of, rows_of
 from triton_ops.benchmark.suite import BenchmarkResult, ComparisonResult
 from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TuningFailedError, WrongResultError
 from triton_ops.kernels import load, names
-from triton_ops.records.layered import open_store
+from triton_ops.records import open_store
 from triton_ops.values import KernelMetrics
 
 

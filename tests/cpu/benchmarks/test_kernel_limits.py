@@ -9,7 +9,7 @@ from benchmarks.shipped.kernel_limits import LIMITS, MET, MISSED, NOISE, UNMEASU
 from benchmarks.shipped.kernels_gpu import gains, kept_rows, merged
 
 from triton_ops import kernels
-from triton_ops.benchmark.kernels import KernelRow
+from triton_ops.benchmark.rivals import KernelRow
 from triton_ops.device import spec_named
 
 

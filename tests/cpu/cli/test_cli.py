@@ -14,12 +14,11 @@ import pytest
 
 import triton_ops
 from triton_ops.backend import command_doctor
-from triton_ops.cli import imported, program
+from triton_ops.cli.app import imported, program
 from triton_ops.device import probe
 from triton_ops.exceptions import MissingDependencyError
-from triton_ops.records import Record, Timing, Verified
+from triton_ops.records import Record, Timing, Verified, open_store
 from triton_ops.records.bundle import export_records
-from triton_ops.records.layered import open_store
 from triton_ops.request.effort import PRESETS
 from triton_ops.space import Config
 from triton_ops.values import Key, Resources

@@ -7,9 +7,9 @@ import pytest
 from benchmarks.robustness.hostile_files import attack, attacks
 
 from tests.records import record
-from triton_ops.autotuner import ConfigCache
 from triton_ops.base import DamagedError, parsed, sealed, unsealed
 from triton_ops.base import sealed_json as _sealed
+from triton_ops.benchmark import ConfigCache
 from triton_ops.device import load_calibration
 from triton_ops.exceptions import CacheError, ConfigValueError, RecordingError, TritonKernelError
 from triton_ops.lab.recording import read_recording

@@ -9,7 +9,8 @@ import pytest
 from triton_ops.benchmark import Times
 from triton_ops.cli.app import main
 from triton_ops.lab.command_profile import Flow, say_flow
-from triton_ops.lab.profile_command import Part, idle_share
+from triton_ops.lab.profile_command import CallPart as Part
+from triton_ops.lab.profile_command import idle_share
 
 pytestmark = pytest.mark.triton
 WORK = """

@@ -22,11 +22,8 @@ from tests.planted_kernels import grid  # noqa: E402
 from triton_ops import compare, time_ms, tune  # noqa: E402
 from triton_ops.backend import AheadOfTime, Arguments, Operation, TritonKernel, described  # noqa: E402  # noqa: E402
 from triton_ops.base import usable_cpus  # noqa: E402
-from triton_ops.compilation import (  # noqa: E402
-    CompilePool,
-    fork_server,
-    idle_server,
-)
+from triton_ops.compilation import CompilePool, fork_server  # noqa: E402
+from triton_ops.compilation import fork_server as idle_server  # noqa: E402
 from triton_ops.compilation import pool as compile_pool  # noqa: E402
 from triton_ops.device import gpu_missing, named_target  # noqa: E402
 from triton_ops.exceptions import CacheError, DeviceError, KernelTypeError, TargetError  # noqa: E402

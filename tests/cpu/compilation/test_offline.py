@@ -22,20 +22,18 @@ from triton_ops.backend import (  # noqa: E402
     TritonKernel,
     described,
     nothing_compiled,
+    pretending,
 )
 from triton_ops.backend.assembler import assembler_in_use  # noqa: E402
 from triton_ops.backend.compiled_kernel import traits_of  # noqa: E402
-from triton_ops.backend.offline import option_names, pretending  # noqa: E402
-from triton_ops.compilation import resources_of  # noqa: E402
-from triton_ops.compilation.compiler import PackedKernel  # noqa: E402
+from triton_ops.backend.offline import option_names  # noqa: E402
+from triton_ops.compilation import (  # noqa: E402
+    PackedKernel,
+    resources_of,
+)
 from triton_ops.compilation.tiers import examine  # noqa: E402
 from triton_ops.device import named_target  # noqa: E402
-from triton_ops.kernel_ir.binaries import (  # noqa: E402
-    Usage,
-    amdgcn_usage,
-    cubin_usage,
-)
-from triton_ops.kernel_ir.machine_code import amdgcn_features, ptx_features  # noqa: E402
+from triton_ops.kernel_ir.machine_code import Usage, amdgcn_features, amdgcn_usage, cubin_usage, ptx_features  # noqa: E402
 from triton_ops.kernels import load  # noqa: E402
 from triton_ops.space import Config  # noqa: E402
 from triton_ops.values import (  # noqa: E402

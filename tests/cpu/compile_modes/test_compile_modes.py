@@ -29,15 +29,12 @@ from triton_ops import (
 )
 from triton_ops.backend import Arguments
 from triton_ops.compile_modes.command_model import options_of
-from triton_ops.compile_modes.contender import ModeContender, kernels_of, loops_in
-from triton_ops.compile_modes.inductor.logs import CompilerLog
-from triton_ops.compile_modes.process import ModeProcess
-from triton_ops.compile_modes.questions import CallManner, Failed, Loaded
-from triton_ops.compile_modes.request import request_of
+from triton_ops.compile_modes.inductor_logs import CompilerLog
+from triton_ops.compile_modes.mode_contender import ModeContender, kernels_of, loops_in
+from triton_ops.compile_modes.mode_process import CallManner, Failed, Loaded, ModeProcess
+from triton_ops.compile_modes.mode_request import request_of
+from triton_ops.compile_modes.model_workload import ModelRunner, Verification, workload_by, workload_of
 from triton_ops.compile_modes.scenarios import SCENARIOS, llama_block, norm_chain, simple_mlp
-from triton_ops.compile_modes.step import ModelRunner
-from triton_ops.compile_modes.verification import Verification
-from triton_ops.compile_modes.workload import workload_by, workload_of
 
 AOT = CompileMode("aot", backend="aot_eager")
 

@@ -9,32 +9,29 @@ import pytest
 import torch
 
 from triton_ops import CompileMode, DeviceError, SettingsError
-from triton_ops.compile_modes import CompilerLog
-from triton_ops.compile_modes.inductor.backends import gate_here, gate_of, open_gate
-from triton_ops.compile_modes.inductor.modes import (
+from triton_ops.compile_modes.backends import gate_here, gate_of, open_gate, option_values
+from triton_ops.compile_modes.compile_mode import (
     CUDAGRAPHS,
     MODES,
     OPTION_SETS,
     as_mode,
+    autotune_options,
     check_mode,
+    checked_logs,
     default_modes,
     effective_options,
+    is_read,
+    log_switches,
     mode_options,
     refusal,
     same_without_gpu,
     settings_of_process,
     uses_cudagraphs,
-    variables_of_process,
-)
-from triton_ops.compile_modes.inductor.options import (
-    autotune_options,
-    checked_logs,
-    is_read,
-    log_switches,
     variables,
+    variables_of_process,
     wrong_names,
 )
-from triton_ops.compile_modes.inductor.sources import option_values
+from triton_ops.compile_modes.inductor_logs import CompilerLog
 
 DATA = Path(__file__).parents[2] / "data"
 LOG = DATA / "inductor_log.txt"

@@ -9,10 +9,8 @@ import pytest
 import torch
 
 from triton_ops import SettingsError
-from triton_ops.compile_modes.inductor.backends import known_backends, names_in, wrong_list, wrong_lists
-from triton_ops.compile_modes.inductor.eligibility import Site
-from triton_ops.compile_modes.inductor.modes import as_mode, refusal
-from triton_ops.compile_modes.inductor.options import variables_by_option
+from triton_ops.compile_modes.backends import Site, known_backends, names_in, wrong_list, wrong_lists
+from triton_ops.compile_modes.compile_mode import as_mode, refusal, variables_by_option
 from triton_ops.device import probe, spec_called
 
 GEMM, CONV = "max_autotune_gemm_backends", "max_autotune_conv_backends"

@@ -15,9 +15,18 @@ import torch
 
 from triton_ops import CacheError, DeviceError, TargetError
 from triton_ops.benchmark import beside_own
-from triton_ops.compile_modes import CacheContent, CompilerLog, ProductShape
-from triton_ops.compile_modes.inductor.drawing import Picture, drawn, layers
-from triton_ops.compile_modes.inductor.graphs import GraphNode, difference, graphs_in, read_graph
+from triton_ops.compile_modes import ProductShape
+from triton_ops.compile_modes.inductor_cache import CacheContent
+from triton_ops.compile_modes.inductor_graphs import (
+    GraphNode,
+    Picture,
+    difference,
+    drawn,
+    graphs_in,
+    layers,
+    read_graph,
+)
+from triton_ops.compile_modes.inductor_logs import CompilerLog
 
 DATA = Path(__file__).parents[2] / "data"
 FUSED, UNFUSED = DATA / "ir_post_fusion.txt", DATA / "ir_post_fusion_unfused.txt"

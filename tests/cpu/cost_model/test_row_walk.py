@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_ops.cost_model.row_walk import Again, Turning, Walk, Work, walk_schedule
-from triton_ops.cost_model.tile_reduction import Across, exchange_cycles
+from triton_ops.cost_model.row_tiles import Across, Again, Turning, exchange_cycles, walk_schedule
+from triton_ops.cost_model.row_tiles import MemoryWalk as Walk
+from triton_ops.cost_model.row_tiles import TileWork as Work
 from triton_ops.device import machine_of, spec_named
 from triton_ops.values import Footprint
 

@@ -23,8 +23,8 @@ from triton_ops.device import (
     spec_named,
     target_of,
 )
+from triton_ops.device.architectures import LIMITS
 from triton_ops.device.datasheets import DATASHEETS, datasheet_of
-from triton_ops.device.limits import LIMITS
 from triton_ops.exceptions import DeviceError
 
 SOURCE = Path(__file__).parents[3] / "src"

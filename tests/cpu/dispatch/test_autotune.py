@@ -20,8 +20,9 @@ from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.device import gpu_missing  # noqa: E402
-from triton_ops.dispatch import deciding, launching, sources  # noqa: E402
+from triton_ops.dispatch import deciding, launching  # noqa: E402
 from triton_ops.dispatch import ladder as shipped  # noqa: E402
+from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.exceptions import (  # noqa: E402
     ConfigCollisionError,
     DeviceError,

@@ -15,9 +15,9 @@ from tests.torchless import Mode  # noqa: E402
 from triton_ops import Config, ConfigSpace, TensorSpec, TritonAutoTuner, TritonKernel, autotune, operation, rank  # noqa: E402
 from triton_ops.dispatch.configs import from_triton, to_triton  # noqa: E402
 from triton_ops.exceptions import ConfigValueError  # noqa: E402
-from triton_ops.report.facts import paste_lines  # noqa: E402
+from triton_ops.report.run_facts import paste_lines  # noqa: E402
 from triton_ops.space import source_of  # noqa: E402
-from triton_ops.space.members import member_named  # noqa: E402
+from triton_ops.space.tunable import member_named  # noqa: E402
 
 tl = triton.language
 pytestmark = pytest.mark.triton

@@ -20,7 +20,7 @@ from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.tuned_kernels import add, grid, scale  # noqa: E402
 from triton_ops.dispatch import deciding  # noqa: E402
-from triton_ops.dispatch.own_loop import measures_itself  # noqa: E402
+from triton_ops.dispatch.triton_autotuner import measures_itself  # noqa: E402
 from triton_ops.exceptions import ConfigCollisionError, KernelTypeError, SpaceError  # noqa: E402
 from triton_ops.records import (  # noqa: E402
     Misses,

@@ -8,7 +8,8 @@ import pytest
 
 import triton_ops
 from triton_ops import Operation, TensorSpec, settings, tune
-from triton_ops.dispatch import operations, sources
+from triton_ops.dispatch import ladder as sources
+from triton_ops.dispatch import operations
 from triton_ops.exceptions import CacheError, ConfigCollisionError, KernelTypeError, UntunedError
 from triton_ops.records import Misses, cache_folder
 from triton_ops.records.misses import flush_misses

@@ -15,7 +15,7 @@ from tests.launches import launches_that_do_nothing  # noqa: E402
 from tests.records import record  # noqa: E402
 from tests.traced import key_of_autograd_cache, tracing  # noqa: E402
 from tests.tuned_kernels import add_traced, grid, scale  # noqa: E402
-from triton_ops.dispatch import sources  # noqa: E402
+from triton_ops.dispatch import ladder as sources  # noqa: E402
 from triton_ops.records import (  # noqa: E402
     Misses,
     cache_folder,

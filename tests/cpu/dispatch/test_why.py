@@ -8,7 +8,8 @@ import os
 import pytest
 
 import triton_ops
-from triton_ops.dispatch import ledger, sources
+from triton_ops.dispatch import ladder as sources
+from triton_ops.dispatch import ledger
 from triton_ops.dispatch.operations import called
 from triton_ops.exceptions import CacheError
 

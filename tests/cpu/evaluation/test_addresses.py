@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from triton_ops import FunctionKernel, Problem, TargetError, TuneProblem, release_processes, tune, tune_many  # noqa: E402
-from triton_ops.backend import Arguments, addresses, names_of_addresses, pack  # noqa: E402
-from triton_ops.backend.addresses import holds_addresses  # noqa: E402
+from triton_ops.backend import Arguments, names_of_addresses, pack  # noqa: E402
+from triton_ops.backend import portable as addresses  # noqa: E402
+from triton_ops.backend.portable import holds_addresses  # noqa: E402
 from triton_ops.device import DeviceSpec  # noqa: E402
 from triton_ops.evaluation import (  # noqa: E402
     Assignment,

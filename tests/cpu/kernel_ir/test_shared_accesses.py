@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_ops import bank_conflicts
-from triton_ops.device import steps_of
-from triton_ops.kernel_ir import SharedAccess, traffic
+from triton_ops.kernel_ir import SharedAccess, steps_of, traffic
 from triton_ops.kernel_ir.ptx import read_ptx
 
 HEAD = """

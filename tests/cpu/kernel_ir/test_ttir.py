@@ -7,7 +7,7 @@ import random
 import pytest
 
 from triton_ops.kernel_ir import Operand, Type, UnreadableError, UntoldError, launch_work, parsed_module
-from triton_ops.kernel_ir.syntax import parsed_type
+from triton_ops.kernel_ir.ttir_syntax import parsed_type
 
 COPY = """
 module {

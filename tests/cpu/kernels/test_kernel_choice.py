@@ -10,13 +10,12 @@ import triton
 
 from tests.near import drawn
 from triton_ops import Choice, Flag, IntRange, PowerOfTwo, kernels, launches, matmul, on_miss, tune
-from triton_ops.autotuner import GATED_MLP_CONFIGS
+from triton_ops.benchmark import GATED_MLP_CONFIGS
 from triton_ops.dispatch import operations
 from triton_ops.exceptions import ConfigValueError, SettingsError, UnknownTunableError, UntunedError
 from triton_ops.kernels import choice, fused_gated_mlp, rows, tuning
-from triton_ops.kernels.choice import config_for, forget
+from triton_ops.kernels.choice import OwnConfigs, config_for, forget, one_of, whole_from
 from triton_ops.kernels.gated_mlp import operation as gated_mlp
-from triton_ops.kernels.own_config import OwnConfigs, one_of, whole_from
 from triton_ops.kernels.rows import default_config
 from triton_ops.kernels.softmax import operation, softmax
 from triton_ops.records.misses import flush_misses

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.near import drawn, error_of, off
-from triton_ops.autotuner import FP8_GEMM_CONFIGS, generate_configs, get_default_config
 from triton_ops.backend import Arguments
+from triton_ops.benchmark import FP8_GEMM_CONFIGS, generate_configs, get_default_config
 from triton_ops.exceptions import DeviceError, ShapeMismatchError
 from triton_ops.kernels import FP8Linear, dequantize_fp8, quantize_fp8
 from triton_ops.kernels.fp8_gemm import fp8_gemm, linear, operation

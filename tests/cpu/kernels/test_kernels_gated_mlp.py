@@ -13,8 +13,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tests.near import drawn, error_of, off, widened
-from triton_ops.autotuner import GATED_MLP_CONFIGS, generate_configs, get_default_config
 from triton_ops.backend import AheadOfTime, Arguments, described
+from triton_ops.benchmark import GATED_MLP_CONFIGS, generate_configs, get_default_config
 from triton_ops.compilation.tiers import examine
 from triton_ops.device import machine_of, named_target, spec_named
 from triton_ops.exceptions import DeviceError, SettingsError, ShapeMismatchError, UnsupportedDtypeError

@@ -18,11 +18,21 @@ from triton_ops.backend import matrix_descriptor, source_of
 from triton_ops.base import optional as _optional
 from triton_ops.benchmark.command_bench import BenchRequest, bench_contestants
 from triton_ops.device import spec_named
-from triton_ops.dispatch import ledger, sources, would_run
+from triton_ops.dispatch import ladder as sources
+from triton_ops.dispatch import ledger, would_run
 from triton_ops.dispatch.ladder import Question
 from triton_ops.kernels import tiles
-from triton_ops.records import LockPlan, Record, Timing, Verified, key_of, lock_of, read_lockfile, shared_lockfiles
-from triton_ops.records.layered import open_store
+from triton_ops.records import (
+    LockPlan,
+    Record,
+    Timing,
+    Verified,
+    key_of,
+    lock_of,
+    open_store,
+    read_lockfile,
+    shared_lockfiles,
+)
 from triton_ops.request import make_request, request
 from triton_ops.space import Config
 from triton_ops.values import Key, dtype_name
@@ -38,7 +48,7 @@ SHAPE = (4096, 4096)
 @pytest.fixture(autouse=True)
 def own(monkeypatch, tmp_path):
     """A machine with an H200 that knows no winner, and packages that bring none."""
-    shared = sys.modules["triton_ops.records.packaged_lockfiles"]
+    shared = sys.modules["triton_ops.records.followed_lockfiles"]
     monkeypatch.setattr(shared, "_lockfiles", {})
     monkeypatch.setenv("TRITON_OPS_CACHE_DIR", str(tmp_path / "records"))
     on(monkeypatch, H200)
@@ -185,7 +195,7 @@ def called_with_package_winner(path):
 
     patch = pytest.MonkeyPatch()
     on(patch, H200)
-    patch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_lockfiles", {})
+    patch.setattr(sys.modules["triton_ops.records.followed_lockfiles"], "_lockfiles", {})
     x = drawn(6, 100)
     key = key_of(make_request(operation, shape=(6, 100), dtype="float32"))
     winner = list(operation.space_for(operation.problem((6, 100), "float32")))[3]

@@ -8,7 +8,7 @@ import pytest
 
 from triton_ops.backend import AheadOfTime, Arguments, described, disassembled
 from triton_ops.device import named_target
-from triton_ops.kernel_ir.binaries import cubin_usage
+from triton_ops.kernel_ir.machine_code import cubin_usage
 from triton_ops.kernels import load
 from triton_ops.space import Config
 

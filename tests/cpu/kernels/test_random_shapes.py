@@ -10,7 +10,7 @@ from benchmarks.correctness.random_cases import INTERPRETED, ON_A_GPU, Case, cas
 from benchmarks.correctness.random_shapes import BOUNDS, launched, main, spoil, wrong
 
 from triton_ops import kernels
-from triton_ops.benchmark.kernels import check_result
+from triton_ops.benchmark.rivals import check_result
 from triton_ops.space import Config
 
 pytestmark = pytest.mark.triton

@@ -18,21 +18,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triton_ops.device import Waves
-from triton_ops.device.limits import LIMITS
+from triton_ops.device.architectures import LIMITS
 from triton_ops.exceptions import MissingDependencyError, ProfileError, SettingsError
 from triton_ops.lab import profile_command as command
 from triton_ops.lab import read_profile
+from triton_ops.lab.kernel_verdicts import COMPUTE, LATENCY, LAUNCH, MEMORY, UNDECIDED, kernel_kind
+from triton_ops.lab.kernel_verdicts import judgement_of as judged
 from triton_ops.lab.profile_command import NcuRequest
 from triton_ops.lab.profile_reading import KernelProfile, figures_of, has_decimal_comma, parse_ncu, quantity, read_ncu
-from triton_ops.lab.profile_report import (
-    COMPUTE,
-    LATENCY,
-    LAUNCH,
-    MEMORY,
-    UNDECIDED,
-    judged,
-    kernel_kind,
-)
 
 FACTS = {"ID": "0", "Process ID": "71", "Process Name": "python", "Host Name": "here"}
 PREAMBLE = '==PROF== Connected to process 71\n==PROF== Profiling "matmul": 0%....100% - 9 passes\nstep 1, loss 3.5\n'

@@ -9,7 +9,7 @@ from tests.runs import ID, begun
 from triton_ops.exceptions import RecordingError
 from triton_ops.lab.many_replays import summarise
 from triton_ops.lab.recording import read_recording
-from triton_ops.lab.replay import PreviewAllowance, ReplayRun, priors_for, replay, transfers_for
+from triton_ops.lab.replayed_search import PreviewAllowance, ReplayRun, priors_for, replay, transfers_for
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records.run_log import SpaceFacts
 from triton_ops.search import make_searcher

@@ -18,17 +18,10 @@ import pytest
 
 from tests.browser import opened_browser, serious_faults
 from tests.records import ENVIRONMENT
-from triton_ops.lab import (
-    WORKLOADS,
-    answers_of,
-    overlay_of,
-    page_of,
-    simulate,
-    whole_space,
-)
-from triton_ops.lab.simulator.page import grid_of
-from triton_ops.lab.simulator.places import config_text
-from triton_ops.lab.simulator.workloads import known_devices
+from triton_ops.lab.recorded_overlay import overlay_of
+from triton_ops.lab.simulated_ranking import WORKLOADS, config_text, known_devices
+from triton_ops.lab.simulation import simulate, whole_space
+from triton_ops.lab.simulator_page import answers_of, grid_of, page_of
 from triton_ops.report.server import PageServer
 
 from .test_simulator import RECORDINGS

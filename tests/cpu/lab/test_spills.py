@@ -14,7 +14,8 @@ from triton_ops.exceptions import ConfigValueError, SpaceError
 from triton_ops.kernel_ir import LocalTraffic
 from triton_ops.kernel_ir.machine_code import amdgcn_traffic, sass_traffic
 from triton_ops.lab.command_compile import cure_rows, spill_facts
-from triton_ops.lab.spills import CURES, SpillEvidence, SpillReport, Tried, changes, healthy
+from triton_ops.lab.spills import CURES, SpillEvidence, SpillReport, changes, healthy
+from triton_ops.lab.spills import CureTrial as Tried
 from triton_ops.space import Config, ConfigSpace
 from triton_ops.values import Status
 

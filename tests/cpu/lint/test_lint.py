@@ -15,8 +15,8 @@ import pytest
 from triton_ops import kernels
 from triton_ops.cli.app import main
 from triton_ops.exceptions import DeviceError, TargetError
-from triton_ops.lint import apart, lint
-from triton_ops.lint.engine import readings_of
+from triton_ops.lint import apart
+from triton_ops.lint.engine import lint, readings_of
 from triton_ops.lint.findings import LintReport
 from triton_ops.lint.rules.catalogue import RULES
 from triton_ops.lint.sarif import as_sarif

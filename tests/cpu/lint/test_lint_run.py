@@ -9,10 +9,10 @@ import pytest
 from tests.cpu.lint import watched_kernels
 from triton_ops import kernels
 from triton_ops.cli.app import main
-from triton_ops.lint import lint
-from triton_ops.lint.run.child import odd_problem
-from triton_ops.lint.run.record import CONFLICT
-from triton_ops.lint.run.trial import run_watched
+from triton_ops.lint.apart import run_watched
+from triton_ops.lint.apart_child import odd_problem
+from triton_ops.lint.engine import lint
+from triton_ops.lint.memory_watch import CONFLICT
 
 pytestmark = pytest.mark.triton
 SOURCE = Path(watched_kernels.__file__)

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from triton_ops.base import folders as private
-from triton_ops.processes import bytecode
+from triton_ops.processes import child as bytecode
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -200,7 +200,7 @@ def main():
 """
 PARENT = """
 import mine, subprocess
-from triton_ops.processes import bytecode
+from triton_ops.processes import child as bytecode
 from triton_ops.processes import command
 
 bytecode._HEAVY = "colorsys"

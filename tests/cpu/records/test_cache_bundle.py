@@ -14,7 +14,7 @@ from tests.records import full_disk, record
 from triton_ops.exceptions import CacheError
 from triton_ops.records import RECORDS, DirectoryStore, MemoryStore
 from triton_ops.records.bundle import export_records, import_records
-from triton_ops.records.layered import open_store
+from triton_ops.records.directory import open_store
 from triton_ops.space import Config
 
 

@@ -13,9 +13,10 @@ import pytest
 from tests.runs import KEY_ID, a_trial, begun
 from triton_ops import FunctionKernel, tune
 from triton_ops.base import CHECKSUM, sealed
-from triton_ops.records import Resumed, Runs, Tried, read_run
+from triton_ops.records import FinishedTrial as Tried
+from triton_ops.records import Resumed, Runs, read_run
 from triton_ops.records import TrialOrigin as Origin
-from triton_ops.records.layered import open_store
+from triton_ops.records.directory import open_store
 from triton_ops.records.run_log import SpaceFacts
 from triton_ops.records.runs import KEPT_ENDED
 from triton_ops.records.transfer import trials_of

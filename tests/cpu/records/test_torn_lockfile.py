@@ -15,7 +15,8 @@ import pytest
 import triton_ops
 from tests.cpu.records.test_lockfile import H200, entry, lock
 from triton_ops import operation
-from triton_ops.dispatch import ledger, sources
+from triton_ops.dispatch import ladder as sources
+from triton_ops.dispatch import ledger
 from triton_ops.exceptions import LockfileError, UntunedError
 from triton_ops.records import Lockfile, lock_of, read_lockfile, share_lockfile, shared_lockfiles
 from triton_ops.records.lockfile import state_of
@@ -31,7 +32,7 @@ def add_steps(n, step):
 @pytest.fixture(autouse=True)
 def _own_sources(monkeypatch):
     monkeypatch.setattr(sources._sources, "in_use", None)
-    monkeypatch.setattr(sys.modules["triton_ops.records.packaged_lockfiles"], "_lockfiles", {})
+    monkeypatch.setattr(sys.modules["triton_ops.records.followed_lockfiles"], "_lockfiles", {})
     ledger.forget_decisions()
     yield
     sources._sources.ladders.clear()

@@ -9,9 +9,9 @@ from tests.runs import ID, begun
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.records import read_run
 from triton_ops.report import live as growing
-from triton_ops.report import page as build
-from triton_ops.report.facts import Report
-from triton_ops.report.page import page_of
+from triton_ops.report import report_page as build
+from triton_ops.report.report_page import page_of
+from triton_ops.report.run_facts import Report
 
 from ..lab.test_simulator_page import seen
 from .test_report import HOSTILE, ROOF, of_problem, ran, written

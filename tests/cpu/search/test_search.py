@@ -13,11 +13,18 @@ from hypothesis import strategies as st
 from tests.strategies import examples, spaces
 from triton_ops.search import SMALL, make_searcher
 from triton_ops.search.columns import Encoder
-from triton_ops.search.evidence import most_telling, noise_of, values_of
 from triton_ops.search.gains import Chance, Priors
 from triton_ops.search.open_configs import OpenConfigs
 from triton_ops.search.sampling import farthest
-from triton_ops.search.surrogate import ByDistance, ByTunables, Surrogate, expected_improvement
+from triton_ops.search.surrogate import (
+    ByDistance,
+    ByTunables,
+    Surrogate,
+    expected_improvement,
+    most_telling,
+    noise_of,
+    values_of,
+)
 from triton_ops.search.transfer import Transfer
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, IntRange
 from triton_ops.values import Measurement, Status, Trial

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from triton_ops.cli.app import main
 from triton_ops.exceptions import CacheError, SettingsError
-from triton_ops.records import LockedDevice, LockEntry, Lockfile, Measured, read_lockfile
+from triton_ops.records import LockedDevice, LockEntry, Lockfile, read_lockfile
+from triton_ops.records import LockedTiming as Measured
 from triton_ops.ship.formats import FORMATS, format_named
-from triton_ops.ship.table import Row, Table, flat, nested
+from triton_ops.ship.table import Table, flat, nested
+from triton_ops.ship.table import TableRow as Row
 from triton_ops.space import Config
 
 TILES = Config(BLOCK_SIZE_M=16, BLOCK_SIZE_N=64, BLOCK_SIZE_K=128, GROUP_SIZE_M=1, num_warps=4, num_stages=3)
@@ -107,7 +109,7 @@ def test_a_config_survives_the_form_of_triton(values):
 @pytest.mark.triton
 def test_triton_itself_finds_the_file_that_is_written(tmp_path, monkeypatch):
     triton = pytest.importorskip("triton")
-    from triton_ops.backend.offline import pretending
+    from triton_ops.backend import pretending
     from triton_ops.device import named_target
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))

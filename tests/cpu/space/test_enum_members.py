@@ -15,7 +15,7 @@ from tests.torchless import takes_a_mode as work
 from triton_ops import Choice, Config, ConfigSpace, Constraint, TritonAutoTuner, compare, recall, tune
 from triton_ops.exceptions import ConfigValueError
 from triton_ops.records import read_run
-from triton_ops.space.members import member_named
+from triton_ops.space.tunable import member_named
 
 FAST, SLOW = "tests.torchless:Mode.FAST", "tests.torchless:Mode.SLOW"
 
@@ -186,7 +186,7 @@ def test_launchers_are_compiled_with_members(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("triton")
     from tests.enum_launcher import ahead
-    from triton_ops.compilation.compiler import PackedKernel
+    from triton_ops.compilation import PackedKernel
     from triton_ops.compilation.tiers import examine
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))

@@ -19,13 +19,10 @@ from triton_ops.timing import (
     gain,
     gap,
     gaps_to,
-    median_error,
     middle_mean,
     relative_levels,
-    robust_sigma,
-    small_sample,
 )
-from triton_ops.timing.statistics import median_interval
+from triton_ops.timing.race_statistics import median_error, median_interval, robust_sigma, small_sample
 
 
 def steady(*times, rounds=8):

@@ -9,13 +9,13 @@ import pytest
 from tests.runs import ID, head
 from triton_ops.device import DeviceSpec
 from triton_ops.evaluation import StationFacts
-from triton_ops.records import RunLog, Tried, read_run
+from triton_ops.records import FinishedTrial as Tried
+from triton_ops.records import RunLog, read_run
 from triton_ops.records import TrialOrigin as Origin
 from triton_ops.request import Budget, RunningBudget
 from triton_ops.search import make_searcher
 from triton_ops.space import Config, ConfigSpace
-from triton_ops.tuner import Silent, TuningLoop
-from triton_ops.tuner.gate import Leave
+from triton_ops.tuner import Leave, Silent, TuningLoop
 from triton_ops.tuner.proposals import DirectFeed
 from triton_ops.tuner.tuning import may_overlap
 from triton_ops.values import Measurement, Status, Trial

@@ -7,8 +7,7 @@ import pytest
 
 from triton_ops import tune
 from triton_ops.backend import operation
-from triton_ops.records import model_of, transfers_to
-from triton_ops.records.layered import open_store
+from triton_ops.records import model_of, open_store, transfers_to
 from triton_ops.records.transfer import trials_of
 from triton_ops.request import make_task
 from triton_ops.space import Config

@@ -15,7 +15,7 @@ from triton_ops.kernels.attention.float32_tiles import (
     rule,
     tile,
 )
-from triton_ops.kernels.own_config import OwnConfigs, whole_from
+from triton_ops.kernels.choice import OwnConfigs, whole_from
 from triton_ops.kernels.tiles import DESCRIBABLE, describable, padded, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem

@@ -23,13 +23,7 @@ from triton_ops.kernels.fp8_gemm.problems import (
     work,
 )
 from triton_ops.kernels.fp8_gemm.reference import fp8_gemm_reference
-from triton_ops.kernels.fp8_gemm.space import (
-    OWN,
-    as_its_form,
-    config_space,
-    default_config,
-    takes_descriptors,
-)
+from triton_ops.kernels.fp8_gemm.space import OWN, as_its_form, config_space, default_config, takes_descriptors
 from triton_ops.kernels.fp8_quantize import quantize_fp8
 from triton_ops.kernels.tiles import check_loads
 from triton_ops.request import spec_of

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from triton_ops.base import base_class, require
+from triton_ops.kernels.call import validate_positive_dimensions
 from triton_ops.kernels.fp8_gemm.linear import forget, fp8_linear
-from triton_ops.kernels.validation import validate_positive_dimensions
 
 _Module = base_class("torch.nn", "Module", "FP8Linear")
 

@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from triton_ops.exceptions import ConfigValueError
+from triton_ops.kernels.choice import OwnConfigs, ValueRule, one_of
 from triton_ops.kernels.fp8_format import FP8Format
 from triton_ops.kernels.fp8_gemm.forms import gluon_form
-from triton_ops.kernels.own_config import OwnConfigs, ValueRule, one_of
 from triton_ops.kernels.tiles import HALVED_SIDE, LOADS, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec

@@ -6,10 +6,9 @@ import sys
 from typing import Any
 
 from triton_ops.base import base_class, require
-from triton_ops.kernels.call import check_activation
+from triton_ops.kernels.call import check_activation, validate_positive_dimensions
 from triton_ops.kernels.gated_mlp import fused_gated_mlp
 from triton_ops.kernels.gated_mlp.problems import ACTIVATIONS
-from triton_ops.kernels.validation import validate_positive_dimensions
 
 _Module = base_class("torch.nn", "Module", "FusedGatedMLP")
 _DEVIATION = 0.02

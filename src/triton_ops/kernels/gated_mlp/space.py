@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from triton_ops.kernels.own_config import OwnConfigs
+from triton_ops.kernels.choice import OwnConfigs
 from triton_ops.kernels.tiles import DESCRIBABLE, HALVED_SIDE, K_STEP_BYTES, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem

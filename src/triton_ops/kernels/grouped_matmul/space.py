@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from triton_ops.kernels.choice import OwnConfigs
 from triton_ops.kernels.grouped_matmul.problems import LARGEST_STEP
-from triton_ops.kernels.own_config import OwnConfigs
 from triton_ops.kernels.tiles import K_STEP_BYTES, describable, fitting, padded
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels import rows
+from triton_ops.kernels.choice import OwnConfigs, whole_from
 from triton_ops.kernels.column_sums import SUM_COLUMNS
-from triton_ops.kernels.own_config import OwnConfigs, whole_from
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import Problem
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from triton_ops.kernels.own_config import OwnConfigs, whole_from
+from triton_ops.kernels.choice import OwnConfigs, whole_from
 from triton_ops.kernels.tiles import HALVED_SIDE, K_STEP_BYTES, LOADS, describable, padded, suits, widest
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, Flag, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem, TensorSpec

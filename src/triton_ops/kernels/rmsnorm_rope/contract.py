@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from triton_ops.exceptions import ShapeMismatchError
 from triton_ops.kernels import call
+from triton_ops.kernels.call import validate_eps
 from triton_ops.kernels.jit import INTERPRETED
 from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS, DTYPES
-from triton_ops.kernels.validation import validate_eps
 
 if TYPE_CHECKING:
     import torch

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from triton_ops.base import base_class, require
+from triton_ops.kernels.call import validate_eps, validate_head_dim, validate_positive_dimensions
 from triton_ops.kernels.rmsnorm_rope import fused_rmsnorm_rope
 from triton_ops.kernels.rmsnorm_rope.problems import DEFAULT_EPS
-from triton_ops.kernels.validation import validate_eps, validate_head_dim, validate_positive_dimensions
 
 _Module = base_class("torch.nn", "Module", "FusedRMSNormRoPE")
 

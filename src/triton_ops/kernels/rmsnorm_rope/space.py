@@ -10,8 +10,8 @@ import math
 from functools import lru_cache
 
 from triton_ops.kernels import rows
+from triton_ops.kernels.choice import OwnConfigs, whole_from
 from triton_ops.kernels.column_sums import SUM_COLUMNS
-from triton_ops.kernels.own_config import OwnConfigs, whole_from
 from triton_ops.space import Config, ConfigSpace, Constraint, IntRange, PowerOfTwo, Tunable
 from triton_ops.values import ITEM_BYTES, Problem
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from triton_ops.kernels import rows
-from triton_ops.kernels.own_config import OwnConfigs
+from triton_ops.kernels.choice import OwnConfigs
 from triton_ops.space import Choice, Config, ConfigSpace, Constraint, PowerOfTwo, Tunable
 from triton_ops.values import Problem
 

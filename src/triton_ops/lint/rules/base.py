@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from triton_ops.kernel_ir import SourcePlace
 from triton_ops.lint.findings import Finding, Undecided
-from triton_ops.lint.kernel import KernelReading, Variant
-from triton_ops.lint.meaning.facts import Fact
+from triton_ops.lint.kernel_facts import Fact
+from triton_ops.lint.reading import KernelReading, Variant
 
 Statement: TypeAlias = "Finding | Undecided"
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from triton_ops.lint.rules.banks import CONFLICTS
+from triton_ops.lint.rules.addresses import ATOMICS, NEVER_WRITTEN, OUTSIDE_TENSOR, OVERFLOW, OVERLAPS, SWAPPED
 from triton_ops.lint.rules.base import Rule
-from triton_ops.lint.rules.caches import CHANGED_GLOBAL, NARROW_KEY
-from triton_ops.lint.rules.constants import MISSING as MISSING_CONSTEXPR
-from triton_ops.lint.rules.constants import OVER
-from triton_ops.lint.rules.grids import STATIC
+from triton_ops.lint.rules.compiled_costs import CONFLICTS, LOST, NARROW, SPILL
+from triton_ops.lint.rules.launching import CHANGED_GLOBAL, NARROW_KEY, OVER, STATIC
+from triton_ops.lint.rules.launching import MISSING as MISSING_CONSTEXPR
 from triton_ops.lint.rules.masks import MISSING as MISSING_MASK
 from triton_ops.lint.rules.masks import WRONG
-from triton_ops.lint.rules.offsets import OVERFLOW
-from triton_ops.lint.rules.padding import IDENTITY
-from triton_ops.lint.rules.precision import LOW
-from triton_ops.lint.rules.programs import ATOMICS
-from triton_ops.lint.rules.registers import SPILL
-from triton_ops.lint.rules.runs import NEVER_WRITTEN, OUTSIDE_TENSOR, OVERLAPS
-from triton_ops.lint.rules.stages import LOST
-from triton_ops.lint.rules.strides import SWAPPED
-from triton_ops.lint.rules.tensor_cores import UNUSED
-from triton_ops.lint.rules.widths import NARROW
+from triton_ops.lint.rules.sums import IDENTITY, LOW, UNUSED
 
 RULES: tuple[Rule, ...] = (
     MISSING_MASK, WRONG, IDENTITY, SWAPPED, LOW, MISSING_CONSTEXPR, OVER, SPILL, ATOMICS, OVERLAPS, NARROW_KEY,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from triton_ops.lint.meaning.facts import AccessFact, Facts, LoopFact
-from triton_ops.lint.meaning.terms import AT_LEAST_ZERO, NOT, ZERO, Monomial, Term, Terms, all_of, inner_terms, parts
+from triton_ops.lint.kernel_facts import AccessFact, Facts, LoopFact
+from triton_ops.lint.terms import AT_LEAST_ZERO, NOT, ZERO, Monomial, Term, Terms, all_of, inner_terms, parts
 
 _MOST_BLOCKS = 2  # counts of blocks in one index: of programs and of turns
 STEPPING = ("program_id", "turn")

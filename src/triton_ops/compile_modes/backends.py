@@ -1,0 +1,364 @@
+"""Inductor's lists of backends, with those of a list that take part in an operation.
+
+Facts used, of torch 2.11 to 2.15: an option such as `max_autotune_gemm_backends` holds names with commas between them,
+in any case and with any spaces. Each backend asks whether its own name is in the list; a name that no backend has is
+passed over without a word. A convolution of 1 × 1 filters may become a product, which follows the list for products.
+
+The rule is that of `torch._inductor.utils.is_big_gpu` in torch 2.11 to 2.15, as a function of a device's figures, so
+that devices that are not here can be asked for too.
+
+Each backend has a predicate, which says yes or no and why, from the figures of a device that need not be here. The
+rules are those of the functions `use_…_template` of `torch._inductor.utils`, and of their callers, in torch 2.11 to
+2.15. What they ask of a tensor's memory, such as its alignment, is not asked here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from triton_ops.base import require
+from triton_ops.device import DeviceSpec, probe
+from triton_ops.exceptions import DeviceError, SettingsError
+
+
+def option_values() -> dict[str, Any]:
+    """Every option of this torch's Inductor by its dotted name, with its present value."""
+    return dict(require("torch._inductor.config", "asking torch's compiler what it knows").get_config_copy())
+
+
+def torch_sources(patterns: Sequence[str]) -> Iterator[bytes]:
+    """The contents of the files below torch's folder that patterns such as `_inductor/**/*.py` name.
+
+    Raises:
+        MissingDependencyError: Torch is not installed.
+    """
+    root = Path(str(require("torch", "looking into its sources").__file__)).parent
+    for pattern in patterns:
+        for file in root.glob(pattern):
+            yield file.read_bytes()
+
+
+LEAST_UNITS = 68  # of NVIDIA's: an RTX 3080 has as many
+LEAST_XPU_UNITS = 16
+_OLDEST_ROCM, _CLOSED_ROCM = 9, 10  # major numbers of the architecture: gfx10 is closed, gfx9 and gfx11 on are open
+_TAG = "ungated;"
+
+
+@dataclass(frozen=True)
+class TemplateGate:
+    """The gate before Triton templates for products on a device: open or closed, and why."""
+
+    open: bool
+    reason: str
+
+
+def gate_of(kind: str, units: int, major: int | None = None) -> TemplateGate:
+    """The gate for a device.
+
+    Args:
+        kind: `cuda`, `hip`, `xpu` or `cpu`.
+        units: Its multiprocessors, compute units, or subslices.
+        major: Major number of its architecture; asked of `hip` alone.
+
+    Raises:
+        DeviceError: Inductor has no gate for devices of this kind.
+    """
+    if kind == "cpu":
+        return TemplateGate(True, "the gate is for GPUs: on a CPU products may be tuned with C++ templates")
+    if kind == "hip":
+        if major is None or (major >= _OLDEST_ROCM and major != _CLOSED_ROCM):
+            return TemplateGate(True, f"gfx{major or '?'} is tuned; on ROCm the number of units does not count")
+        return TemplateGate(False, f"gfx{major} is not tuned: on ROCm gfx9, and gfx11 or later, are")
+    if kind not in ("cuda", "xpu"):
+        raise DeviceError(f"Inductor's gate knows no devices of kind {kind!r}", hint="use cuda, hip, xpu or cpu")
+    least = LEAST_XPU_UNITS if kind == "xpu" else LEAST_UNITS
+    if units >= least:
+        return TemplateGate(True, f"{units} multiprocessors, {least} are needed")
+    return TemplateGate(
+        False,
+        f"{units} multiprocessors, {least} are needed: max-autotune takes no Triton templates for products here, and "
+        "says so only in its log; TRITON kernels of your own and this package's matmul are not gated",
+    )
+
+
+def open_gate() -> None:
+    """Have Inductor take every GPU of this process for a big one, from now on; there is no option for it.
+
+    What is compiled with the gate open has entries of its own in the compiler's caches, which else would not know.
+    """
+    utils: Any = require("torch._inductor.utils", "opening Inductor's gate")
+    settings: Any = require("torch.compiler.config", "opening Inductor's gate")
+    utils.is_big_gpu = _always
+    if _TAG not in settings.cache_key_tag:
+        settings.cache_key_tag = f"{_TAG}{settings.cache_key_tag}"
+
+
+def _always(_: Any = 0) -> bool:
+    return True
+
+
+def gate_here(device_name: str) -> TemplateGate:
+    """The gate for a device of this machine, by its torch name.
+
+    Raises:
+        DeviceError: There is no such device.
+    """
+    torch = require("torch", "asking the GPU")
+    if device_name.startswith("xpu"):
+        if not torch.xpu.is_available():
+            raise DeviceError(f"{device_name} cannot be used: torch finds no XPU", hint="use cpu or cuda")
+        properties = torch.xpu.get_device_properties(device_name)
+        return gate_of("xpu", int(properties.gpu_subslice_count))
+    if probe(device_name).kind == "cpu":
+        return gate_of("cpu", 0)
+    properties = torch.cuda.get_device_properties(device_name)
+    kind = "hip" if getattr(torch.version, "hip", None) else "cuda"
+    return gate_of(kind, int(properties.multi_processor_count), int(properties.major))
+
+
+LISTS: Mapping[str, str] = {"mm": "max_autotune_gemm_backends", "conv": "max_autotune_conv_backends"}
+"""The option with the list, for products and for the forward pass of convolutions."""
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    "mm": ("ATEN", "TRITON", "CPP", "CUTLASS", "NVGEMM", "CUTEDSL", "CK", "CKTILE"),
+    "conv": ("ATEN", "TRITON", "CK"),
+}
+_OPTION = re.compile(r"max_autotune_(?P<kind>gemm|conv)\w*_backends")
+_ASKED = re.compile(rb"_use(?P<conv>_conv\w*?)?_autotune_backend\(\s*\"(?P<name>\w+)\"")
+_SOURCES = ("_inductor/utils.py", "_inductor/choices.py", "_inductor/kernel/*.py")
+
+
+def names_in(listed: str) -> tuple[str, ...]:
+    """The names of a list as torch reads it: in capitals, without spaces, each once."""
+    words = (word.strip().upper() for word in listed.split(","))
+    return tuple(dict.fromkeys(word for word in words if word))
+
+
+def kind_of_list(option: str) -> str | None:
+    """The kind of operation for which an option lists backends; None for any other option."""
+    match = _OPTION.fullmatch(option)
+    if match is None:
+        return None
+    return "mm" if match["kind"] == "gemm" else "conv"
+
+
+def known_backends(kind: str) -> tuple[str, ...]:
+    """The backends that this torch asks for, and those that this package knows.
+
+    Cost: reads a few megabytes of torch's sources the first time.
+    """
+    return tuple(dict.fromkeys((*KNOWN[kind], *sorted(_names_in_torch()[kind]))))
+
+
+def wrong_list(option: str, value: Any) -> str:
+    """The fault of a list of backends; empty if nothing is, or if the option is no such list."""
+    if (kind := kind_of_list(option)) is None:
+        return ""
+    if not isinstance(value, str):
+        return f"{option} is {value!r}; it is a text with commas between names, such as 'ATEN,TRITON'"
+    backends = known_backends(kind)
+    if not names_in(value):
+        return f"{option} is empty; there are {', '.join(backends)}"
+    return "; ".join(_unknown(option, name, backends) for name in names_in(value) if name not in backends)
+
+
+def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collection[str]]) -> list[str]:
+    """Faults of lists of backends in the environment, one text for each variable.
+
+    Args:
+        environment: Variables with their values.
+        variables: The variables that set each option, by the option's name.
+    """
+    texts = [
+        (variable, wrong_list(option, environment[variable]).replace(option, variable))
+        for option, names in variables.items()
+        for variable in names
+        if variable in environment
+    ]
+    return [text for _, text in texts if text]
+
+
+def _unknown(option: str, name: str, backends: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, backends, n=1, cutoff=0.5)
+    advice = f"{near[0]} is probably meant" if near else f"there are {', '.join(backends)}"
+    return f"{option} has {name!r}, which is no backend, and which torch passes over without a word; {advice}"
+
+
+@lru_cache(maxsize=1)
+def _names_in_torch() -> dict[str, set[str]]:
+    names: dict[str, set[str]] = {"mm": set(), "conv": set()}
+    for source in torch_sources(_SOURCES):
+        for match in _ASKED.finditer(source):
+            names["conv" if match["conv"] else "mm"].add(match["name"].decode())
+    return names
+
+
+_TEMPLATE_DTYPES = ("float16", "bfloat16", "float32")
+_CUTLASS_DTYPES = ("float16", "bfloat16", "int32")
+_CPP_DTYPES = ("float32", "bfloat16", "float16", "uint8", "int8")
+_CK_ARCHS = ("gfx90a", "gfx942", "gfx950")
+_GROUPED_ONLY = "it is for grouped products of bfloat16 on Blackwell alone (sm_100 to sm_109)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """An operation on a device, for which backends are asked.
+
+    Attributes:
+        kind: `mm` for a product of matrices, `conv` for a convolution.
+        device: The device.
+        dtype: The dtype of the result, such as `bfloat16`.
+        extents: M, N and K of a product; empty where they are not known, and for convolutions.
+        frozen: Whether weights are constants (the option `freezing`).
+
+    Raises:
+        SettingsError: Inductor has no backends for operations of this kind.
+    """
+
+    kind: str
+    device: DeviceSpec
+    dtype: str
+    extents: tuple[int, ...] = ()
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in LISTS:
+            raise SettingsError(f"there are no backends for {self.kind!r}", hint=f"name one of {', '.join(LISTS)}")
+
+    def backends(self, names: str | None = None) -> list[BackendChoice]:
+        """Every backend that this torch has for the operation, with whether it takes part, and why.
+
+        Args:
+            names: The list of backends; None is that of this process, which its environment may have set.
+
+        Raises:
+            SettingsError: The list has a name that no backend has.
+        """
+        option = LISTS[self.kind]
+        text = option_values()[option] if names is None else names
+        if wrong := wrong_list(option, text):
+            raise SettingsError(wrong, hint="correct the list: such as ATEN,TRITON")
+        return [self._choice(name, option, name in names_in(text)) for name in known_backends(self.kind)]
+
+    def _choice(self, name: str, option: str, listed: bool) -> BackendChoice:
+        eligible, reason = _PREDICATES[self.kind].get(name, _unheard_of)(self)
+        if not listed:
+            reason = f"{option} does not list it" + (f"; and {reason}" if reason and not eligible else "")
+        return BackendChoice(name=name, listed=listed, eligible=eligible, reason=reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendChoice:
+    """One backend of an operation.
+
+    Attributes:
+        name: Its name in the list.
+        listed: Whether the list has it.
+        eligible: Whether it could take part if it were listed.
+        reason: Why not; of one that takes part what a reader should know.
+    """
+
+    name: str
+    listed: bool
+    eligible: bool
+    reason: str
+
+    @property
+    def takes_part(self) -> bool:
+        """Tell whether Inductor measures it."""
+        return self.listed and self.eligible
+
+
+Predicate: TypeAlias = "Callable[[Site], tuple[bool, str]]"
+
+
+def _aten(site: Site) -> tuple[bool, str]:
+    return True, "the library's kernel" if site.device.kind != "cpu" else "torch's own kernel, or a library's"
+
+
+def _triton(site: Site) -> tuple[bool, str]:
+    if site.device.kind == "cpu":
+        return False, "on a CPU there are no Triton templates"
+    return _first_no(_nonzero(site), _dtype(site, _TEMPLATE_DTYPES), _gate(site))
+
+
+def _cpp(site: Site) -> tuple[bool, str]:
+    if site.device.kind != "cpu":
+        return False, "its templates are for CPUs"
+    if not site.frozen:
+        return False, "its templates take weights that are constants: set the option freezing"
+    return _dtype(site, _CPP_DTYPES)
+
+
+def _cutlass(site: Site) -> tuple[bool, str]:
+    place = str(option_values().get("cutlass.cutlass_dir", ""))
+    there = Path(place, "python").is_dir()
+    return _first_no(
+        _nvidia(site), _nonzero(site), _dtype(site, _CUTLASS_DTYPES), _gate(site),
+        (there, f"CUTLASS is not at {place or 'cutlass.cutlass_dir'} of this machine"),
+    )  # fmt: skip
+
+
+def _nvgemm(site: Site) -> tuple[bool, str]:
+    return _first_no(_nvidia(site), _nonzero(site), _package("cutlass"), _package("cutlass_api"))
+
+
+def _cutedsl(_: Site) -> tuple[bool, str]:
+    return False, _GROUPED_ONLY
+
+
+def _ck(site: Site) -> tuple[bool, str]:
+    if site.device.kind != "hip":
+        return False, "it is for AMD's GPUs"
+    arch = site.device.arch.split(":")[0]
+    supported = arch in _CK_ARCHS, f"it is for {', '.join(_CK_ARCHS)}, and this is {arch}"
+    return _first_no(supported, _nonzero(site), _dtype(site, _TEMPLATE_DTYPES), _package("ck4inductor"))
+
+
+def _unheard_of(_: Site) -> tuple[bool, str]:
+    return False, "this package does not know when torch takes it"
+
+
+_PREDICATES: Mapping[str, Mapping[str, Predicate]] = {
+    "mm": {
+        "ATEN": _aten, "TRITON": _triton, "CPP": _cpp, "CUTLASS": _cutlass, "NVGEMM": _nvgemm, "CUTEDSL": _cutedsl,
+        "CK": _ck, "CKTILE": _ck,
+    },
+    "conv": {"ATEN": _aten, "TRITON": _triton, "CK": _ck},
+}  # fmt: skip
+
+
+def _first_no(*conditions: tuple[bool, str]) -> tuple[bool, str]:
+    """The first answer that is no, with its reason; else yes."""
+    answers: Sequence[tuple[bool, str]] = [answer for answer in conditions if not answer[0]]
+    return answers[0] if answers else (True, "")
+
+
+def _nonzero(site: Site) -> tuple[bool, str]:
+    return not site.extents or prod(site.extents) > 0, "the product has no elements"
+
+
+def _dtype(site: Site, dtypes: Sequence[str]) -> tuple[bool, str]:
+    return site.dtype in dtypes, f"it takes {', '.join(dtypes)}, and this is {site.dtype}"
+
+
+def _gate(site: Site) -> tuple[bool, str]:
+    digits = site.device.arch.split(":")[0].removeprefix("gfx")[:-2]
+    major = int(digits) if site.device.kind == "hip" and digits.isdigit() else None
+    gate = gate_of(site.device.kind, site.device.units, major)
+    return gate.open, gate.reason
+
+
+def _nvidia(site: Site) -> tuple[bool, str]:
+    return site.device.kind == "cuda", "it is for NVIDIA's GPUs"
+
+
+def _package(name: str) -> tuple[bool, str]:
+    return find_spec(name) is not None, f"the package {name} is not installed here"

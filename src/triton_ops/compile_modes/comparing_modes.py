@@ -1,0 +1,525 @@
+"""`tune_compile`: every way to compile in a process of its own, measured in turn."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+from triton_ops import settings
+from triton_ops._paths import expanded
+from triton_ops.compile_modes.backends import option_values
+from triton_ops.compile_modes.compile_mode import (
+    CUDAGRAPHS,
+    EAGER,
+    READ,
+    CompileMode,
+    log_switches,
+    refusal,
+    same_without_gpu,
+    variables_of_process,
+    wrong_variables,
+)
+from triton_ops.compile_modes.mode_process import (
+    Entrant,
+    Failed,
+    Loaded,
+    ModeProcess,
+    RemoteTimer,
+    StepLimits,
+    compiler_folders,
+    confirm,
+    race_modes,
+    screen_beside,
+)
+from triton_ops.compile_modes.mode_report import CompileReport, Culprit, ModeResult, alias_row, failed_row, row_of
+from triton_ops.compile_modes.mode_request import ModesRequest, request_of
+from triton_ops.compile_modes.model_workload import Loss
+from triton_ops.compile_modes.run_folder import Collection, RunFolder, key_of, run_folder
+from triton_ops.device import CpuLoad, DeviceSpec, Turns, probe, turn_key
+from triton_ops.exceptions import TuningFailedError
+from triton_ops.values import Status, Tolerance
+
+WORTH_A_WORD = 1.05  # a mode that is slower by less than this is not explained
+_TRAP = 1.5  # how far a mean over the calls after the first may be off before that is said
+_NO_GRAPHS = {"max-autotune": "max-autotune-no-cudagraphs", "reduce-overhead": "default"}
+_SAME = object()
+
+
+def culprit_of(rows: Sequence[ModeResult]) -> Culprit | None:
+    """The option that costs most, among pairs of modes that differ in it alone; None if none costs 5 % or more.
+
+    A mode is only explained if it is slower than the fastest by as much.
+    """
+    timed = [row for row in rows if row.ok and row.relative is not None]
+    if len(timed) < 2:
+        return None
+    fastest = min(_time(row) for row in timed)
+    suspects = [
+        (_time(slow) / _time(fast), slow, fast, option)
+        for slow, fast, option in _pairs([row for row in timed if row.name != EAGER])
+        if _time(slow) >= WORTH_A_WORD * max(fastest, _time(fast)) and _apart(slow, fast)
+    ]
+    if not suspects:
+        return None
+    factor, slow, fast, option = max(suspects, key=lambda each: each[0])
+    value = slow.options.get(option)
+    how = f"{option}={value}" if option in slow.options else f"without {option}={fast.options[option]}"
+    text = f"{slow.name} takes {factor:.2f} times as long as {fast.name}, and differs from it in {how} alone"
+    return Culprit(option=option, value=value, factor=factor, slower=slow.name, faster=fast.name, text=text)
+
+
+def verdicts(rows: Sequence[ModeResult]) -> list[str]:
+    """Remarks not to be missed: tuned modes slower than untuned ones, and times that a mean would get wrong."""
+    by_name = {row.name: row for row in rows if row.ok and row.relative is not None}
+    texts = [each for row in by_name.values() if (each := _slower_than_untuned(row, by_name))]
+    texts += [each for row in by_name.values() if (each := _trap(row))]
+    return texts + [
+        f"{row.name} recorded CUDA graphs again {len(row.rerecorded)} times: {row.rerecorded[-1]}"
+        for row in by_name.values()
+        if row.rerecorded
+    ]
+
+
+def variations(way: CompileMode, options: Mapping[str, Any], values: Mapping[str, Any]) -> list[CompileMode]:
+    """Ways that differ from a slow one in a single thing: CUDA graphs, fusion, or where products come from.
+
+    Args:
+        way: The slow way.
+        options: The options that it sets, those of its mode included.
+        values: The options that this torch has, with their values.
+    """
+    changes: list[tuple[str, str, Any]] = [
+        ("cudagraphs", CUDAGRAPHS, not options.get(CUDAGRAPHS, values.get(CUDAGRAPHS, False))),
+        ("no epilogue fusion", "epilogue_fusion", False),
+        ("no fusion", "max_fusion_size", 1),
+    ]
+    if options.get("max_autotune"):
+        changes.append(("ATen's products", "max_autotune_gemm_backends", "ATEN"))
+        changes.append(("no coordinate descent", "coordinate_descent_tuning", False))
+    ways = []
+    for word, name, value in changes:
+        if name in values and options.get(name, values[name]) != value:
+            label = f"no {word}" if name == CUDAGRAPHS and not value else word
+            ways.append(CompileMode(f"{way.name}, {label}", options={**options, name: value}))
+    return ways
+
+
+def _pairs(rows: Sequence[ModeResult]) -> Iterator[tuple[ModeResult, ModeResult, str]]:
+    for slow in rows:
+        for fast in rows:
+            names = {*slow.options, *fast.options}
+            differing = [n for n in names if slow.options.get(n, _SAME) != fast.options.get(n, _SAME)]
+            if len(differing) == 1:
+                yield slow, fast, differing[0]
+
+
+def _slower_than_untuned(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
+    if not row.options.get("max_autotune") or "default" not in by_name:
+        return ""
+    ratio = _time(row) / _time(by_name["default"])
+    if ratio < WORTH_A_WORD or not _apart(row, by_name["default"]):
+        return ""
+    advice = _without_graphs(row, by_name)
+    return f"{row.name} is {ratio:.2f} times as slow as default, although it tunes: {_causes(row)}{advice}"
+
+
+def _without_graphs(row: ModeResult, by_name: Mapping[str, ModeResult]) -> str:
+    """End of a sentence on the same mode without CUDA graphs: that it is faster, or was not measured; or empty."""
+    if (name := _NO_GRAPHS.get(row.name)) is None:
+        return ""
+    if name not in by_name:
+        return f"; {name} is the same without CUDA graphs, and was not timed"
+    return f"; {name} is faster" if _time(by_name[name]) * WORTH_A_WORD < _time(row) else ""
+
+
+def _causes(row: ModeResult) -> str:
+    causes = []
+    if row.rerecorded:
+        causes.append("CUDA graphs are recorded again and again")
+    if row.options.get(CUDAGRAPHS):
+        causes.append("CUDA graphs copy inputs before each replay")
+    if row.skipped:
+        causes.append(f"CUDA graphs were skipped: {row.skipped[-1]}")
+    causes.append("its templates were chosen by times of single operations, not of the model")
+    return ", or ".join(causes)
+
+
+def _trap(row: ModeResult) -> str:
+    """Text on the mean of 50 calls after one warm-up call, where that is far from the steady time."""
+    if row.naive_ms is None or not row.calls_s or row.steady_ms is None or row.recordings in (0, None):
+        return ""
+    steady_ms = max(row.steady_ms, 1e-6)
+    if row.naive_ms < _TRAP * steady_ms:
+        return ""
+    later_s = max(row.calls_s[1:], default=0.0)
+    return (
+        f"{row.name} records its CUDA graphs at call {row.calls_s.index(later_s) + 1}, which takes {1e3 * later_s:.0f} "
+        f"ms once: a mean of 50 calls after one warm-up call would show {row.naive_ms:.3f} ms, in steady state it is "
+        f"{row.steady_ms:.3f} ms"
+    )
+
+
+def _apart(slow: ModeResult, fast: ModeResult) -> bool:
+    """Tell whether four fifths of the samples of each lie apart from the other's four fifths: noise is no culprit."""
+    if slow.p20_ms is None or fast.p80_ms is None:
+        return True
+    return slow.p20_ms > fast.p80_ms
+
+
+def _time(row: ModeResult) -> float:
+    assert row.relative is not None
+    return row.relative
+
+
+_log = logging.getLogger("triton_ops")
+_MOST_ALIVE = 4  # compiled models that wait for the race beside eager: each holds the weights
+_MOST_VARIED = 2
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class Comparing:
+    """A comparison that is under way; its processes end with it.
+
+    Args:
+        request: What is asked.
+        follow: Called with a line of text as each mode is done.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, request: ModesRequest, follow: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._request, self._follow, self._clock = request, follow, clock
+        self._start = clock()
+        self._rng = random.Random(request.manner.seed)
+        self._entrants: list[Entrant] = []
+        self._rows: dict[str, ModeResult] = {}
+        self._aliases: list[tuple[CompileMode, CompileMode]] = []
+        self._folder: RunFolder | None = None
+        self._key = ""
+        self._collection = Collection(request.collect)
+        self._replaced: list[str] = []
+        self._device: DeviceSpec = probe("cpu")
+        self._timer = RemoteTimer("cpu")
+        self._turns = Turns(request.device or "cpu", request.wait)
+        self._resources = ExitStack()
+
+    def __enter__(self) -> Comparing:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        for entrant in self._entrants:
+            entrant.process.close()
+        if self._folder is not None and (kind is None or issubclass(kind, Exception)):
+            self._folder.remove()  # what was interrupted from outside is gone on with
+        self._resources.close()
+
+    def run(self) -> CompileReport:
+        """Run the comparison to its end."""
+        load = CpuLoad()
+        self._warn_of_environment()
+        self._collection.check(self._request.modes)
+        eager = self._open_eager()
+        for mode in self._request.modes[1:]:
+            self._try(mode, eager)
+        if self._request.why:
+            self._vary(eager)
+        self._race(eager)
+        winner, confirmation = self._recommended(eager)
+        rows = tuple(self._rows.values())
+        return CompileReport(
+            problem=eager.loaded.label,
+            device=self._device.name,
+            modes=rows,
+            recommended=winner.name,
+            chosen=winner,
+            culprit=culprit_of(rows),
+            confirmed=confirmation,
+            notes=(
+                *self._request.notes,
+                *self._replaced,
+                *verdicts(rows),
+                *self._turns.notes,
+                *load.notes(self._device),
+            ),
+            folder=str(self._request.collect or ""),
+        )
+
+    def _open_eager(self) -> Entrant:
+        """Load the model as it is; what it says of the workload decides device and folder.
+
+        Raises:
+            TuningFailedError: It does not run.
+            TritonKernelError: The factory, or the model and its inputs, do not fit.
+        """
+        mode = self._request.modes[0]
+        process = self._process(mode, None)
+        with self._turn():
+            answer = process.load(self._request.packed, self._request.manner)
+        if isinstance(answer, Failed):
+            process.close()
+            if answer.error is not None:
+                raise answer.error
+            reason = f"{answer.status}: {answer.reason}"
+            raise TuningFailedError(
+                f"the model does not run as it is: {reason}", failures=[({"mode": mode.name}, reason)],
+                hint="call the model with these inputs in Python to try",
+            )  # fmt: skip
+        self._device = probe(answer.device_name)
+        self._timer = RemoteTimer(answer.device_name)
+        self._turns = Turns(answer.device_name, self._request.wait)
+        key = self._key = key_of(answer.facts, self._device, self._request.manner, self._request.warm)
+        root = self._request.cache_dir or settings.cache_dir()
+        self._folder = self._resources.enter_context(run_folder(root, key, resume=self._request.resume))
+        entrant = Entrant(process, answer)
+        self._entrants.append(entrant)
+        with self._turn():
+            screen_beside(entrant, entrant, self._timer, self._rng)
+        self._keep(row_of(entrant, entrant))
+        return entrant
+
+    def _try(self, mode: CompileMode, eager: Entrant) -> None:
+        """Load a mode and screen it beside eager; one that does not work ends as its row."""
+        if (why := refusal(mode)) != "":
+            self._keep(failed_row(mode, Status.CONSTRAINT, why))
+            return
+        same = same_without_gpu(self._request.modes, mode) if self._device.kind == "cpu" else None
+        if same is not None and same.name in self._rows:
+            self._aliases.append((mode, same))
+            self._keep(alias_row(mode, same, self._rows[same.name]))
+            return
+        if self._left_s() <= 0:
+            budget = f"the budget of {self._request.budget_s:g} s was used up before it was begun"
+            self._keep(failed_row(mode, Status.DEFERRED, budget))
+            return
+        with self._turn():
+            self._enter(mode, eager)
+        self._make_room(eager)
+
+    def _enter(self, mode: CompileMode, eager: Entrant) -> None:
+        assert self._folder is not None
+        earlier = self._folder.finished(mode) if self._collection.holds(mode, self._key) else None
+        if earlier is None:
+            shutil.rmtree(self._folder.of(mode), ignore_errors=True)  # of a process that was interrupted
+        place = self._folder.of(mode)
+        variables = self._collection.variables(mode, place) if earlier is None else _NONE
+        process = self._process(mode, place, traces=variables)
+        answer = process.load(self._request.packed, self._request.manner)
+        if earlier is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
+            self._replaced.append(f"{mode.name} {replaced}")
+            self._follow(self._replaced[-1])
+        if isinstance(answer, Failed):
+            self._keep(failed_row(mode, answer.status, answer.reason, process.lines))
+            return
+        entrant = Entrant(process, answer)
+        if earlier is None:
+            self._folder.keep(mode, answer, process.lines)
+        else:
+            entrant = Entrant(process, _with_first_calls(answer, earlier[0]), lines=earlier[1])
+        self._entrants.append(entrant)
+        if (loss := screen_beside(entrant, eager, self._timer, self._rng)) is not None:
+            self._keep(failed_row(mode, Status.CRASH, loss))
+            return
+        self._keep(row_of(entrant, eager))
+
+    def _make_room(self, eager: Entrant) -> None:
+        """End the processes of the slowest modes: so many models need not lie in memory at the same time."""
+        alive = [each for each in self._entrants if each is not eager and each.process.alive]
+        for entrant in sorted(alive, key=lambda each: each.relative)[_MOST_ALIVE:]:
+            entrant.process.close()
+
+    def _vary(self, eager: Entrant) -> None:
+        """Try variations of the slowest tuned modes, each in one option."""
+        timed = [row for row in self._rows.values() if row.relative is not None]
+        fastest = min((row.relative or 0.0 for row in timed), default=0.0)
+        modes = {entrant.mode.name: entrant.mode for entrant in self._entrants}
+        slow = [row for row in timed if row.name != EAGER and (row.relative or 0.0) > WORTH_A_WORD * fastest]
+        values = option_values()
+        for row in sorted(slow, key=lambda each: -(each.relative or 0.0))[:_MOST_VARIED]:
+            if row.name not in modes:  # the same as another on this device
+                continue
+            option_sets = [dict(other.options) for other in self._rows.values()]
+            for varied in variations(modes[row.name], row.options, values):
+                if dict(varied.options) not in option_sets:
+                    self._try(varied, eager)
+
+    def _race(self, eager: Entrant) -> None:
+        """Compare the fastest side by side; their rows get the times of this comparison."""
+        alive = [each for each in self._entrants if each is not eager and each.process.alive]
+        if not alive:
+            return
+        seconds = min(self._request.seconds, max(self._left_s(), 2.0))
+        self._follow(f"comparing {', '.join(each.mode.name for each in [eager, *alive])} for up to {seconds:.3g} s")
+        with self._turn():
+            race_modes(eager, alive, self._timer, seconds, self._rng)
+        for entrant in [eager, *alive]:
+            if entrant.loss:
+                self._keep(failed_row(entrant.mode, Status.CRASH, entrant.loss))
+            else:
+                self._rows[entrant.mode.name] = row_of(entrant, eager)
+        for mode, same in self._aliases:
+            self._rows[mode.name] = alias_row(mode, same, self._rows[same.name])
+
+    def _recommended(self, eager: Entrant) -> tuple[CompileMode, str]:
+        """The way to use, and how it compared with eager in fresh processes."""
+        raced_too = [each for each in self._entrants if each is not eager and each.wins]
+        if not raced_too:
+            return eager.mode, ""
+        best = raced_too[0]
+        for entrant in self._entrants:
+            entrant.process.close()
+        assert self._folder is not None
+        whole = self._request.limits  # the budget is for what has not begun: it may be used up by now
+        fresh = [
+            self._process(best.mode, self._folder.of(best.mode), whole), self._process(eager.mode, None, whole),
+        ]  # fmt: skip
+        self._follow(f"confirming {best.mode.name} in fresh processes")
+        try:
+            with self._turn():
+                for process in fresh:
+                    answer = process.load(self._request.packed, self._request.manner)
+                    if isinstance(answer, Failed):
+                        return eager.mode, f"{best.mode.name} did not run again: {answer.status}: {answer.reason}"
+                verdict, confirmation = confirm(fresh[0], fresh[1], self._timer, self._request.seconds, self._rng)
+        finally:
+            for process in fresh:
+                process.close()
+        return (best.mode, confirmation) if verdict else (eager.mode, f"{confirmation}: eager stays")
+
+    def _keep(self, row: ModeResult) -> None:
+        self._rows[row.name] = row
+        if row.steady_ms is not None:
+            self._follow(f"{row.name}: {row.steady_ms:.4g} ms, first call {row.first_call_s or 0:.1f} s")
+        else:
+            self._follow(f"{row.name}: {row.status}: {row.reason}")
+
+    def _process(
+        self,
+        mode: CompileMode,
+        folder: Path | None,
+        limits: StepLimits | None = None,
+        traces: Mapping[str, str] = _NONE,
+    ) -> ModeProcess:
+        """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's.
+
+        A process that confirms leaves no traces: they would lie beside those of the same mode, as further graphs.
+        """
+        environment = log_switches(dict(settings.environment()), (*READ, *self._request.logs)) if not mode.eager else {}
+        environment |= variables_of_process(mode)
+        if folder is not None and not self._request.warm:
+            environment |= compiler_folders(folder)
+        environment |= traces
+        limits = limits or self._request.limits.within(self._left_s())
+        return ModeProcess(mode, limits, device=self._request.device, environment=environment)
+
+    def _left_s(self) -> float:
+        """Seconds that are left of the budget."""
+        budget_s = self._request.budget_s
+        return float("inf") if budget_s is None else budget_s - (self._clock() - self._start)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        name = self._turns.device_name
+        with self._turns.turn(turn_key(probe(name), name)):
+            yield
+
+    def _warn_of_environment(self) -> None:
+        names, texts = wrong_variables(dict(settings.environment()))
+        for name, correction in names.items():
+            _log.warning("%s is set, and torch does not read it; %s is probably meant", name, correction)
+        for text in texts:
+            _log.warning("%s", text)
+
+
+def _with_first_calls(now: Loaded, before: Loaded) -> Loaded:
+    """The present answer with the first calls of the process that compiled without a cache."""
+    return replace(now, calls_s=before.calls_s, compile_s=before.compile_s)
+
+
+def tune_compile(
+    model: Any,
+    inputs: Any = None,
+    *,
+    modes: Sequence[str | Mapping[str, Any] | CompileMode] | None = None,
+    training: bool = False,
+    loss: Loss | None = None,
+    tolerance: Tolerance | float | None = None,
+    why: bool = False,
+    warm: bool = False,
+    warmup: int = 3,
+    seconds: float = 20.0,
+    budget_s: float | None = None,
+    compile_s: float | None = None,
+    resume: bool = True,
+    collect: str | Path | None = None,
+    logs: Sequence[str] = (),
+    cache_dir: str | Path | None = None,
+    seed: int = 0,
+    wait: bool = True,
+    follow: Callable[[str], None] = lambda _: None,
+) -> CompileReport:
+    """Find out in which way a model is compiled best: eager, a mode of `torch.compile`, or options of Inductor.
+
+    Each way has a process of its own with empty compiler caches. There the results are checked against the model as it
+    is, in higher precision, and calls are made until they are steady. The processes are then measured in turn, in
+    rounds of random order. The fastest is recommended if it is proven faster than eager, in these rounds and again in
+    fresh processes; else eager is.
+
+    Args:
+        model: A `torch.nn.Module` in the mode, such as `eval()`, in which it is to run; or another callable. Without
+            `inputs` a factory, called in each process, which returns `(model, inputs)`.
+        inputs: A tensor, a tuple of positional arguments, or a mapping of named ones. A list of these is several
+            calls: one sample of a measurement is one of each, and a mode's time is their sum.
+        modes: Names of modes of `torch.compile`, of option sets (`OPTION_SETS`), mappings of
+            options, or `CompileMode`s; None is the four modes. Eager is always measured.
+        training: Whether a call is forward and backward, without an optimizer; gradients are checked too.
+        loss: For training, from the output to the number whose gradients are computed. None takes the output's own
+            `loss`, the output if it is one number, else the mean square of its floating-point tensors.
+        tolerance: How far results may be off, or a number as for `tune`; None is the rule for verdicts.
+        why: Whether slow modes are varied in one option at a time, to name what makes them slow.
+        warm: Whether compilers find what earlier ones have made; first calls are then not those of a new machine.
+        warmup: Least calls before times count. Fewer than 3 are refused where CUDA graphs are used, which replay from
+            the third call on.
+        seconds: Seconds of the last comparison.
+        budget_s: Seconds after which no further mode is begun; None is no limit.
+        compile_s: Seconds that one compilation may take; None is 20 minutes.
+        resume: Whether a comparison that was interrupted is gone on with: modes that it compiled keep the seconds that
+            it measured, and start from their caches.
+        collect: A folder for each mode's log and traces, in place of those of an earlier run, which a note says.
+        logs: Names of further logs of torch, such as `inductor` or `autotuning`, for the logs that are collected.
+        cache_dir: The folder of this package's files; None is as for `tune`.
+        seed: Torch's seed in each process, and that of the orders.
+        wait: Whether to wait while another process measures on the same GPU.
+        follow: Called with a line of text as each mode is done.
+
+    Returns:
+        Every way with its status and times, the one that is recommended, and how to apply it.
+
+    Raises:
+        SettingsError: A number or a way to compile is out of range, no torch has a mode and no option set its name, or
+            a mode and options are given together.
+        KernelTypeError: The model or the inputs are none, or cannot be sent to another process.
+        TargetError: The factory raised, or returned something else.
+        DeviceError: Tensors are on several devices, or another process measures and `wait` is false.
+        TuningFailedError: Not even eager runs; the reasons are in it.
+        MissingDependencyError: Torch is not installed.
+
+    Cost: one process at a time compiles; at most six hold the model at the same time. Each calls the model once in
+    higher precision. Minutes where modes tune.
+    """
+    request = request_of(
+        model, inputs, modes=modes, training=training, loss=loss, tolerance=tolerance, warmup=warmup, seconds=seconds,
+        budget_s=budget_s, compile_s=compile_s, seed=seed, logs=logs, why=bool(why), warm=bool(warm),
+        resume=bool(resume), collect=collect,
+        cache_dir=None if cache_dir is None else expanded(cache_dir), wait=bool(wait),
+    )  # fmt: skip
+    with Comparing(request, follow) as comparing:
+        return comparing.run()

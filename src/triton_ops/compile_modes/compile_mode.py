@@ -1,0 +1,452 @@
+"""Ways to compile a model: modes of `torch.compile`, or options of Inductor.
+
+Facts used, of torch 2.11 to 2.15: `torch._inductor.list_mode_options()` maps each mode to the options that it sets,
+`torch._inductor.config.get_config_copy()` has every option by its dotted name, and `torch.compile` refuses a mode and
+options together. Options may be written with hyphens, modes may not be written with underscores. Options of one
+`torch.compile` count while Inductor compiles; `freezing` is asked for earlier, by Dynamo, which then needs the setting
+of the process. On a CPU the C++ templates for products take frozen weights alone.
+
+Facts used, of torch 2.11 to 2.15: the module `torch._inductor.config` has assignments whose right side reads the
+variable, by `os.environ.get`, `get_tristate_env` or `Config(env_name_…=…)`; `_config` has an entry with the default.
+Where a variable is set, that entry already holds what it says, unless it is a `Config`: the default is then what the
+right side gives where no variable is set.
+
+Fact used, of torch 2.11 to 2.15: `TORCH_LOGS` holds names of logs and artefacts with commas between them, each perhaps
+after `+` or `-`, and is read when torch is imported; the names are in `torch._logging._internal.log_registry`.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+from triton_ops import settings
+from triton_ops.base import require
+from triton_ops.compile_modes.backends import option_values, torch_sources, wrong_list, wrong_lists
+from triton_ops.exceptions import SettingsError
+
+LOGS = "TORCH_LOGS"
+READ = ("cudagraphs", "perf_hints", "recompiles")
+"""The artefacts that tell what became of CUDA graphs, and what was compiled again."""
+_MEANT = {"TORCH_LOG": LOGS, "TORCHLOGS": LOGS, "TORCH_LOGGING": LOGS, "TORCHINDUCTOR_LOGS": LOGS}
+_OFF = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+_PREFIXES = ("TORCHINDUCTOR_", "TORCH_COMPILE_")
+_NEAR = 0.85
+
+
+def switched_off(environment: Mapping[str, str]) -> str:
+    """The variable by which `torch.compile` does nothing at all; empty where it is not switched off."""
+    return next((name for name in _OFF if environment.get(name) == "1"), "")
+
+
+def log_switches(environment: Mapping[str, str], artefacts: Iterable[str] = READ) -> dict[str, str]:
+    """`TORCH_LOGS` with `artefacts` beside what is asked for already, for a process that has yet to import torch."""
+    words = [word.strip() for word in environment.get(LOGS, "").split(",") if word.strip()]
+    bare = {word.lstrip("+-") for word in words}
+    return {LOGS: ",".join([*words, *(name for name in artefacts if name not in bare)])}
+
+
+def checked_logs(names: Sequence[str]) -> None:
+    """Raise unless torch has all these logs and artefacts.
+
+    Raises:
+        SettingsError: It has not; the message names those that are close.
+    """
+    logs = known_logs()
+    for name in names:
+        if (bare := name.strip().lstrip("+-")) not in logs:
+            near = difflib.get_close_matches(bare, logs, n=3, cutoff=0.5) or sorted(logs)[:8]
+            raise SettingsError(f"torch has no log {bare!r}; close are {', '.join(near)}", hint=f"set {LOGS} to a name")
+
+
+def known_logs() -> set[str]:
+    """The logs and artefacts that this torch has."""
+    registry: Any = require("torch._logging._internal", "asking torch for its logs").log_registry
+    return {*registry.log_alias_to_log_qnames, *registry.artifact_names, "all"}
+
+
+def wrong_names(
+    environment: Collection[str], readable: Collection[str] = (), is_read: Callable[[str], bool] = lambda _: False
+) -> dict[str, str]:
+    """Variables that are set and that torch does not read, each with the one that was probably meant.
+
+    Args:
+        environment: The names that are set.
+        readable: The names that torch's compiler reads, as `options.variables` finds them; none looks for `TORCH_LOG`
+            and the like alone.
+        is_read: Whether torch reads a variable after all, as `options.is_read` finds out; asked for doubtful ones only.
+    """
+    meanings = {name: _MEANT[name] for name in environment if name in _MEANT}
+    for name in environment:
+        if readable and name.startswith(_PREFIXES) and name not in readable and name not in meanings:
+            near = difflib.get_close_matches(name, readable, n=1, cutoff=_NEAR)
+            meanings.update({name: near[0]} if near and not is_read(name) else {})
+    return meanings
+
+
+def wrong_variables(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Variables that torch does not read, each with the one that was probably meant; and texts on lists of backends."""
+    return wrong_names(environment, variables(), is_read), wrong_lists(environment, variables_by_option())
+
+
+_READERS = ("_inductor", "_dynamo", "_functorch", "_logging", "compiler", "fx")
+_HOW_IT_CHOOSES = (
+    "autotune", "tuning", "benchmark", "coordinate_descent", "precompilation", "profiling_configs",
+    "profiling_swizzle", "prescreening", "heuristic", "lookup_table",
+)  # fmt: skip
+_FROM_WHAT = (
+    "backend", "template", "gemm", "matmul", "mixed_mm", "as_mm", "multi_kernel", "combo_kernel", "reduction",
+    "split_k", "decompose_k", "batch_sweep", "instan", "cutlass_op_", "cutlass_enabled", "cluster", "origami", "tiles",
+    "tiling", "rblock", "tma_", "block_ptr", "tensor_descriptor", "spill", "pipelining", "pdl",
+)  # fmt: skip
+_AROUND_IT = (
+    "cudagraph", "epilogue", "prologue", "fusion", "layout", "padding", "shape_pad", "pad_", "freezing",
+)  # fmt: skip
+_ABOUT_TUNING = (*_HOW_IT_CHOOSES, *_FROM_WHAT, *_AROUND_IT)
+"""Parts of names: how candidates are measured and chosen; which kernels and tiles they are chosen from; and what is
+fused, padded, laid out, frozen or recorded around them. Names of debugging, packaging, caches and builds have none."""
+
+
+@dataclass(frozen=True)
+class InductorOption:
+    """One option.
+
+    Attributes:
+        name: Its dotted name, as in `options` of `torch.compile`.
+        variables: The environment variables that set it; empty where none does.
+        default: Its value where no variable is set.
+        value: Its present value.
+        set_by: Those of `variables` that are set here.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    default: Any
+    value: Any
+    set_by: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether a variable or a program has given it another value."""
+        return bool(self.value != self.default)
+
+
+def autotune_options(words: tuple[str, ...] = _ABOUT_TUNING) -> list[InductorOption]:
+    """The options whose names hold one of `words`; by default those that have to do with tuning."""
+    variables_of, present = variables_by_option(), dict(settings.environment())
+    options = []
+    for name, value in sorted(option_values().items()):
+        if any(word.lower() in name.lower() for word in words):
+            set_by = tuple(variable for variable in variables_of.get(name, ()) if variable in present)
+            default = _default(name, value, bool(set_by))
+            options.append(InductorOption(name, variables_of.get(name, ()), default, value, set_by))
+    return options
+
+
+def variables() -> set[str]:
+    """Every environment variable that Inductor's settings read, and those of the compiler's debugging."""
+    tree = ast.parse(_source())
+    return {*_names_in(tree), "TORCH_COMPILE_DEBUG", "TORCH_COMPILE_DEBUG_DIR", "TORCH_COMPILE_DISABLE"}
+
+
+def is_read(variable: str) -> bool:
+    """Tell whether the compiler's sources name a variable anywhere, since not all of them are read by the settings.
+
+    Cost: up to a second, for a variable that is not named.
+    """
+    mention = re.compile(rf"\b{re.escape(variable)}\b".encode())
+    return any(mention.search(source) for source in torch_sources([f"{part}/**/*.py" for part in _READERS]))
+
+
+@lru_cache(maxsize=1)
+def _source() -> str:
+    return inspect.getsource(require("torch._inductor.config", "asking Inductor for its options"))
+
+
+@lru_cache(maxsize=1)
+def variables_by_option() -> dict[str, tuple[str, ...]]:
+    """The variables that the right side of each assignment reads, also through a function of the module."""
+    tree = ast.parse(_source())
+    functions = {each.name: _names_in(each) for each in tree.body if isinstance(each, ast.FunctionDef)}
+    by_option: dict[str, tuple[str, ...]] = {}
+    for name, value in _assignments(tree.body):
+        called = [each.id for each in ast.walk(value) if isinstance(each, ast.Name)]
+        names = [*_names_in(value), *(word for each in called for word in functions.get(each, []))]
+        by_option[name] = tuple(dict.fromkeys(names))
+    return by_option
+
+
+def _default(name: str, value: Any, set_here: bool) -> Any:
+    """The default of an option; where a variable is set and its right side cannot be read, what torch holds for it."""
+    entries = getattr(require("torch._inductor.config", "asking Inductor for its options"), "_config", {})
+    default = getattr(entries.get(name), "default", value)
+    if not set_here:
+        return default
+    try:
+        bare = _without_environment(name)
+    except (KeyError, NameError, AttributeError, TypeError, ValueError):  # torch has written it in another way
+        return default
+    return getattr(bare, "default", bare)  # a `Config` holds its default
+
+
+def _without_environment(name: str) -> Any:
+    """Evaluate the right side of an option's assignment as if no environment variable were set."""
+    module = require("torch._inductor.config", "asking Inductor for its options")
+    right = dict(_assignments(ast.parse(_source()).body))[name]
+    code = compile(ast.Expression(right), str(module.__file__), "eval")  # torch's own, which has run before
+    bare = SimpleNamespace(**{**vars(os), "environ": {}, "getenv": lambda _, default=None: default})
+    return eval(code, {"os": bare}, _Names(module, bare))
+
+
+class _Names(dict[str, Any]):
+    """The names of a module whose functions see no environment variables, with the `os` that they see instead."""
+
+    def __init__(self, module: Any, bare: Any) -> None:
+        super().__init__(os=bare)
+        self._module = module
+
+    def __missing__(self, name: str) -> Any:
+        if not hasattr(self._module, name):
+            raise KeyError(name)
+        member = getattr(self._module, name)
+        if not isinstance(member, FunctionType):
+            return member
+        names = {**member.__globals__, "os": self["os"]}
+        return FunctionType(member.__code__, names, name, member.__defaults__, member.__closure__)
+
+
+def _assignments(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.expr]]:
+    """The dotted name and the right side of each assignment to a name, those in classes included."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _assignments(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name):
+                yield f"{prefix}{target.id}", node.value
+
+
+def _names_in(node: ast.AST) -> list[str]:
+    """The texts in a piece of code that look like names of environment variables of torch."""
+    texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return [text for text in texts if text.startswith(("TORCH", "TRITON", "CUTLASS")) and text.isupper()]
+
+
+_FOR = "asking torch's compiler what it knows"
+EAGER = "eager"
+INDUCTOR = "inductor"
+CUDAGRAPHS = "triton.cudagraphs"
+FREEZING = "freezing"
+UNGATED = "max-autotune-ungated"
+MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+_OF_SOME = (*MODES, "lite")  # modes of torch 2.11 to 2.15, which a single version may lack
+_AUTOTUNE = {"max_autotune": True, "coordinate_descent_tuning": True}
+OPTION_SETS: Mapping[str, Mapping[str, Any]] = {
+    "max-autotune-as-options": {**_AUTOTUNE, CUDAGRAPHS: True},
+    "gemm-aten": {**_AUTOTUNE, "max_autotune_gemm_backends": "ATEN"},
+    "gemm-triton": {**_AUTOTUNE, "max_autotune_gemm_backends": "TRITON"},
+    "gemm-cpp": {**_AUTOTUNE, "max_autotune_gemm_backends": "CPP", FREEZING: True},
+    "conv-aten": {**_AUTOTUNE, "max_autotune_conv_backends": "ATEN"},
+    "conv-triton": {**_AUTOTUNE, "max_autotune_conv_backends": "TRITON"},
+    "coordinate-descent": {"coordinate_descent_tuning": True},
+    "no-epilogue-fusion": {"epilogue_fusion": False},
+    "no-fusion": {"epilogue_fusion": False, "max_fusion_size": 1},
+    "no-layout": {"layout_optimization": False},
+    "no-shape-padding": {"shape_padding": False},
+    "freezing": {FREEZING: True},
+}
+"""Named sets of options, each compiled as `torch.compile(model, options=...)`."""
+_SETS = (UNGATED, *OPTION_SETS)
+
+
+@dataclass(frozen=True)
+class CompileMode:
+    """One way to compile a model.
+
+    Attributes:
+        name: Its name in tables.
+        mode: A mode of `torch.compile`; None for options alone.
+        options: Options of Inductor by their dotted names.
+        backend: Torch's name of the compiler; None runs the model as it is.
+        ungated: Whether GPUs with few multiprocessors get Triton templates for products too, which Inductor's gate
+            keeps from them. Torch has no option for it: the gate is opened for the whole process.
+
+    Raises:
+        SettingsError: A mode and options are given, which `torch.compile` refuses, or an option is given twice.
+    """
+
+    name: str
+    _: KW_ONLY
+    mode: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    backend: str | None = INDUCTOR
+    ungated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode is not None and self.options:
+            raise SettingsError(
+                f"{self.name} has the mode {self.mode} and options; torch.compile takes only one of them",
+                hint="leave the mode out, and write its options too: torch._inductor.list_mode_options()",
+            )
+        plain = {str(name).replace("-", "_"): value for name, value in dict(self.options).items()}
+        if len(plain) < len(self.options):
+            raise SettingsError(
+                f"{self.name} has an option twice, with hyphens and with underscores: {', '.join(self.options)}",
+                hint="write each option once",
+            )
+        object.__setattr__(self, "options", plain)
+
+    @property
+    def eager(self) -> bool:
+        """Tell whether the model runs as it is."""
+        return self.backend is None
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of `torch.compile`."""
+        keywords: dict[str, Any] = {"backend": self.backend}
+        if self.mode is not None:
+            keywords["mode"] = self.mode
+        if self.options:
+            keywords["options"] = dict(self.options)
+        return keywords
+
+
+def default_modes() -> list[CompileMode]:
+    """Eager and the four modes whose speed differs."""
+    return [as_mode(name) for name in (EAGER, *MODES)]
+
+
+def as_mode(way: Any) -> CompileMode:
+    """A way to compile, from what a caller gives.
+
+    Args:
+        way: `eager`, a mode of `torch.compile`, the name of an option set, a mapping of options, or a `CompileMode`.
+
+    Raises:
+        SettingsError: It is something else, no name, or a mapping with a mode and options.
+    """
+    if isinstance(way, CompileMode):
+        return way
+    if isinstance(way, Mapping) and "mode" in way:
+        rest = {name: value for name, value in way.items() if name != "mode"}
+        return CompileMode(str(way["mode"]), mode=str(way["mode"]), options=rest)
+    if isinstance(way, Mapping):
+        return CompileMode(",".join(f"{name}={value}" for name, value in way.items()) or "no options", options=way)
+    if not isinstance(way, str) or not way.strip():
+        names = ", ".join((EAGER, *MODES, *_SETS))
+        raise SettingsError(
+            f"{way!r} is no way to compile a model",
+            hint=f"name one of {names}, or give a mapping of Inductor's options",
+        )
+    name = way.strip()
+    if name == EAGER:
+        return CompileMode(EAGER, backend=None)
+    if name == UNGATED:
+        return CompileMode(UNGATED, mode="max-autotune", ungated=True)
+    if name in OPTION_SETS:
+        return CompileMode(name, options=OPTION_SETS[name])
+    return CompileMode(name, mode=name)
+
+
+def check_mode(way: CompileMode) -> None:
+    """Raise where a mode's name is a mistake; one that another torch has, or has with hyphens, ends as its own row.
+
+    Raises:
+        SettingsError: No torch has such a mode, and no option set is called so; the message names what is close.
+    """
+    mode = way.mode
+    if mode is None or way.backend != INDUCTOR or mode.replace("_", "-") in (*_OF_SOME, *_SETS):
+        return
+    if (why := refusal(way)) != "":
+        raise SettingsError(why, hint="correct the name, or give options of Inductor in its place")
+
+
+def refusal(way: CompileMode) -> str:
+    """The reason why this torch cannot compile so; empty if it can, as far as names tell."""
+    if way.eager or way.backend != INDUCTOR:
+        return ""
+    if way.mode is not None:
+        return _mode_refusal(way.mode, sorted(mode_options()))
+    present = option_values()
+    wrong = [
+        wrong_list(name, value) or _wrong_type(name, value)
+        if name in present
+        else _unknown("option", name, list(present))
+        for name, value in way.options.items()
+    ]
+    return "; ".join(filter(None, wrong))
+
+
+def effective_options(way: CompileMode) -> dict[str, Any]:
+    """The options that this way of compiling sets, those of its mode included; empty for eager."""
+    if way.mode is not None:
+        return dict(mode_options().get(way.mode, {}))
+    return dict(way.options)
+
+
+def uses_cudagraphs(way: CompileMode) -> bool:
+    """Tell whether calls are recorded as CUDA graphs, where there is a GPU."""
+    return bool(effective_options(way).get(CUDAGRAPHS, False))
+
+
+def settings_of_process(way: CompileMode) -> dict[str, Any]:
+    """The options that do nothing for one `torch.compile`, and must be settings of the process, with their values."""
+    return {name: value for name, value in effective_options(way).items() if name == FREEZING and value}
+
+
+def variables_of_process(way: CompileMode) -> dict[str, str]:
+    """`settings_of_process` as environment variables, for a process that has yet to import torch."""
+    return {f"TORCHINDUCTOR_{name.upper()}": "1" for name in settings_of_process(way)}
+
+
+def same_without_gpu(modes: Sequence[CompileMode], way: CompileMode) -> CompileMode | None:
+    """An earlier way to compile that makes the same program on a CPU, where there are no CUDA graphs; None if none."""
+    own = _without_graphs(way)
+    for other in modes:
+        if other is way:
+            return None
+        if other.backend == way.backend and not way.eager and _without_graphs(other) == own:
+            return other
+    return None
+
+
+def mode_options() -> dict[str, dict[str, Any]]:
+    """The options that each mode of this torch sets."""
+    return {name: dict(options) for name, options in require("torch._inductor", _FOR).list_mode_options().items()}
+
+
+def _without_graphs(way: CompileMode) -> dict[str, Any]:
+    return {name: value for name, value in effective_options(way).items() if name != CUDAGRAPHS}
+
+
+def _wrong_type(name: str, value: Any) -> str:
+    """The reason why torch refuses the type of an option's value; empty where it does not."""
+    kind = require("torch._inductor.config", _FOR).get_type(name)
+    if not isinstance(kind, type) or isinstance(value, kind):
+        return ""
+    return f"{name} is {value!r}; torch takes {kind.__name__} for it"
+
+
+def _mode_refusal(mode: str, modes: Sequence[str]) -> str:
+    if mode in modes:
+        return ""
+    hyphens = mode.replace("_", "-")
+    if hyphens in (*modes, *_SETS):
+        return f"modes are written with hyphens: {hyphens} instead of {mode}"
+    return _unknown("mode or option set", mode, [*modes, EAGER, *_SETS])
+
+
+def _unknown(what: str, name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    listed = f"close are {', '.join(near)}" if near else f"known are {', '.join(names)}"
+    if not near and what == "option":  # there are hundreds
+        listed = "`triton-ops inductor options` lists those of tuning"
+    return f"this torch has no {what} {name!r}; {listed}"

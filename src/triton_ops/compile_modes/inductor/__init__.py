@@ -1,1 +1,0 @@
-"""Facts about torch's compiler Inductor: its modes, options, logs, caches and captured graphs."""

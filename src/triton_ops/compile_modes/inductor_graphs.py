@@ -1,0 +1,454 @@
+"""Graphs that Inductor schedules, read from its traces.
+
+Facts used, of torch 2.11 to 2.15: a trace folder holds `ir_pre_fusion.txt` and `ir_post_fusion.txt`. There each node
+has a line `NAME: CLASS(…)`, then `NAME.writes`, `NAME.unmet_dependencies` and `NAME.met_dependencies`, lists of
+dependencies that begin with a buffer's name. A fused node is named after its members, joined by `_`; they follow it.
+
+A node stands one layer below the lowest of those that it reads from, and in a layer below the middle of what it reads.
+Nodes that a graph has and its counterpart has not are marked.
+
+Graphs are paired in the order in which torch made them, which is the same for two ways to compile one model as long as
+both break it at the same places. What has no counterpart differs as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from triton_ops.base import read_named
+from triton_ops.exceptions import TargetError
+
+POST_FUSION = "ir_post_fusion.txt"
+_HEAD = re.compile(r"^(?P<name>\w+): (?P<kind>\w*Node)\((?P<of>.*)\)\s*$")
+_FIELD = re.compile(r"^(?P<name>\w+)\.(?P<field>[\w.]+)(?:\[\d+\])? ?= ?(?P<rest>.*)$")
+_DEPENDENCY = re.compile(r"\w*Dep\((?:name=)?'(\w+)'")
+_NUMBERED = re.compile(r"\.(\d+)$")
+_NOTHING = "NopKernelSchedulerNode"
+_PART = "MultiOutput"  # one of the results of a call before
+_READS = ("unmet_dependencies", "met_dependencies")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphNode:
+    """A unit of Inductor's schedule: one kernel, or one call of a library.
+
+    Attributes:
+        name: Its name, such as `op0_op1`.
+        kind: The class of Inductor's node, such as `FusedSchedulerNode`.
+        members: The operations in it, by name; itself alone if nothing was fused.
+        reads: Buffers that it reads.
+        writes: Buffers that it writes.
+        kernel: What it calls, such as `extern_kernels.addmm`, or the kind of buffer that it computes.
+    """
+
+    name: str
+    kind: str
+    members: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    kernel: str = ""
+
+    @property
+    def launches(self) -> bool:
+        """Tell whether it launches something."""
+        return self.kind != _NOTHING and self.kernel != _PART
+
+    @property
+    def fused(self) -> bool:
+        """Tell whether several operations were fused in it."""
+        return len(self.members) > 1
+
+
+@dataclass(frozen=True)
+class GraphDifference:
+    """Difference of two graphs.
+
+    Attributes:
+        launches: How many kernels and calls each of the two launches.
+        fusions: The groups of operations that only the first, and only the second, fuses.
+        kernels: The kernels and calls that only the first, and only the second, has.
+    """
+
+    launches: tuple[int, int]
+    fusions: tuple[tuple[str, ...], tuple[str, ...]]
+    kernels: tuple[tuple[str, ...], tuple[str, ...]]
+
+    def __str__(self) -> str:
+        parts = [f"{self.launches[0]} launches against {self.launches[1]}"]
+        for what, pair in (("fusions", self.fusions), ("kernels", self.kernels)):
+            for word, texts in zip(("first", "second"), pair, strict=True):
+                if texts:
+                    parts.append(f"{what} only in the {word}: {', '.join(texts)}")
+        return "; ".join(parts)
+
+
+def read_graph(text: str) -> tuple[GraphNode, ...]:
+    """The nodes of a trace's text, in the order scheduled.
+
+    Raises:
+        TargetError: There is no node in it.
+    """
+    nodes: list[GraphNode] = []
+    block: list[str] = []
+    members: set[str] = set()
+    for line in text.splitlines():
+        match = _HEAD.match(line)
+        if match is not None and match["name"] not in members:
+            nodes += _node(block)
+            block, members = [], _members_of(match["name"], match["kind"])
+        block.append(line)
+    nodes += _node(block)
+    if not nodes:
+        raise TargetError("there is no scheduled node in it", hint=f"name an {POST_FUSION} of torch's trace folder")
+    return tuple(nodes)
+
+
+def graphs_in(path: Path) -> dict[str, tuple[GraphNode, ...]]:
+    """The graphs of a file, or of every trace below a folder, by the trace's folder, in the order made.
+
+    Traces of several programs, such as the modes of `compile-modes --collect`, often have folders of one name: then the
+    folder of `path` that each lies in stands before it, and where that does not tell them apart the whole path.
+
+    Raises:
+        TargetError: There is no such file, or no trace in the folder.
+    """
+    files = sorted(path.rglob(POST_FUSION), key=_order) if path.is_dir() else [path]
+    if not files:
+        raise TargetError(
+            f"there is no {POST_FUSION} below {path}", hint="compile-modes --collect DIR, or TORCH_COMPILE_DEBUG=1"
+        )
+    try:
+        graphs = [read_graph(read_named(file).decode("utf-8", "replace")) for file in files]
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read: {error.strerror or error}", hint="name a file or folder") from error
+    return dict(zip(_names_of(files, path), graphs, strict=True))
+
+
+def difference(first: Sequence[GraphNode], second: Sequence[GraphNode]) -> GraphDifference:
+    """Compare two graphs."""
+    return GraphDifference(
+        launches=(_launches(first), _launches(second)),
+        fusions=_only(_fusions(first), _fusions(second)),
+        kernels=_only(_kernels(first), _kernels(second)),
+    )
+
+
+def _order(file: Path) -> tuple[Path, int, Path]:
+    """Traces of one program in the order in which torch numbers them, at the end of a folder's name: 2 before 10."""
+    number = _NUMBERED.search(file.parent.name)
+    return file.parent.parent, int(number[1]) if number else 0, file
+
+
+def _names_of(files: Sequence[Path], path: Path) -> list[str]:
+    """A name for each trace file at or below a path, as short as tells them apart."""
+    folders = [file.parent for file in files]
+    below = [folder.relative_to(path) if path.is_dir() else Path() for folder in folders]
+    first = [f"{part.parts[0]}/{part.name}" if len(part.parts) > 1 else part.name for part in below]
+    for names in ([folder.name for folder in folders], first):
+        if len(set(names)) == len(names):
+            return names
+    return [part.as_posix() for part in below]
+
+
+def _members_of(name: str, kind: str) -> set[str]:
+    """Names of the members of a fused node, whose own texts follow."""
+    fused = any(word in kind for word in ("Fused", "Foreach", "Grouped"))
+    return set(re.findall(r"[a-z]+\d+", name)) if fused else set()
+
+
+def _node(lines: Sequence[str]) -> list[GraphNode]:
+    head = _HEAD.match(lines[0]) if lines else None
+    if head is None:
+        return []
+    fields: dict[str, str] = {}
+    kernels: list[str] = []
+    current = ""
+    for line in lines[1:]:
+        match = _FIELD.match(line)
+        if match is not None:
+            current = match["field"] if match["name"] == head["name"] else ""
+            if match["field"] == "node.kernel" and match["rest"].strip() != "None":
+                kernels.append(match["rest"].strip())
+        if current:
+            fields[current] = fields.get(current, "") + line
+    reads = [name for field in _READS for name in _DEPENDENCY.findall(fields.get(field, ""))]
+    members = _members_of(head["name"], head["kind"])
+    return [
+        GraphNode(
+            name=head["name"],
+            kind=head["kind"],
+            members=tuple(sorted(members, key=_number)) or (head["name"],),
+            reads=tuple(dict.fromkeys(reads)),
+            writes=tuple(dict.fromkeys(_DEPENDENCY.findall(fields.get("writes", "")))),
+            kernel=", ".join(dict.fromkeys(kernels)) or head["of"],
+        )
+    ]
+
+
+def _number(name: str) -> tuple[int, str]:
+    digits = re.sub(r"\D", "", name)
+    return int(digits or 0), name
+
+
+def _launches(nodes: Iterable[GraphNode]) -> int:
+    return sum(node.launches for node in nodes)
+
+
+def _fusions(nodes: Iterable[GraphNode]) -> list[str]:
+    return ["+".join(node.members) for node in nodes if node.fused]
+
+
+def _kernels(nodes: Iterable[GraphNode]) -> list[str]:
+    return [f"{'+'.join(node.members)} ({node.kernel})" for node in nodes if node.launches]
+
+
+def _only(first: Sequence[str], second: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(each for each in first if each not in second), tuple(each for each in second if each not in first)
+
+
+_WIDE, _HIGH, _ACROSS, _DOWN, _EDGE, _TITLE = 230, 46, 24, 44, 20, 34
+_LONGEST = 34  # characters of a line in a node
+_FILLS = {"call": "#dbe9f6", "fused": "#fde8c8", "loop": "#e6f4e1", "nothing": "#eeeeee"}
+_OUTLINE, _MARKED = "#555555", "#c0392b"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A graph that is drawn.
+
+    Attributes:
+        title: What stands above it.
+        nodes: Its nodes.
+        beside: The graph with which it is compared; what that has not is outlined in red. None marks nothing.
+    """
+
+    title: str
+    nodes: Sequence[GraphNode]
+    beside: Sequence[GraphNode] | None = None
+
+    @property
+    def marked(self) -> set[str]:
+        """Names of the nodes that the other graph has not."""
+        common = {(each.members, each.kernel) for each in (self.nodes if self.beside is None else self.beside)}
+        return {node.name for node in self.nodes if (node.members, node.kernel) not in common}
+
+
+def drawn(pictures: Iterable[Picture]) -> str:
+    """The text of an SVG file with each graph below its title, side by side."""
+    parts: list[str] = []
+    x, height = _EDGE, 0.0
+    for picture in pictures:
+        columns, rows, drawing = _graph(picture.title, picture.nodes, x, picture.marked)
+        parts += drawing
+        x += max(columns, 1) * (_WIDE + _ACROSS) + 2 * _EDGE
+        height = max(height, _TITLE + rows * (_HIGH + _DOWN) + 2 * _EDGE)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {x:.0f} {height:.0f}" font-family="sans-serif" font-size="12">'
+    )
+    white = f'<rect width="{x:.0f}" height="{height:.0f}" fill="white"/>'
+    return "\n".join([head, white, *parts, "</svg>", ""])
+
+
+def layers(nodes: Sequence[GraphNode]) -> list[list[GraphNode]]:
+    """The nodes by layer: each below all that it reads from, and sorted by where those stand."""
+    writer = {buffer: node.name for node in nodes for buffer in node.writes}
+    depth: dict[str, int] = {}
+    for node in nodes:  # in the order scheduled, in which what is read comes first
+        above = [depth[writer[buffer]] for buffer in node.reads if writer.get(buffer) in depth]
+        depth[node.name] = 1 + max(above, default=-1)
+    stack: list[list[GraphNode]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
+    for node in nodes:
+        stack[depth[node.name]].append(node)
+    column: dict[str, float] = {}
+    for layer in stack:
+        layer.sort(key=lambda node: _wanted(node, writer, column))
+        column.update({node.name: float(place) for place, node in enumerate(layer)})
+    return stack
+
+
+def _wanted(node: GraphNode, writer: Mapping[str, str], column: Mapping[str, float]) -> float:
+    above = [column[writer[buffer]] for buffer in node.reads if writer.get(buffer) in column]
+    return statistics.fmean(above) if above else 0.0
+
+
+def _graph(
+    title: str, nodes: Sequence[GraphNode], left: float, differing: Collection[str]
+) -> tuple[int, int, list[str]]:
+    """The columns and rows that a graph takes, and its drawing."""
+    stack = layers(nodes)
+    widest = max(map(len, stack), default=0)
+    places: dict[str, tuple[float, float]] = {}
+    for row, layer in enumerate(stack):
+        inset = (widest - len(layer)) * (_WIDE + _ACROSS) / 2
+        for number, node in enumerate(layer):
+            x = left + inset + number * (_WIDE + _ACROSS)
+            places[node.name] = (x, _TITLE + _EDGE + row * (_HIGH + _DOWN))
+    heading = f"{title}: {sum(node.launches for node in nodes)} launches"
+    drawing = [f'<text x="{left:.0f}" y="{_TITLE - 10}" font-weight="bold">{escape(heading)}</text>']
+    writer = {buffer: node.name for node in nodes for buffer in node.writes}
+    for node in nodes:
+        sources = dict.fromkeys(writer[buffer] for buffer in node.reads if buffer in writer)
+        drawing += [_edge(places[above], places[node.name]) for above in sources if above != node.name]
+    drawing += [_box(node, places[node.name], node.name in differing) for node in nodes]
+    return widest, len(stack), drawing
+
+
+def _edge(above: tuple[float, float], below: tuple[float, float]) -> str:
+    x1, y1, x2, y2 = above[0] + _WIDE / 2, above[1] + _HIGH, below[0] + _WIDE / 2, below[1]
+    middle = (y1 + y2) / 2
+    path = f"M{x1:.1f},{y1:.1f} C{x1:.1f},{middle:.1f} {x2:.1f},{middle:.1f} {x2:.1f},{y2:.1f}"
+    return f'<path d="{path}" fill="none" stroke="#888888"/>'
+
+
+def _box(node: GraphNode, place: tuple[float, float], differs: bool) -> str:
+    x, y = place
+    outline, width = (_MARKED, 2.5) if differs else (_OUTLINE, 1)
+    lines = [_short("+".join(node.members)), _short(node.kernel)]
+    texts = "".join(
+        f'<text x="{x + 8:.1f}" y="{y + 18 + 17 * number:.1f}">{escape(line)}</text>'
+        for number, line in enumerate(lines)
+    )
+    details = escape(f"{node.name}: {node.kind}; reads {', '.join(node.reads)}; writes {', '.join(node.writes)}")
+    look = f'fill="{_FILLS[_look(node)]}" stroke="{outline}" stroke-width="{width}"'
+    box = f'<rect x="{x:.1f}" y="{y:.1f}" width="{_WIDE}" height="{_HIGH}" rx="5" {look}/>'
+    return f'<g class="node"><title>{details}</title>{box}{texts}</g>'
+
+
+def _look(node: GraphNode) -> str:
+    if not node.launches:
+        return "nothing"
+    if node.fused:
+        return "fused"
+    return "call" if node.kind.startswith("Extern") else "loop"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+Graphs: TypeAlias = Mapping[str, Sequence[GraphNode]]
+_ONLY = ("fusions", "kernels")
+_NONE: tuple[str, tuple[GraphNode, ...]] = ("", ())
+
+
+@dataclass(frozen=True)
+class GraphPair:
+    """A graph of one program and its counterpart in another.
+
+    Attributes:
+        titles: Where each is from, and its name; empty where there is no counterpart.
+        nodes: The nodes of each; none where there is no counterpart.
+    """
+
+    titles: tuple[str, str]
+    nodes: tuple[Sequence[GraphNode], Sequence[GraphNode]]
+
+    @property
+    def difference(self) -> GraphDifference:
+        """Compare the two."""
+        return difference(*self.nodes)
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """Those that are there, each with its counterpart, from which it is told apart."""
+        sides = zip(self.titles, self.nodes, reversed(self.nodes), strict=True)
+        return [Picture(title, own, other) for title, own, other in sides if title]
+
+    def __str__(self) -> str:
+        first, second = (title or "no graph" for title in self.titles)
+        return f"{first} against {second}: {self.difference}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The pair as the command prints it; null for a graph that has no counterpart."""
+        first, second = (title or None for title in self.titles)
+        return {"first": first, "second": second, **asdict(self.difference)}
+
+
+@dataclass(frozen=True)
+class GraphPairs:
+    """All graphs of two programs, in pairs."""
+
+    pairs: tuple[GraphPair, ...]
+
+    @property
+    def launches(self) -> tuple[int, int]:
+        """Numbers of kernels and calls that all graphs of each of the two programs launch."""
+        launches = [pair.difference.launches for pair in self.pairs]
+        return sum(own for own, _ in launches), sum(other for _, other in launches)
+
+    @property
+    def lines(self) -> list[str]:
+        """Text on each pair of graphs, and on the sum of several."""
+        lines = [str(pair) for pair in self.pairs]
+        if len(self.pairs) > 1:
+            (own, other), titles = self.launches, zip(*(pair.titles for pair in self.pairs), strict=True)
+            graphs, graphs_there = (sum(map(bool, each)) for each in titles)
+            lines.append(f"all graphs, {graphs} against {graphs_there}: {own} launches against {other}")
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """The sums over all graphs, and each pair with the names of its graphs."""
+        graphs = [pair.as_json() for pair in self.pairs]
+        only = {what: [[text for each in graphs for text in each[what][side]] for side in (0, 1)] for what in _ONLY}
+        return {"launches": self.launches, **only, "graphs": graphs}
+
+    def svg(self) -> str:
+        """The text of an SVG file with the graphs of each pair beside each other."""
+        return drawn(picture for pair in self.pairs for picture in pair.pictures)
+
+
+@dataclass(frozen=True)
+class ProgramGraphs:
+    """The graphs of one program.
+
+    Attributes:
+        path: Where they are from.
+        graphs: The nodes of each, by name, in the order made.
+    """
+
+    path: Path
+    graphs: Graphs
+
+    @classmethod
+    def read(cls, path: Path) -> ProgramGraphs:
+        """The graphs of a trace, or of every trace below a folder.
+
+        Raises:
+            TargetError: There is no such file, or no trace in the folder.
+        """
+        return cls(path, graphs_in(path))
+
+    def beside(self, other: ProgramGraphs) -> GraphPairs:
+        """These graphs and those of another program in pairs, in their order.
+
+        The last names of the two paths stand before a graph's, and the whole paths if those are alike.
+        """
+        heads = [self.path.name, other.path.name]
+        if heads[0] == heads[1]:
+            heads = [str(self.path), str(other.path)]
+        pairs = []
+        for (one, own), (another, there) in zip_longest(self.graphs.items(), other.graphs.items(), fillvalue=_NONE):
+            titles = (f"{heads[0]} {one}" if one else "", f"{heads[1]} {another}" if another else "")
+            pairs.append(GraphPair(titles, (own, there)))
+        return GraphPairs(tuple(pairs))
+
+    @property
+    def lines(self) -> list[str]:
+        """Text on each graph: its name, and how much it launches."""
+        return [f"{name}: {sum(node.launches for node in nodes)} launches" for name, nodes in self.graphs.items()]
+
+    def as_json(self) -> dict[str, Any]:
+        """The nodes of each graph by its name."""
+        return {name: [asdict(node) for node in nodes] for name, nodes in self.graphs.items()}
+
+    def svg(self) -> str:
+        """The text of an SVG file with each graph below its name."""
+        return drawn(Picture(name, nodes) for name, nodes in self.graphs.items())

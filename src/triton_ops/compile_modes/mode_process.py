@@ -1,0 +1,428 @@
+"""Processes that hold a compiled model each, timed in rounds.
+
+The rounds, the race and the duel are those of `measure`; a visit is a question to a process. A sample is the wall time
+of back-to-back calls, at the end of which the device is waited for, so that the host's part of a call counts as it does
+in use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+
+from triton_ops.base import Count, NotNegative, Seconds
+from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
+from triton_ops.exceptions import TritonKernelError
+from triton_ops.processes import Surroundings, WorkerDiedError, WorkerHungError, WorkerProcess
+from triton_ops.timing import (
+    INDIFFERENCE,
+    Arm,
+    DuelPolicy,
+    Launch,
+    Pace,
+    Pending,
+    RacePolicy,
+    Sampler,
+    contrasts,
+    decide,
+    duel,
+    fitting,
+    gain,
+    guard_for,
+    interleave,
+    race,
+)
+from triton_ops.values import Status, Tolerance
+
+LOADING, REFERENCE, COMPILING, CALLING = "loading", "reference", "compilation", "call"
+"""The steps that a worker announces."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallManner:
+    """Settings of calls and of their checks, the same for all modes.
+
+    Attributes:
+        training: Whether a call is forward and backward.
+        tolerance: How far results may be off; the default is the rule for verdicts.
+        seed: Torch's seed before the model is made.
+        warmup: Calls that are made in any case before the times count.
+        threads: Torch's number of threads on a CPU; None leaves it.
+        matmul_precision: Torch's precision of products of float32; empty leaves it.
+    """
+
+    training: bool = False
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    seed: int = 0
+    warmup: int = 3
+    threads: int | None = None
+    matmul_precision: str = ""
+
+
+@dataclass(frozen=True)
+class Load:
+    """The question to make a model, to compile it, to check its results, and to call it until it is steady.
+
+    Attributes:
+        packed: What makes the workload, as bytes: a function without arguments, and the loss or None.
+        mode: How to compile.
+        manner: How to call and judge.
+        surroundings: Search path and the like for the user's code.
+    """
+
+    packed: bytes
+    mode: CompileMode
+    manner: CallManner
+    surroundings: Surroundings = field(default_factory=Surroundings.here)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The question for some samples of each call."""
+
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """State of a mode before its times count.
+
+    The figures are those of `ModeResult` under the same names.
+
+    Attributes:
+        compile_s: Seconds that torch's compiler counts; 0 if nothing was compiled.
+        kernels: On a CPU operators and generated loops.
+        peak_bytes: Of the GPU what torch holds, on a CPU the process's own.
+        label: The workload in words.
+        device_name: Torch's name of its device.
+        facts: A fingerprint of the workload.
+        notes: What a reader should know, such as that results could not be checked.
+    """
+
+    calls_s: tuple[Seconds, ...]
+    compile_s: Seconds = 0.0
+    recordings: Count = 0
+    recompiles: Count = 0
+    graphs: Count = 0
+    breaks: Count = 0
+    kernels: Count | None = None
+    peak_bytes: Count | None = None
+    max_error: NotNegative | None = None
+    label: str = ""
+    device_name: str = "cpu"
+    facts: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A mode that did not work: its status, and why."""
+
+    status: Status
+    reason: str
+    _: KW_ONLY
+    error: TritonKernelError | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to any question.
+
+    Attributes:
+        value: A `Loaded`, a `Failed`, or samples by call.
+        lines: What was written to stderr since the last answer.
+    """
+
+    value: object
+    lines: tuple[str, ...] = ()
+
+
+_PROGRAM = "triton_ops.compile_modes.mode_worker"
+_IMPORTS = ("torch",)  # else the first call would pay for them
+_COMPILERS = ("torch._dynamo",)
+_INDUCTOR = ("torch._inductor.compile_fx",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLimits:
+    """Limits of the steps of a mode's process, in seconds.
+
+    Attributes:
+        load_s: Making the model, and computing the results that are expected.
+        compile_s: Compiling, with all that the compiler tunes.
+        call_s: The calls until they are steady, or one visit.
+    """
+
+    load_s: float = 300.0
+    compile_s: float = 1200.0
+    call_s: float = 120.0
+
+    def within(self, left_s: float) -> StepLimits:
+        """These limits, with a compilation that takes no longer than what is left of a budget."""
+        return StepLimits(load_s=self.load_s, compile_s=min(self.compile_s, max(left_s, 1.0)), call_s=self.call_s)
+
+    @property
+    def by_step(self) -> dict[str, float]:
+        """The limit of each step that a worker announces."""
+        return {LOADING: self.load_s, REFERENCE: self.load_s, COMPILING: self.compile_s, CALLING: self.call_s}
+
+
+class ModeLostError(Exception):
+    """The process of a mode ended, or answered that the mode does not work, during a visit."""
+
+
+@dataclass
+class ModeProcess:
+    """A process that holds a model under one mode.
+
+    Attributes:
+        mode: How the model is compiled.
+        limits: How long its steps may take.
+        device: The GPU that the process readies while it imports, else empty.
+        environment: Where its compiler keeps files, and what it logs.
+        lines: What it has written to stderr.
+        samples_ms: Milliseconds of one call of each kind, by kind, in the order taken.
+    """
+
+    mode: CompileMode
+    limits: StepLimits
+    _: KW_ONLY
+    device: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    samples_ms: list[list[float]] = field(default_factory=list)
+    _worker: WorkerProcess | None = None
+
+    def load(self, packed: bytes, manner: CallManner) -> Loaded | Failed:
+        """Start the process, and have the model made, compiled, checked and called until it is steady."""
+        limits = self.limits.by_step
+        self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, changes=self.environment)
+        answer = self._ask(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
+        if not isinstance(answer, (Loaded, Failed)):
+            answer = Failed(Status.CRASH, "its process answered something else")
+        if isinstance(answer, Failed):
+            self.close()
+        return answer
+
+    @property
+    def sampler(self) -> Sampler:
+        """Takes samples of one call of each kind, added up, in milliseconds."""
+
+        def queue(count: int) -> Pending:
+            samples = self.visit(count)
+            return lambda: samples
+
+        return Sampler(queue)
+
+    def visit(self, count: int) -> list[float]:
+        """Take samples now.
+
+        Raises:
+            ModeLostError: The process is lost.
+        """
+        answer = self._ask(Visit(count), self.limits.call_s * (count + 1), CALLING)
+        if isinstance(answer, Failed) or not isinstance(answer, list):
+            self.close()
+            raise ModeLostError(answer.reason if isinstance(answer, Failed) else "its process answered something else")
+        self.samples_ms = self.samples_ms or [[] for _ in answer]
+        for samples, new in zip(self.samples_ms, answer, strict=True):
+            samples += new
+        return [sum(each) for each in zip(*answer, strict=True)]
+
+    def close(self) -> None:
+        """End the process with all that it has started."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether the process can take samples."""
+        return self._worker is not None
+
+    def _ask(self, question: object, whole_s: float, step: str) -> object:
+        if self._worker is None:
+            return Failed(Status.CRASH, "its process has ended")
+        try:
+            reply: Reply = self._worker.ask(
+                question, whole_s, self.limits.by_step, step, lambda message: isinstance(message, Reply)
+            )
+        except WorkerHungError as error:
+            return Failed(Status.TIMEOUT, str(error))
+        except WorkerDiedError as error:
+            return Failed(Status.CRASH, str(error))
+        self.lines += reply.lines
+        return reply.value
+
+
+def _imports(mode: CompileMode) -> tuple[str, ...]:
+    if mode.eager:
+        return _IMPORTS
+    return (*_IMPORTS, *_COMPILERS, *(_INDUCTOR if mode.backend == INDUCTOR else ()))
+
+
+def compiler_folders(folder: Path | None) -> dict[str, str]:
+    """Variables by which a compiler keeps what it makes in a folder; empty where it shares what earlier ones made."""
+    if folder is None:
+        return {}
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+
+
+_MODE = "wall"
+_VISIT_MS = 25.0
+_LONGEST_VISIT = 5  # samples
+_SCREENING_ROUNDS = 5
+
+
+def _nothing(_: int) -> Pending:
+    raise ModeLostError("it has not been loaded")
+
+
+@dataclass
+class Entrant:
+    """A mode whose process is ready to be timed.
+
+    Attributes:
+        process: Its process.
+        loaded: What was found when it was loaded.
+        lines: What its compiler has written; that of an earlier run where it was compiled then.
+        arm: Its times.
+        relative: Its time divided by eager's, in the same rounds.
+        wins: Whether it won the race.
+        loss: How its process ended during a visit; empty if it did not.
+    """
+
+    process: ModeProcess
+    loaded: Loaded
+    _: KW_ONLY
+    lines: list[str] = field(default_factory=list)
+    arm: Arm = field(default_factory=lambda: Arm(Sampler(_nothing)))
+    relative: float = math.inf
+    wins: bool = False
+    loss: str = ""
+
+    @property
+    def mode(self) -> CompileMode:
+        """The mode of its process."""
+        return self.process.mode
+
+
+class RemoteTimer:
+    """The timer of rounds whose samples are taken in other processes.
+
+    Args:
+        device_name: Torch's name of the device. A GPU rests between stretches of work.
+    """
+
+    def __init__(self, device_name: str) -> None:
+        self.device_name = device_name
+        self._pace = Pace() if device_name.startswith("cuda") else None
+
+    @property
+    def mode(self) -> str:
+        """The mode is `wall`: the host's clock around back-to-back calls."""
+        return _MODE
+
+    def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
+        """Refused: the samplers of processes are made by the processes.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(f"a launch of this process ({launch.call}, {launches}) is not timed in another")
+
+    def round(self) -> AbstractContextManager[None]:
+        """A stretch of work, with the rest that it costs."""
+        return contextlib.nullcontext() if self._pace is None else self._pace.stretch()
+
+
+def screen_beside(entrant: Entrant, eager: Entrant, timer: RemoteTimer, rng: random.Random) -> str | None:
+    """Time a mode beside eager in a few rounds; how its process was lost, or None."""
+    other = _arm(eager)
+    entrant.arm = other if entrant is eager else _arm(entrant)
+    interleave([other] if entrant is eager else [entrant.arm, other], timer, rounds=_SCREENING_ROUNDS, rng=rng)
+    if (error := entrant.arm.error or other.error) is not None:
+        return str(error)
+    entrant.relative = _ratio(entrant.arm, other)
+    return None
+
+
+def race_modes(
+    eager: Entrant, others: Sequence[Entrant], timer: RemoteTimer, seconds: float, rng: random.Random
+) -> None:
+    """Race modes beside eager; their arms and ratios become those of the race, and the winner is marked.
+
+    The winner is proven faster than eager; among equals it is the one that compiles faster. Equal is what differs by no
+    more than the one that was fastest so far and its twin. Eager is no measure of that: its calls wait for the host,
+    whose times vary by tens of percent where a recorded graph's vary by one.
+    """
+    entrants = [eager, *others]
+    first = min(entrants, key=lambda entrant: entrant.relative)
+    samples = _visit_samples(entrants)
+    for entrant in entrants:
+        entrant.arm = Arm(entrant.process.sampler, samples)
+    twin = Arm(first.process.sampler, samples)
+    guard = guard_for(timer.device_name)
+    policy = RacePolicy(seconds=seconds)
+    arms = [entrant.arm for entrant in entrants]
+    race(arms, timer, policy, rng, beside=[twin], default=eager.arm, keep_round=guard.round_ok)
+    for entrant in entrants:
+        entrant.loss = "" if entrant.arm.error is None else str(entrant.arm.error)
+    timed = [entrant for entrant in entrants if not entrant.loss and entrant.arm.visits]
+    if eager not in timed:
+        return
+    rows = [entrant.arm.values_ms for entrant in timed]
+    noise = gain(twin.values_ms, first.arm.values_ms) if twin.visits and first in timed else None
+    zone = INDIFFERENCE if noise is None else max(INDIFFERENCE, abs(noise.low), abs(noise.high))
+    dropped = [place for place, entrant in enumerate(timed) if entrant.arm.dropped_at is not None]
+    cheap = [(entrant.loaded.compile_s, place) for place, entrant in enumerate(timed)]
+    decision = decide(rows, cheap, default=timed.index(eager), dropped=dropped, zone=zone)
+    for place, entrant in enumerate(timed):
+        entrant.relative = _ratio(entrant.arm, eager.arm)
+        entrant.wins = place == decision.winner and entrant is not eager
+
+
+def confirm(
+    best: ModeProcess, eager: ModeProcess, timer: RemoteTimer, seconds: float, rng: random.Random
+) -> tuple[bool, str]:
+    """Duel of a mode with eager in fresh processes: whether it is faster, and by how much, in words."""
+    samples = fitting(max(_one_ms(best), _one_ms(eager)), _VISIT_MS, 1, _LONGEST_VISIT)
+    first, second, twin = (Arm(each.sampler, samples) for each in (best, eager, best))
+    guard = guard_for(timer.device_name)
+    try:
+        outcome = duel((first, second, twin), timer, DuelPolicy(seconds=seconds), rng, keep_round=guard.round_ok)
+    except ModeLostError as error:
+        return False, f"a fresh process was lost: {error}"
+    low, centre, high = (100 * math.expm1(each) for each in (outcome.gain.low, outcome.gain.centre, outcome.gain.high))
+    text = (
+        f"in fresh processes eager takes {centre:+.1f} % ({low:+.1f} to {high:+.1f} %) of {best.mode.name}'s time "
+        f"more, {len(first.visits)} rounds, noise {100 * outcome.noise:.1f} %"
+    )
+    return outcome.verdict == "faster", text
+
+
+def _arm(entrant: Entrant) -> Arm:
+    return Arm(entrant.process.sampler, fitting(_one_ms(entrant.process), _VISIT_MS, 1, _LONGEST_VISIT))
+
+
+def _one_ms(process: ModeProcess) -> float:
+    """Milliseconds of one sample so far, or of a typical one."""
+    return sum(statistics.median(each) for each in process.samples_ms if each) or _VISIT_MS / 3
+
+
+def _visit_samples(entrants: Sequence[Entrant]) -> int:
+    """Samples per visit, the same for all: values of equally many samples are comparable."""
+    longest = max(_one_ms(entrant.process) for entrant in entrants)
+    return fitting(max(longest, 5.0), _VISIT_MS, 1, _LONGEST_VISIT)
+
+
+def _ratio(arm: Arm, other: Arm) -> float:
+    if arm is other:
+        return 1.0
+    return math.exp(statistics.median(contrasts(arm.values_ms, other.values_ms)))

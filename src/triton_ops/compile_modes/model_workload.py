@@ -1,0 +1,430 @@
+"""Workload of a comparison: a model with the inputs of its calls.
+
+The golden results are those of the model as it is, with its weights and inputs in higher precision. The yardstick is
+the error of the model as it is in its own precision.
+
+Some gradients are zero, as that of a bias whose sum a normalisation takes off again: what any way to compute them gives
+is rounding alone, and has no digit in common with what another gives. Of these the size is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triton_ops.backend import Arguments, Protection, is_tensor, one_line
+from triton_ops.base import require
+from triton_ops.evaluation import (
+    Answers,
+    ArgumentSet,
+    Difference,
+    ExpectedResults,
+    Precision,
+    Referee,
+    Standard,
+    kept,
+    leaf_pairs,
+)
+from triton_ops.exceptions import DeviceError, KernelTypeError, SettingsError, TargetError, TritonKernelError
+from triton_ops.values import Tolerance
+
+_NO_SHAPE = "no tensors"
+
+
+@dataclass(frozen=True)
+class ModelWorkload:
+    """A model and the calls that are measured.
+
+    Attributes:
+        model: A `torch.nn.Module`, or another callable.
+        calls: The arguments of each call; one sample of a measurement is one of each.
+    """
+
+    model: Any
+    calls: tuple[Arguments, ...]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The model's parameters by name; none of a plain function."""
+        return dict(self.model.named_parameters()) if hasattr(self.model, "named_parameters") else {}
+
+    @property
+    def buffers(self) -> dict[str, Any]:
+        """The model's buffers by name; none of a plain function."""
+        return dict(self.model.named_buffers()) if hasattr(self.model, "named_buffers") else {}
+
+    @property
+    def device_name(self) -> str:
+        """Torch's name of the device; `cpu` where there is no tensor."""
+        return next((str(tensor.device) for tensor in self._tensors() if tensor.dim()), "cpu")
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the first floating-point tensor, by its long name; empty where there is none."""
+        dtype = next((tensor.dtype for tensor in self._tensors() if tensor.dtype.is_floating_point), "")
+        return str(dtype).removeprefix("torch.")
+
+    @property
+    def label(self) -> str:
+        """The model and the shapes of its inputs, such as `SimpleMLP 256x1024 float32`."""
+        name = getattr(self.model, "__name__", type(self.model).__name__)
+        return f"{name} {' | '.join(map(shapes_text, self.calls))}"
+
+    @property
+    def facts(self) -> list[Any]:
+        """Plain values that tell this workload from others: names, shapes and dtypes; no weights."""
+        state = {**self.parameters, **self.buffers}
+        specs = [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in sorted(state.items())]
+        return [self.label, repr(self.model) if state else "", specs, self.device_name]
+
+    def _tensors(self) -> Iterator[Any]:
+        yield from self.parameters.values()
+        yield from self.buffers.values()
+        for call in self.calls:
+            yield from call.tensors()
+
+
+def workload_of(model: Any, inputs: Any) -> ModelWorkload:
+    """The workload that a caller means.
+
+    Args:
+        model: The model; compiled as it is, so that it is in the mode, such as `eval()`, in which it is to run.
+        inputs: A tensor, a tuple of positional arguments, or a mapping of named ones; a list of these is several calls.
+
+    Raises:
+        KernelTypeError: The model is not callable, or there are no inputs.
+        DeviceError: A tensor is on another device than the rest, or on none.
+    """
+    if not callable(model) or isinstance(model, type):
+        raise KernelTypeError(
+            f"the model is {_kind(model)}; a torch.nn.Module or a function is needed",
+            hint="return (module, inputs) from the factory",
+        )
+    workload = ModelWorkload(model, tuple(_call(each) for each in (inputs if isinstance(inputs, list) else [inputs])))
+    if not workload.calls:
+        raise KernelTypeError("inputs is an empty list; at least one call is needed", hint="inputs=(x,)")
+    _check_devices(workload)
+    return workload
+
+
+def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
+    """The workload that a factory returns as `(model, inputs)`.
+
+    Raises:
+        TargetError: The factory raised, or returned something else.
+        KernelTypeError, DeviceError: As `workload_of`.
+    """
+    try:
+        pair = factory()
+    except TritonKernelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"the factory raised {one_line(error)}", hint="call it in Python to try") from error
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise TargetError(
+            f"the factory returned {_kind(pair)}; it must return a model and its inputs",
+            hint="return (module, (x,)): the tuple of positional arguments of a call",
+        )
+    return workload_of(*pair)
+
+
+def shapes_text(call: Arguments) -> str:
+    """The shapes and dtypes of the tensors of a call, such as `256x1024 float32`."""
+    parts: list[str] = []
+    for tensor in call.tensors():
+        shape = "x".join(map(str, tensor.shape)) or "scalar"
+        parts.append(f"{shape} {str(tensor.dtype).removeprefix('torch.')}")
+    return ", ".join(parts) or _NO_SHAPE
+
+
+def _call(inputs: Any) -> Arguments:
+    if isinstance(inputs, Arguments):
+        return inputs
+    if isinstance(inputs, Mapping):
+        return Arguments.given((), inputs)
+    if is_tensor(inputs):
+        return Arguments((inputs,))
+    if isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes)):
+        return Arguments(tuple(inputs))
+    raise KernelTypeError(
+        f"inputs is {_kind(inputs)}; a tensor, a tuple of positional arguments or a mapping of named ones is needed",
+        hint="inputs=(x,)",
+    )
+
+
+def _check_devices(workload: ModelWorkload) -> None:
+    """Raise unless all tensors are on one device; scalars of the CPU go with any."""
+    home = workload.device_name
+    tensors = [(name, tensor) for name, tensor in {**workload.parameters, **workload.buffers}.items()]
+    for number, call in enumerate(workload.calls):
+        tensors += [(f"input {place} of call {number}", tensor) for place, tensor in enumerate(call.tensors())]
+    for name, tensor in tensors:
+        device = str(tensor.device)
+        if (device != home and not (device == "cpu" and tensor.dim() == 0)) or device == "meta":
+            where = "which has no memory" if device == "meta" else f"and the model on {home}"
+            raise DeviceError(
+                f"{name} is on {device}, {where}",
+                home, device, name,
+                hint="move the model and its inputs to one device that has memory: model.to(device), x.to(device)",
+            )  # fmt: skip
+
+
+def _kind(value: Any) -> str:
+    if value is None or isinstance(value, (int, float)):
+        return repr(value)
+    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+
+
+Loss = Callable[[Any], Any]
+
+
+class ModelRunner:
+    """Calls a model, compiled or not.
+
+    Args:
+        workload: The model as it is, and its calls.
+        run: What is called: the model, or the compiled one.
+        training: Whether a call is forward and backward.
+        loss: From the model's output to the number whose gradients are computed; None takes the output's own loss, the
+            output if it is one number, else the mean square of all its floating-point tensors.
+
+    Raises:
+        KernelTypeError: No gradient is computed in training.
+    """
+
+    def __init__(
+        self, workload: ModelWorkload, function: Any, *, training: bool = False, loss: Loss | None = None
+    ) -> None:
+        self._workload, self._function, self.training = workload, function, training
+        self._loss = loss or mean_square
+        self._parameters = list(workload.parameters.values())
+        if training and not any(parameter.requires_grad for parameter in self._parameters):
+            raise KernelTypeError(
+                "no parameter of the model has a gradient, and a training step computes gradients",
+                hint="leave training out, or have parameters with requires_grad",
+            )
+
+    def __call__(self, call: Arguments) -> Any:
+        """One timed call; the output of a forward pass, or the loss."""
+        if not self.training:
+            return self._function(*call.positional, **call.keyword)
+        for parameter in self._parameters:
+            parameter.grad = None
+        loss = self._loss(self._function(*call.positional, **call.keyword))
+        loss.backward()
+        return loss
+
+    def results(self, call: Arguments) -> list[Any]:
+        """Everything that a call computes and changes; the model's buffers and the inputs are as before afterwards."""
+        buffers = self._workload.buffers
+        before, arguments = Protection(buffers.values()), call.map(copied)
+        output = self(arguments) if not self.training else self._trained(arguments)
+        results = [kept(each) for each in gathered(output, self._gradients(), buffers, arguments)]
+        before.restore()
+        return results
+
+    def reference(self, state: Mapping[str, Any], *positional: Any, **keyword: Any) -> list[Any]:
+        """The same results of the model as it is, with parameters and buffers that are given by name.
+
+        Nothing that is given is changed, so that the call can be made again in another precision.
+        """
+        torch = require("torch", "checking results")
+        buffers = {name: copied(state[name]) for name in self._workload.buffers}
+        leaves = {name: state[name] for name in self._workload.parameters}
+        arguments = Arguments(positional, keyword).map(copied)
+        if state:
+            weights = {**leaves, **buffers}
+            output = torch.func.functional_call(
+                self._workload.model, weights, arguments.positional, dict(arguments.keyword)
+            )
+        else:
+            output = self._workload.model(*arguments.positional, **arguments.keyword)
+        gradients: dict[str, Any] = {}
+        if self.training:
+            trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+            tensors = torch.autograd.grad(self._loss(output), list(trained.values()), allow_unused=True)
+            gradients = dict(zip(trained, tensors, strict=True))
+        return gathered(output, gradients, buffers, arguments)
+
+    def _trained(self, call: Arguments) -> Any:
+        for parameter in self._parameters:
+            parameter.grad = None
+        output = self._function(*call.positional, **call.keyword)
+        self._loss(output).backward()
+        return output
+
+    def _gradients(self) -> dict[str, Any]:
+        if not self.training:
+            return {}
+        return {name: each.grad for name, each in self._workload.parameters.items() if each.requires_grad}
+
+
+def checked_loss(loss: Any) -> None:
+    """Raise unless this is a loss, or None.
+
+    Raises:
+        SettingsError: It cannot be called.
+    """
+    if loss is not None and not callable(loss):
+        raise SettingsError(f"loss is {loss!r}; it must be a function of the model's output")
+
+
+def gathered(output: Any, gradients: Mapping[str, Any], buffers: Mapping[str, Any], call: Arguments) -> list[Any]:
+    """Results in one order: the output, the gradients by name, the buffers by name, and the inputs after the call."""
+    return [output, dict(gradients), dict(buffers), list(call.tensors())]
+
+
+def copied(tensor: Any) -> Any:
+    """A copy of a tensor that a call may write; a leaf where the tensor is one."""
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def mean_square(output: Any) -> Any:
+    """A loss for any output.
+
+    Raises:
+        KernelTypeError: The output holds no floating-point tensor.
+    """
+    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if own is not None:
+        return own
+    tensors = [each for each in Arguments((output,)).tensors() if each.dtype.is_floating_point]
+    if not tensors:
+        raise KernelTypeError("the output holds no floating-point tensor to compute gradients of", hint="give a loss")
+    if len(tensors) == 1 and tensors[0].dim() == 0:
+        return tensors[0]
+    return sum(each.float().square().mean() for each in tensors)
+
+
+_VANISHED = 1e-4  # of the model's own gradient: what a gradient that is zero may be in float64
+_LOUDER = 16.0  # times the model's own rounding
+
+
+class Verification:
+    """Expected results of each call of a workload.
+
+    Args:
+        workload: The model and its calls.
+        step: Calls the model as it is.
+        tolerance: How far results may be off.
+
+    Attributes:
+        notes: Why there is no golden result, or no check at all; empty if there is nothing to say.
+
+    Raises:
+        Exception: Whatever the model raises.
+
+    Cost: for each call two calls of the model, one of them in higher precision with copies of the weights.
+    """
+
+    def __init__(self, workload: ModelWorkload, step: ModelRunner, tolerance: Tolerance) -> None:
+        self.notes: list[str] = []
+        self._tf32 = _tf32_allowed()
+        self._noise: list[dict[str, float]] = []
+        self._expectations = [self._expected(workload, step, call, tolerance) for call in workload.calls]
+        self.notes = list(dict.fromkeys(self.notes))
+
+    def difference(self, number: int, results: Sequence[Any]) -> Difference | None:
+        """The fault of the results of call `number`; None if they are right, or cannot be checked."""
+        expected, noise = self._expectations[number], self._noise[number]
+        if expected is None:
+            return None
+        return _louder(results, noise) or expected[0].difference(_without(results, noise), self._tf32)
+
+    def error(self, number: int, results: Sequence[Any]) -> float | None:
+        """The largest difference from the golden results, relative to their largest value; None if not known."""
+        expected = self._expectations[number]
+        if expected is None:
+            return None
+        pairs = leaf_pairs(list(results), expected[1])
+        errors = [error for a, b in pairs if (error := _relative(a, b)) is not None]
+        return max(errors, default=None)
+
+    def _expected(
+        self, workload: ModelWorkload, step: ModelRunner, call: Arguments, tolerance: Tolerance
+    ) -> tuple[ExpectedResults, list[Any]] | None:
+        state = {**workload.parameters, **workload.buffers}
+        arguments = ArgumentSet(Arguments((state, *call.positional), call.keyword), protected=False)
+        precision = _precision(arguments)
+        noise = _noise(step, arguments.arguments)
+        self._noise.append(noise)
+        if noise:
+            names = f"gradients that are zero but for rounding, of {', '.join(noise)}"
+            self.notes.append(f"{names}: only their size is checked")
+        referee = Referee(lambda *args, **kwargs: _without(step.reference(*args, **kwargs), noise))
+        try:
+            answers: Answers = referee.answers(arguments, precision)
+            results = ExpectedResults(
+                Standard(precision=precision, tolerance=tolerance), answers, cut=lambda: referee.cut_to_tf32(arguments)
+            )
+        except TargetError as error:
+            self.notes.append(f"results are not checked: {error.message}")
+            return None
+        if referee.why_own:
+            self.notes.append(f"there is no golden result in higher precision: {referee.why_own}")
+        golden = [low if better is None else better for low, better in zip(answers.low, answers.golden, strict=True)]
+        results.prepare(self._tf32)
+        return results, golden
+
+
+def _noise(step: ModelRunner, arguments: Arguments) -> dict[str, float]:
+    """By name the size of the model's own gradients that are zero but for rounding: in float64 they nearly vanish."""
+    if not step.training:
+        return {}
+    low = step.reference(*arguments.positional, **arguments.keyword)[1]
+    wide = arguments.map(_widened)
+    try:
+        golden = step.reference(*wide.positional, **wide.keyword)[1]
+    except Exception:  # noqa: BLE001 - a model may refuse float64 by any error, and is then judged without
+        return {}
+    sizes = {name: (_size(each), _size(golden.get(name))) for name, each in low.items()}
+    return {name: own for name, (own, true) in sizes.items() if own and true is not None and true < _VANISHED * own}
+
+
+def _widened(tensor: Any) -> Any:
+    wide = tensor.detach().double() if tensor.is_floating_point() else tensor
+    return wide.requires_grad_(tensor.requires_grad)
+
+
+def _size(tensor: Any) -> float | None:
+    """The root mean square of a gradient; None of none."""
+    return float(tensor.detach().double().square().mean().sqrt()) if is_tensor(tensor) and tensor.numel() else None
+
+
+def _louder(results: Sequence[Any], noise: Mapping[str, float]) -> Difference | None:
+    """The first gradient that should be rounding alone, and is more than that."""
+    for name, own in noise.items():
+        size = _size(results[1].get(name))
+        if size is None or not size <= _LOUDER * own:
+            return Difference(f"the gradient of {name} is zero but for rounding, {own:.2g}; here it is {size}")
+    return None
+
+
+def _without(results: Sequence[Any], names: Collection[str]) -> list[Any]:
+    """Results without some of the gradients."""
+    output, gradients, *rest = results
+    return [output, {name: each for name, each in gradients.items() if name not in names}, *rest]
+
+
+def _precision(arguments: ArgumentSet) -> Precision:
+    tensors = [tensor for tensor in arguments.arguments.tensors() if tensor.dtype.is_floating_point]
+    names = dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
+    longest = max([1, *(extent for tensor in tensors for extent in tensor.shape)])
+    return Precision(inputs=tuple(names), reduction=longest)
+
+
+def _relative(result: Any, golden: Any) -> float | None:
+    if not (is_tensor(result) and is_tensor(golden) and golden.dtype.is_floating_point and golden.numel()):
+        return None
+    torch = require("torch", "checking results")
+    if result.shape != golden.shape:
+        return None
+    size = float(torch.nan_to_num(golden.double()).abs().max())
+    error = float(torch.nan_to_num(result.double() - golden.double()).abs().max())
+    return error / size if size else error
+
+
+def _tf32_allowed() -> bool:
+    torch = require("torch", "checking results")
+    return bool(torch.get_float32_matmul_precision() != "highest")

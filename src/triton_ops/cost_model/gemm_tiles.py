@@ -1,0 +1,340 @@
+"""Matrix products as pipelined loops: the time of a tile at the matrix units, shared memory, the load unit, L2 and DRAM.
+
+The layouts are Triton's for sm_80 and sm_90, which choose a tile's instruction and the share of each warp (Triton's
+`lib/Dialect`, AccelerateMatmul; docs/concepts/model.md derives each figure).
+
+Loads run ahead of the products, and the resources of a step overlap. Where a product of a step waits for another one,
+as in attention, or for arithmetic on what was loaded, a block does one after another; only other blocks fill the gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from math import ceil
+from typing import Any
+
+from triton_ops.cost_model.resource_guess import tile_footprint
+from triton_ops.cost_model.waves import Wave, overlap_ns, schedule
+from triton_ops.device import Machine
+from triton_ops.values import (
+    ITEM_BYTES,
+    Footprint,
+    Schedule,
+    Tile,
+    TilePlan,
+    UnknownTileError,
+    tile_side,
+    warps_and_stages,
+)
+
+_SCHEDULERS = 4  # of a multiprocessor, each with its own warps
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileLoop:
+    """The work of one block, and the resources that blocks share. Cycles are those of one multiprocessor.
+
+    Attributes:
+        steps: Steps of the loop, per block.
+        stages: Stages of the pipeline; loads run `stages` - 1 steps ahead.
+        mma_cycles: Cycles of the matrix units per step.
+        shared_bytes: Bytes of shared memory that loads write and matrix units read, per step.
+        lines: Number of 128-byte lines that the loads of a step touch.
+        load_bytes: Bytes through the port from L2, per step.
+        arithmetic_cycles: Cycles of the other units per step.
+        dram_bytes: Bytes from DRAM per step of one block in a full wave, without bytes that another block has read.
+        store_bytes: Bytes that one block stores after its last step.
+        mma_excess: Matrix rate at the highest clock over the rate that the whole device sustains at its power limit.
+        entries: How often a block enters the loop: a persistent block fills its pipeline anew for each of its tiles.
+        lockstep: How far the matrix units of a block wait for their operands instead of working during loads, 0 to 1.
+        links: Products of a step of which one waits for another, or for arithmetic; 0 if none does.
+        exchanged: Whether warps exchange what they reduce between such products, because they share rows.
+        tall: Tiles of 16 rows that each warp has, one below the other.
+    """
+
+    blocks: int
+    steps: float
+    stages: int
+    warps: int
+    mma_cycles: float
+    shared_bytes: float
+    lines: float
+    load_bytes: float
+    arithmetic_cycles: float
+    dram_bytes: float
+    store_bytes: float
+    mma_excess: float = 1.0
+    entries: float = 1.0
+    lockstep: float = 0.0
+    links: int = 0
+    exchanged: bool = False
+    tall: float = 1.0
+
+
+def loop_schedule(loop: TileLoop, footprint: Footprint, machine: Machine) -> Schedule:
+    """The schedule of the loop on a machine: a first load, steps in which resources overlap, and a last store."""
+    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, loop.warps)
+    return schedule(loop.blocks, at_once, machine, lambda depth, count: _wave(loop, footprint, machine, depth, count))
+
+
+def _wave(loop: TileLoop, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
+    """The wave of `blocks` blocks, at most `depth` of them on one multiprocessor."""
+    costs, clock = machine.costs, machine.clock_ghz
+    busy = min(1.0, blocks / machine.units)
+    dram_ns = loop.dram_bytes * blocks / machine.dram_gbps
+    # The loads of a step must arrive before the step: one wait and one tile's transfer in stages - 1 steps.
+    wait_ns = costs.load_ns + max(dram_ns, loop.load_bytes / costs.stream_gbps)
+    mma_ns = depth * loop.mma_cycles / clock * max(1.0, busy * loop.mma_excess)
+    shared_ns = depth * loop.shared_bytes / (machine.shared_bytes_per_cycle * costs.shared_share * clock)
+    spilled = 2 * footprint.spill_bytes * 32 * loop.warps  # written and read again in every step
+    times = {
+        "matrix units": mma_ns + loop.lockstep * shared_ns,
+        "shared memory": shared_ns,
+        "load unit": depth * loop.lines * costs.line_cycles / clock,
+        "L2": depth * loop.load_bytes / (machine.port_bytes_per_cycle * clock),
+        "DRAM": dram_ns,
+        "load latency": wait_ns / max(loop.stages - 1, 1),
+        "arithmetic": depth * loop.arithmetic_cycles / clock,
+        "spills": depth * spilled / (costs.spill_bytes_per_cycle * clock),
+    }
+    step_ns = overlap_ns(times, costs.overlap)
+    if loop.links:
+        times["chain"] = _chain_ns(loop, machine, mma_ns / depth, wait_ns, spilled)
+        step_ns = overlap_ns({"rates": step_ns, "chain": times["chain"]}, costs.wait_overlap)
+    step_ns += costs.step_cycles / clock
+    out_ns = max(
+        depth * loop.store_bytes / (costs.store_bytes_per_cycle * clock),
+        blocks * loop.store_bytes / machine.dram_gbps,
+    )
+    alone = {name: loop.steps * each for name, each in times.items()}
+    alone["loop"] = loop.steps * costs.step_cycles / clock
+    refill_ns = max(0.0, loop.entries - 1) * (wait_ns + costs.drain_ns)
+    return Wave(loop.steps * step_ns + refill_ns, wait_ns + costs.drain_ns + out_ns, alone)
+
+
+def _chain_ns(loop: TileLoop, machine: Machine, mma_ns: float, wait_ns: float, spilled: float) -> float:
+    """Time of one block's step in which products and arithmetic follow each other."""
+    costs = machine.costs
+    lone = max(1.0, costs.lone_warp * _SCHEDULERS / loop.warps)  # a scheduler with one warp waits for its results
+    link = costs.link_cycles * (1 + costs.tall_link * (loop.tall - 1))
+    cycles = loop.arithmetic_cycles * lone + loop.links * link + spilled / costs.spill_bytes_per_cycle
+    cycles += costs.exchange_cycles if loop.exchanged else 0.0
+    unhidden_ns = costs.unhidden * wait_ns if loop.stages == 1 else 0.0
+    return mma_ns + cycles / machine.clock_ghz + unhidden_ns
+
+
+_LINE_BYTES = 128
+_COPY_BYTES = 16
+_GROUP_ROWS = 64  # rows of a warp-group instruction
+_WIDEST = 256  # most columns of a warp-group instruction
+_ONE_STEP = 32  # elements of 8 bits along K that one instruction takes: in such a step there is one, and none waits
+_SERIALISED = 0.5  # chance that 8-bit tiles of 256 columns are serialised: in one of two kernels' texts
+
+
+@dataclass(frozen=True)
+class GemmTiles:
+    """The tiles of C[rows, columns] = A[rows, inner] @ B[inner, columns]: one of C per program, in steps along `inner`.
+
+    Attributes:
+        rows: M, in elements.
+        columns: N, in elements.
+        inner: K, in elements.
+        dtype: Dtype of A and B.
+        out_dtype: Dtype of C.
+        tile_rows: Side of a tile along M.
+        tile_columns: Side of a tile along N.
+        tile_inner: Length of a step along K.
+        group: Number of tile rows that programs walk down before they move on to the next tile column.
+        a_along_inner: Whether elements of A that follow each other along `inner` are neighbours in memory.
+        b_along_inner: Whether elements of B that follow each other along `inner` are neighbours in memory.
+        batch: Number of such products.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    _: KW_ONLY
+    dtype: str
+    out_dtype: str
+    tile_rows: Tile
+    tile_columns: Tile
+    tile_inner: Tile
+    group: Tile = 1
+    a_along_inner: bool = True
+    b_along_inner: bool = False
+    batch: int = 1
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """Plan a pipelined loop along `inner` for each tile of C."""
+        check_matrix_units(machine, self.dtype)
+        warps, stages = warps_and_stages(config)
+        rows, columns, step, group = (
+            tile_side(side, config) for side in (self.tile_rows, self.tile_columns, self.tile_inner, self.group)
+        )
+        block = TileBlock(
+            rows=rows, columns=columns, step=step, group=group, warps=warps, stages=stages,
+            item_bytes=ITEM_BYTES[self.dtype],
+        )  # fmt: skip
+
+        def schedule(footprint: Footprint) -> Schedule:
+            return loop_schedule(gemm_loop(self, block, machine, footprint), footprint, machine)
+
+        return TilePlan(warps, _guess(block, warp_groups(machine, rows, warps)), schedule)
+
+
+def check_matrix_units(machine: Machine, dtype: str) -> None:
+    """Raise `UnknownTileError` if the device has no known matrix rate for `dtype`."""
+    if dtype not in machine.mma_flops_per_cycle:
+        raise UnknownTileError(f"the device has no known matrix rate for {dtype}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileBlock:
+    """The tile of one program, and how the program runs.
+
+    Attributes:
+        step: Length of a step along the inner axis.
+        group: Number of tile rows that programs walk down before they move on to the next tile column.
+        item_bytes: Size of an element of A and B.
+    """
+
+    rows: int
+    columns: int
+    step: int
+    warps: int
+    stages: int
+    group: int
+    item_bytes: int
+
+    @property
+    def load_bytes(self) -> int:
+        """Bytes of A and B that one step loads."""
+        return (self.rows + self.columns) * self.step * self.item_bytes
+
+
+def warp_groups(machine: Machine, rows: int, warps: int) -> bool:
+    """Return True for a tile that runs on warp-group instructions."""
+    return machine.wgmma and rows >= _GROUP_ROWS and warps % 4 == 0
+
+
+def operand_bytes(machine: Machine, rows: int, columns: int, step_bytes: int, warps: int) -> float:
+    """Bytes that the matrix units read from shared memory for a tile of `rows` by `columns` and a `step_bytes` step."""
+    if warp_groups(machine, rows, warps):
+        # The four warps together read the 64 rows of A and the columns of B of each instruction once.
+        width = min(max(columns // warps_across(machine, rows, columns, warps), 8), _WIDEST)
+        return rows / _GROUP_ROWS * (columns / width) * (_GROUP_ROWS + width) * step_bytes
+    along_rows, along_columns = warp_grid(rows, columns, warps)
+    return (rows * along_columns + max(columns, 8 * along_columns) * along_rows) * step_bytes
+
+
+def warps_across(machine: Machine, rows: int, columns: int, warps: int) -> int:
+    """Warps along the columns of a tile; those that have rows in common."""
+    if warp_groups(machine, rows, warps):
+        return max(warps // max(rows // 16, 1), 1)
+    return warp_grid(rows, columns, warps)[1]
+
+
+def tiles_of_warp(machine: Machine, rows: int, columns: int, warps: int) -> float:
+    """Tiles of 16 rows that each warp has of a tile's rows, one below the other; at least 1."""
+    return max(1.0, rows / 16 / (warps // warps_across(machine, rows, columns, warps)))
+
+
+def warp_grid(rows: int, columns: int, warps: int) -> tuple[int, int]:
+    """Warps along the rows and along the columns of a tile, for instructions of one warp (16 by 8)."""
+    down, across = 1, 1
+    while down * across < warps:
+        if rows / 16 / down >= columns / 16 / across and down < rows / 16:
+            down *= 2
+        else:
+            across *= 2
+    return down, across
+
+
+def mma_cycles(machine: Machine, block: TileBlock, dtype: str) -> float:
+    """Cycles of one multiprocessor's matrix units per step."""
+    flops = 2.0 * block.rows * block.columns * block.step
+    rate = machine.mma_flops_per_cycle[dtype]
+    if warp_groups(machine, block.rows, block.warps):
+        return flops / rate
+    across = warp_grid(block.rows, block.columns, block.warps)[1]
+    repeated = max(1.0, 8 * across / block.columns)  # with more warps than columns, some repeat the work of others
+    return flops * repeated / (rate * machine.mma_sync_share)
+
+
+def gemm_loop(tiles: GemmTiles, block: TileBlock, machine: Machine, footprint: Footprint) -> TileLoop:
+    """The loop of one tile of C, by a block that takes `footprint`."""
+    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, block.warps)
+    tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
+    blocks = tile_rows * tile_columns * tiles.batch
+    steps = ceil(tiles.inner / block.step)
+    step_bytes = block.step * block.item_bytes
+    reads = operand_bytes(machine, block.rows, block.columns, step_bytes, block.warps)
+    return TileLoop(
+        blocks=blocks,
+        steps=steps,
+        stages=block.stages,
+        warps=block.warps,
+        mma_cycles=mma_cycles(machine, block, tiles.dtype),
+        shared_bytes=reads + block.load_bytes,
+        lines=_lines(block.rows, block, tiles.a_along_inner) + _lines(block.columns, block, tiles.b_along_inner),
+        load_bytes=block.load_bytes,
+        arithmetic_cycles=0.0,
+        dram_bytes=_dram_bytes(tiles, block, machine, min(blocks, at_once * machine.units)) / steps,
+        mma_excess=machine.mma_excess(tiles.dtype),
+        store_bytes=min(block.rows, tiles.rows) * min(block.columns, tiles.columns) * ITEM_BYTES[tiles.out_dtype],
+        lockstep=lockstep(machine, block, footprint.serialised),
+    )
+
+
+def _guess(block: TileBlock, grouped: bool) -> Footprint:
+    threads = 32 * block.warps
+    buffers = block.stages if grouped else max(block.stages - 1, 1)
+    copies = block.load_bytes / _COPY_BYTES / threads
+    return tile_footprint(block.rows * block.columns / threads, copies, grouped, buffers * block.load_bytes)
+
+
+def lockstep(machine: Machine, block: TileBlock, serialised: bool | None) -> float:
+    """The share, 0 to 1, in which the matrix units of a block wait for their operands.
+
+    They wait wholly where ptxas has serialised the warp-group instructions. Before a config is compiled nobody knows:
+    the same 8-bit tiles of 256 columns and 8 warps had it in one kernel's text (ptxas 12.8: 4 of 96 tiles, and no
+    16-bit one) and not in another's, so that the chance is taken for them.
+
+    Args:
+        machine: The device.
+        block: The block.
+        serialised: What the machine code tells; None where it is not known.
+    """
+    if not warp_groups(machine, block.rows, block.warps):
+        return 0.0
+    if serialised is not None:
+        return float(serialised)
+    doubtful = block.item_bytes == 1 and block.columns == _WIDEST and block.warps == 8 and block.step > _ONE_STEP
+    return _SERIALISED if doubtful else 0.0
+
+
+def _lines(extent: int, block: TileBlock, along_inner: bool) -> int:
+    """Number of 128-byte lines that one step loads of an operand."""
+    runs, length = (extent, block.step) if along_inner else (block.step, extent)
+    return runs * ceil(length * block.item_bytes / _LINE_BYTES)
+
+
+def _dram_bytes(tiles: GemmTiles, block: TileBlock, machine: Machine, at_once: int) -> float:
+    """Bytes of A and B that DRAM delivers for the whole loop of one block, in a wave of `at_once` blocks.
+
+    Data that blocks of a wave share is read once. Data of an earlier wave is found in L2 as far as L2 holds A and B;
+    only half of L2 counts, because each of the chip's two halves keeps its own copy of a line (Hopper and A100).
+    """
+    item = block.item_bytes
+    tile_rows, tile_columns = ceil(tiles.rows / block.rows), ceil(tiles.columns / block.columns)
+    group = max(min(block.group, tile_rows), 1)
+    blocks = tile_rows * tile_columns
+    resident = min(at_once, blocks)  # blocks of one product in the wave
+    across = min(tile_columns, ceil(resident / group))
+    down = min(tile_rows, group * ceil(resident / (group * tile_columns)))
+    wave = (down * min(block.rows, tiles.rows) + across * min(block.columns, tiles.columns)) * tiles.inner * item
+    least = (tiles.rows + tiles.columns) * tiles.inner * item
+    waves = blocks / resident
+    in_l2 = min(1.0, machine.l2_bytes / 2 / least)
+    return float((least + max(0.0, wave * waves - least) * (1 - in_l2)) / waves / resident)

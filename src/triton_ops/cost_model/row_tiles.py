@@ -1,0 +1,368 @@
+"""Rows that are reduced or mapped without products of tiles: bandwidth, waits, arithmetic and the turnover of blocks.
+
+Each warp first reduces the rows that its own lanes hold. Warps that hold rows of the same columns then leave their part
+in shared memory, where the parts of a column lie side by side (Triton 3.6.0, `ReduceOpToLLVM`; counted in the PTX of
+nine tiles for sm_90), and read the result back. Lanes hold runs of columns, so that they meet in the same banks: eight
+bfloat16 columns and four warps along the rows put all 32 lanes into one bank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from math import ceil, exp, log2
+from typing import Any, NamedTuple
+
+from triton_ops.cost_model.resource_guess import row_footprint
+from triton_ops.cost_model.waves import Wave, overlap_ns, schedule
+from triton_ops.device import Machine
+from triton_ops.values import ITEM_BYTES, Footprint, Schedule, Tile, TilePlan, tile_side, warps_and_stages
+
+_TILE_REDUCTION_LANES = 32
+_BANKS = 32  # of shared memory, each 4 bytes wide: CUDA C++ Programming Guide
+
+
+class Across(NamedTuple):
+    """Reductions of tiles of one shape across their rows.
+
+    Attributes:
+        rows: Rows of the tile, which are reduced.
+        columns: Columns of the tile, which lie along memory.
+        vector: The most adjacent columns that a lane loads at once.
+        executions: How often a block reduces such a tile.
+    """
+
+    rows: int
+    columns: int
+    vector: int
+    executions: float
+
+
+def exchange_cycles(tile: Across, warps: int) -> float:
+    """Cycles of a multiprocessor's shared memory for the exchange among a block's warps, over all executions."""
+    elements = max(1, tile.rows * tile.columns // (_TILE_REDUCTION_LANES * warps))
+    run = max(1, min(tile.vector, elements, tile.columns))
+    lanes = max(1, min(_TILE_REDUCTION_LANES, tile.columns // run))  # along the columns; the others are along the rows
+    across = max(1, min(warps, tile.columns // (run * lanes)))
+    down = min(warps // across, max(1, tile.rows * lanes // _TILE_REDUCTION_LANES))
+    if down < 2:
+        return 0.0
+    words = max(1, tile.columns // (lanes * across))  # of each lane
+    stride = run * down
+    at_once = lanes * min(stride, _BANKS) / _BANKS if lanes * stride > _BANKS else 1.0
+    return 2.0 * tile.executions * words * max(at_once, 1.0) * warps  # written and read back
+
+
+_LANES = 85.0  # instructions of one thread that a multiprocessor issues per cycle: two thirds of 128; fitted
+_DEPENDENT_CYCLES = 4  # until an arithmetic result can be used: arXiv:1804.06826 for Volta; later chips are alike
+_WARP_STEPS = 5  # halvings of 32 lanes, each a shuffle and the operation
+_BLOCK_STEPS = 4  # to shared memory, a barrier, back, and the barrier before it is used again
+_ON_THE_WAY = 1.25  # loads of a thread at a time, of tiles that are added up; set on recorded sums of columns
+_WHOLE = 64.0  # turns times elements of a thread up to which a loop is unrolled wholly, in the same machine code
+_UNROLLED = 4.0  # times as many turns are then on the way as where ptxas unrolls by four
+_LONE_CYCLES = 2.0  # per instruction of a warp with enough independent ones; fitted with the costs of rows
+
+
+class TileWork(NamedTuple):
+    """Instructions that a block issues for each element of tiles of one size."""
+
+    instructions: float
+    elements: float
+
+
+class Again(NamedTuple):
+    """Bytes that a block reads which it, or a block before it on its multiprocessor, has read before.
+
+    Attributes:
+        own_bytes: Different bytes that were read meanwhile and that no other block reads.
+        common_bytes: Those that other blocks read too, of which the multiprocessor needs one copy.
+    """
+
+    read_bytes: float
+    own_bytes: float
+    common_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turning:
+    """The loads of a loop, for which a block waits turn by turn.
+
+    Attributes:
+        entries: How often a block enters the loop.
+        turns: Turns of the loop, over all entries.
+        elements: Elements of the largest tile that a turn loads.
+        serial: Loads of all threads in one turn that each wait for earlier ones; 0 if they are on the way together.
+        constant: Whether the compiler knows the turns.
+    """
+
+    entries: float
+    turns: float
+    elements: float
+    serial: float
+    constant: bool
+
+    def waits(self, threads: int) -> float:
+        """The number of times that a block of so many threads waits for memory."""
+        waits = self.turns * max(1.0, self.serial / threads / _ON_THE_WAY)
+        unrolled = self.turns / max(self.entries, 1.0) * max(1.0, self.elements / threads)
+        return waits / _UNROLLED if self.constant and unrolled <= _WHOLE else waits
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryWalk:
+    """The accesses, the arithmetic and the waits of one block.
+
+    Attributes:
+        stages: Stages that the config asks of the pipeline; plain loads are not pipelined.
+        work: Its arithmetic and its accesses.
+        batches: How often it waits for loads from memory, one after another, outside of `loops`.
+        near: How often it waits for loads that it has made before.
+        turns: How often it walks through registers that may be spilled.
+        own_bytes: Bytes that it reads and that no other block reads.
+        again: What it reads once more.
+        common: What other blocks read too, the next one on its multiprocessor soon after it.
+        through_bytes: Bytes that L2 moves for its first reads and its writes, in whole sectors.
+        streamed_bytes: Bytes that it reads in all.
+        lines: 128-byte lines that it touches; 0 where its accesses run along memory.
+        reductions: How often its threads reduce a tile together.
+        across: The reductions of tiles across their rows.
+        loops: Its loops with loads.
+    """
+
+    blocks: int
+    warps: int
+    stages: int
+    work: tuple[TileWork, ...]
+    batches: float
+    near: float
+    turns: float
+    own_bytes: float
+    again: tuple[Again, ...]
+    common: tuple[Again, ...]
+    written_bytes: float
+    through_bytes: float
+    streamed_bytes: float
+    lines: float = 0.0
+    reductions: float = 0.0
+    across: tuple[Across, ...] = ()
+    loops: tuple[Turning, ...] = ()
+
+    @property
+    def waits(self) -> float:
+        """The number of times that it waits for loads from memory."""
+        return self.batches + sum(each.waits(32 * self.warps) for each in self.loops)
+
+    @property
+    def instructions(self) -> float:
+        """Instructions of each warp; with more threads than elements, some repeat the work of others."""
+        threads = 32 * self.warps
+        return sum(part.instructions * max(1.0, part.elements / threads) for part in self.work)
+
+    @property
+    def steps(self) -> float:
+        """Steps of one reduction: halvings within a warp, and what warps leave in shared memory for each other."""
+        return _WARP_STEPS + (_BLOCK_STEPS + log2(self.warps) if self.warps > 1 else 0.0)
+
+    @property
+    def dependent_cycles(self) -> float:
+        """Cycles of a warp that is alone: elements of one thread do not depend on each other, and hide the latency."""
+        threads = 32 * self.warps
+        each = [(part.instructions, max(1.0, part.elements / threads)) for part in self.work]
+        return sum(count * max(_DEPENDENT_CYCLES, _LONE_CYCLES * own) for count, own in each)
+
+
+def walk_schedule(walk: MemoryWalk, footprint: Footprint, machine: Machine) -> Schedule:
+    """The schedule of the blocks, which are independent: their waits and rates are overlapped once per wave."""
+    at_once = machine.blocks_at_once(footprint.registers, footprint.shared_bytes, walk.warps)
+    result = schedule(walk.blocks, at_once, machine, lambda depth, count: _wave(walk, footprint, machine, depth, count))
+    plainer = 1 + machine.costs.idle_stage * max(walk.stages - 1, 0)
+    late_ms = result.time_ms * machine.costs.straggle / max(result.waves, 1.0)
+    alone = {**result.alone_ms, "stragglers": late_ms}
+    return Schedule((result.time_ms + late_ms) * plainer, result.waves, alone)
+
+
+def _wave(walk: MemoryWalk, footprint: Footprint, machine: Machine, depth: int, blocks: int) -> Wave:
+    costs, clock = machine.costs, machine.clock_ghz
+    spilled = 2 * walk.turns * footprint.spill_bytes * 32 * walk.warps
+    spill_ns = spilled / (costs.spill_bytes_per_cycle * clock)
+    rates = {
+        "issue": depth * walk.instructions * 32 * walk.warps / _LANES / clock,
+        "block launch": blocks * costs.block_ns,
+        "load unit": depth * walk.lines * costs.line_cycles / clock,
+        **_traffic(walk, machine, depth, blocks),
+        "spills": depth * spill_ns,
+    }
+    waits = {
+        "waits": walk.waits * costs.chunk_ns + walk.near * costs.near_ns,
+        "one block's loads": walk.streamed_bytes / costs.plain_gbps,
+        "dependent arithmetic": walk.dependent_cycles / clock,
+        "reductions": walk.reductions * walk.steps * costs.reduce_ns,
+        "spill waits": spill_ns,
+    }
+    # a block exchanges behind barriers, with no loads on the way: other blocks hide that no better than its waits
+    exchange = {"exchange": depth * sum(exchange_cycles(tile, walk.warps) for tile in walk.across) / clock}
+    parts = {"rates": overlap_ns(rates, costs.overlap), "waits": sum(waits.values()), **exchange}
+    return Wave(overlap_ns(parts, costs.wait_overlap), costs.turn_ns, rates | waits | exchange)
+
+
+def _traffic(walk: MemoryWalk, machine: Machine, depth: int, blocks: int) -> dict[str, float]:
+    """Nanoseconds at DRAM and at L2: what is read again is found in L1, else in L2, else read anew."""
+    l1_bytes = machine.costs.l1_bytes
+    past_l1 = [bytes_ * _l1_miss_share((own * depth + others) / l1_bytes) for bytes_, own, others in walk.again]
+    missed = [_miss_share(blocks * own, machine.l2_bytes / 2) for _, own, _ in walk.again]
+    anew = sum(one * share for one, share in zip(past_l1, missed, strict=True))
+    common = sum(bytes_ * _l1_miss_share((own + others) / l1_bytes) for bytes_, own, others in walk.common)
+    dram = blocks * (walk.own_bytes + anew + walk.written_bytes)
+    through_l2 = depth * machine.units * (walk.through_bytes + sum(past_l1) + common)
+    return {"DRAM": dram / machine.dram_gbps, "L2": through_l2 / machine.l2_gbps}
+
+
+def _l1_miss_share(passed: float) -> float:
+    """The share of what was read that L1 no longer holds, when so many times its size has passed through it.
+
+    A cache in which the oldest line makes room would hold all or nothing. The blocks of a multiprocessor are not in
+    step, and a line's place is not free, so that the edge is soft.
+    """
+    return 1 - exp(-passed * passed)
+
+
+def _miss_share(meanwhile_bytes: float, size_bytes: float) -> float:
+    """The share of what was read that a cache of a size no longer holds."""
+    return max(0.0, 1 - size_bytes / meanwhile_bytes) if meanwhile_bytes > 0 else 0.0
+
+
+_INSTRUCTIONS = 4.0  # per element and pass of a norm; counted in its machine code for sm_90
+
+
+@dataclass(frozen=True)
+class RowTiles:
+    """The tiles of rows that are each reduced and written, as in a softmax or a norm; a row is read in chunks.
+
+    Attributes:
+        rows: Number of rows.
+        columns: Elements of one row.
+        dtype: Dtype of the input.
+        out_dtype: Dtype of the output.
+        tile_rows: Rows per program.
+        tile_columns: Columns per chunk.
+        lanes: Elements of a row per unit of `tile_columns`: 2 where a chunk is counted in pairs.
+        passes: Number of walks over a row: 2 for one that reduces the row and one that writes it.
+        weight: Arithmetic of an element in one pass over that of a norm (convert, multiply, add, convert).
+        parts: Programs that share a row; a second launch writes what they have found.
+        kept: Whether a row that is one chunk stays in registers between its passes, and is read once.
+        inputs: Tensors of this shape and dtype that are read.
+    """
+
+    rows: int
+    columns: int
+    _: KW_ONLY
+    dtype: str
+    out_dtype: str
+    tile_rows: Tile
+    tile_columns: Tile
+    lanes: int = 1
+    passes: int = 2
+    weight: float = 1.0
+    parts: Tile = 1
+    kept: bool = False
+    inputs: int = 1
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """Plan blocks of rows that are independent of each other."""
+        rows, chunk = tile_side(self.tile_rows, config), tile_side(self.tile_columns, config) * self.lanes
+        parts = tile_side(self.parts, config)
+        return _plan(
+            blocks=ceil(self.rows / rows) * parts,
+            rows=rows,
+            columns=ceil(self.columns / parts),
+            chunk=chunk,
+            passes=self.passes,
+            reads=1 if self.kept and parts == 1 and chunk >= self.columns else self.passes,
+            config=config,
+            read_bytes=ITEM_BYTES[self.dtype] * self.inputs,
+            written_bytes=ITEM_BYTES[self.out_dtype],
+            weight=self.weight,
+            machine=machine,
+        )
+
+
+@dataclass(frozen=True)
+class ElementTiles:
+    """The tiles of elements that do not depend on each other: a program takes a run of adjacent elements.
+
+    Attributes:
+        elements: Number of elements.
+        tile: Elements per program.
+        read_bytes: Bytes read per element, over all inputs.
+        written_bytes: Bytes written per element, over all outputs.
+        weight: Arithmetic of an element over that of a norm, as in `RowTiles`.
+    """
+
+    elements: int
+    tile: Tile
+    _: KW_ONLY
+    read_bytes: float
+    written_bytes: float
+    weight: float = 1.0
+
+    def plan(self, config: Mapping[str, Any], machine: Machine) -> TilePlan:
+        """Plan each run of elements as a row of its own with one pass."""
+        tile = tile_side(self.tile, config)
+        return _plan(
+            blocks=ceil(self.elements / tile),
+            rows=1,
+            columns=min(tile, self.elements),
+            chunk=tile,
+            passes=1,
+            reads=1,
+            config=config,
+            read_bytes=self.read_bytes,
+            written_bytes=self.written_bytes,
+            weight=self.weight,
+            machine=machine,
+        )
+
+
+def _plan(
+    *, blocks: int, rows: int, columns: int, chunk: int, passes: int, reads: int, config: Mapping[str, Any],
+    read_bytes: float, written_bytes: float, weight: float, machine: Machine,
+) -> TilePlan:  # fmt: skip
+    """Plan blocks that walk over their rows chunk by chunk; a later pass over a row reads it again.
+
+    Columns of a chunk past the row's end are masked, which costs issue and no bytes.
+
+    Args:
+        blocks: Number of blocks in all.
+        rows: Rows per block.
+        columns: Columns of a row.
+        chunk: Columns per chunk.
+        passes: Number of walks over a row.
+        reads: Passes in which a row is read.
+        config: The config, for its warps and stages; plain loads are not pipelined.
+        read_bytes: Bytes read per element in each pass.
+        written_bytes: Bytes written per element, once.
+        weight: Arithmetic per element and pass over that of a norm.
+        machine: The device.
+    """
+    warps, stages = warps_and_stages(config)
+    chunks, later = ceil(columns / chunk) * rows, reads - 1
+    turns, row_bytes = passes * chunks, rows * columns * read_bytes
+    stored = rows * columns * written_bytes
+    walk = MemoryWalk(
+        blocks=blocks,
+        warps=warps,
+        stages=stages,
+        work=(TileWork(turns * _INSTRUCTIONS * weight, chunk),),
+        batches=chunks,
+        near=chunks * later,
+        turns=turns,
+        own_bytes=row_bytes,
+        again=(Again(later * row_bytes, row_bytes / rows, 0.0),) if later else (),
+        common=(),
+        written_bytes=stored,
+        through_bytes=row_bytes + stored,
+        streamed_bytes=row_bytes * reads,
+        reductions=rows if passes > 1 else 0.0,
+    )
+    guess = row_footprint(chunk / (32 * warps), warps, rows)
+    return TilePlan(warps, guess, lambda footprint: walk_schedule(walk, footprint, machine))

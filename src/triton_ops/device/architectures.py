@@ -1,0 +1,264 @@
+"""Limits of each architecture: of a compilation, and of the blocks that one multiprocessor holds.
+
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and NVIDIA's occupancy
+calculator for what is handed out at once; LLVM, "User Guide for AMDGPU Backend", and AMD's CDNA 2, 3 and 4 ISA guides:
+four vector units with 512 registers for each of 64 lanes, eight wavefronts each, and sixteen barriers.
+
+Shared memory per block: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability" (opt-in
+maximum, from sm_80 on 1 KiB below what a multiprocessor has); LDS: AMD CDNA 2, 3 and 4 ISA guides. Registers: the
+same guides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, replace
+from math import ceil
+
+from triton_ops.device.spec import DeviceSpec
+from triton_ops.exceptions import DeviceError
+
+_KIB = 1024
+REGISTERS, SHARED, WARPS, BLOCKS = "registers", "shared memory", "warps", "blocks"
+"""The names of what may limit occupancy."""
+
+
+@dataclass(frozen=True)
+class Residents:
+    """The blocks of one kernel that one multiprocessor holds at a time.
+
+    Attributes:
+        by: Blocks that would fit if this were the only limit, by its name.
+        most_warps: Most warps that one multiprocessor holds.
+    """
+
+    by: dict[str, int]
+    warps_per_block: int
+    most_warps: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks at a time; 0 if not even one fits."""
+        return min(self.by.values())
+
+    @property
+    def warps(self) -> int:
+        """Warps at a time."""
+        return self.blocks * self.warps_per_block
+
+    @property
+    def occupancy(self) -> float:
+        """Warps at a time over the most that a multiprocessor holds."""
+        return self.warps / self.most_warps
+
+    @property
+    def limited_by(self) -> tuple[str, ...]:
+        """The limits of the number of blocks: one name, or several that give the same number."""
+        return tuple(name for name, blocks in self.by.items() if blocks == self.blocks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitLimits:
+    """The resources of one multiprocessor or compute unit for its blocks.
+
+    Attributes:
+        warps: Most warps (AMD: wavefronts) at a time.
+        blocks: Most blocks at a time.
+        lone_blocks: Most blocks of one warp; None is `blocks`.
+        shared_bytes: Shared memory (AMD: LDS).
+        block_shared_bytes: Shared memory that the system reserves for every block.
+        shared_granule: Bytes in whose multiples shared memory is handed out.
+        register_granule: Registers in whose multiples a warp gets them.
+        parts: Parts, each with its own share of registers and warps.
+    """
+
+    warps: int = 64
+    blocks: int = 32
+    lone_blocks: int | None = None
+    shared_bytes: int = 228 * _KIB
+    block_shared_bytes: int = 1024
+    shared_granule: int = 128
+    registers: int = 65_536
+    register_granule: int = 256
+    parts: int = 4
+    warp_size: int = 32
+
+    def blocks_at_once(self, registers: int, shared_bytes: int, warps: int) -> int:
+        """The number of blocks that fit at a time; 0 if not even one fits."""
+        return min(self._each(registers, shared_bytes, warps))
+
+    def residents(self, registers: int, shared_bytes: int, warps: int) -> Residents:
+        """The blocks that fit at a time, with what each limit alone allows; arguments as for `blocks_at_once`."""
+        each = self._each(registers, shared_bytes, warps)
+        return Residents(dict(zip((REGISTERS, SHARED, WARPS, BLOCKS), each, strict=True)), warps, self.warps)
+
+    def _each(self, registers: int, shared_bytes: int, warps: int) -> tuple[int, int, int, int]:
+        per_warp = max(ceil(registers * self.warp_size / self.register_granule), 1) * self.register_granule
+        by_registers = self.registers // self.parts // per_warp * self.parts // warps
+        granules = max(ceil((shared_bytes + self.block_shared_bytes) / self.shared_granule), 1)
+        by_shared = self.shared_bytes // (granules * self.shared_granule)
+        most = self.blocks if warps > 1 or self.lone_blocks is None else self.lone_blocks
+        return by_registers, by_shared, self.warps // warps, most
+
+
+def _amd(shared_kib: int, shared_granule: int) -> UnitLimits:
+    return UnitLimits(
+        warps=32, blocks=16, lone_blocks=32, shared_bytes=shared_kib * _KIB, block_shared_bytes=0,
+        shared_granule=shared_granule, registers=131_072, register_granule=512, warp_size=64,
+    )  # fmt: skip
+
+
+LIMITS = {
+    "sm_70": UnitLimits(shared_bytes=96 * _KIB, block_shared_bytes=0, shared_granule=256),
+    "sm_75": UnitLimits(warps=32, blocks=16, shared_bytes=64 * _KIB, block_shared_bytes=0, shared_granule=256),
+    "sm_80": UnitLimits(shared_bytes=164 * _KIB),
+    "sm_86": UnitLimits(warps=48, blocks=16, shared_bytes=100 * _KIB),
+    "sm_89": UnitLimits(warps=48, blocks=24, shared_bytes=100 * _KIB),
+    "sm_90": UnitLimits(),
+    "sm_100": UnitLimits(),
+    "sm_120": UnitLimits(warps=48, blocks=24, shared_bytes=100 * _KIB),
+    "gfx90a": _amd(64, 512),
+    "gfx942": _amd(64, 512),
+    "gfx950": _amd(160, 1280),
+}
+
+
+def limits_of(spec: DeviceSpec) -> UnitLimits | None:
+    """The limits of a device; None if its architecture has no row here, and no limit is assumed for it.
+
+    A number of registers that the device reports replaces the architecture's.
+    """
+    limits = LIMITS.get(spec.arch)
+    if limits is None or spec.registers_per_unit in (None, limits.registers):
+        return limits
+    return replace(limits, registers=spec.registers_per_unit)
+
+
+@dataclass(frozen=True)
+class Waves:
+    """The waves of blocks in which a launch fills the device, the last of which may leave places empty.
+
+    Attributes:
+        at_once: Blocks that the device holds at a time.
+    """
+
+    grid: int
+    at_once: int
+
+    @property
+    def waves(self) -> float:
+        """Waves, the last one counted by its share."""
+        return self.grid / self.at_once
+
+    @property
+    def full(self) -> int:
+        """Waves that fill the device."""
+        return self.grid // self.at_once
+
+    @property
+    def tail_blocks(self) -> int:
+        """Blocks of the last wave, if it is not full; else 0."""
+        return self.grid % self.at_once
+
+    @property
+    def used(self) -> float:
+        """Share of the device's places that blocks fill over all waves, if all blocks take equally long."""
+        return self.waves / max(ceil(self.waves), 1)
+
+
+_TARGET_KIB = 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """An architecture with the limits that a compilation must keep.
+
+    Attributes:
+        warp_size: Threads that run in lockstep: 32 or 64.
+        shared_bytes_per_block: Most shared memory that one block may have.
+        registers_per_block: Most 32-bit registers that one block may have; None where the architecture sets no such
+            limit.
+        units: Multiprocessors of the device; None if no device is meant.
+    """
+
+    kind: str
+    arch: str
+    warp_size: int
+    shared_bytes_per_block: int
+    _: KW_ONLY
+    threads_per_block: int = 1024
+    registers_per_block: int | None = 65536
+    units: int | None = None
+
+    @property
+    def capability(self) -> int:
+        """The number in an NVIDIA architecture's name: 90 for `sm_90`; 0 elsewhere."""
+        return int(self.arch.removeprefix("sm_")) if self.kind == "cuda" else 0
+
+    @property
+    def limits(self) -> UnitLimits | None:
+        """The limits of one of its multiprocessors; None if they are not known."""
+        return LIMITS.get(self.arch)
+
+
+def _nvidia(arch: str, shared_kib: int) -> Target:
+    return Target("cuda", arch, 32, shared_kib * _TARGET_KIB)
+
+
+def _target_amd(arch: str, shared_kib: int) -> Target:
+    return Target("hip", arch, 64, shared_kib * _TARGET_KIB, registers_per_block=None)
+
+
+TARGETS = {
+    target.arch: target
+    for target in (
+        _nvidia("sm_70", 96),
+        _nvidia("sm_75", 64),
+        _nvidia("sm_80", 163),
+        _nvidia("sm_86", 99),
+        _nvidia("sm_89", 99),
+        _nvidia("sm_90", 227),
+        _nvidia("sm_100", 227),
+        _nvidia("sm_120", 99),
+        _target_amd("gfx90a", 64),
+        _target_amd("gfx942", 64),
+        _target_amd("gfx950", 160),
+    )
+}
+
+
+def named_target(name: str) -> Target:
+    """The target called `name`, such as `sm_90` or `gfx942`.
+
+    Raises:
+        DeviceError: There is no such target; the error lists the known ones.
+    """
+    target = TARGETS.get(name.strip().lower())
+    if target is None:
+        raise DeviceError(
+            f"target {name!r} is not known; known are {', '.join(TARGETS)}",
+            ", ".join(TARGETS),
+            name,
+            hint="use one of these",
+        )
+    return target
+
+
+def target_of(device: DeviceSpec) -> Target:
+    """The target for a device; a limit that the device reports replaces the architecture's.
+
+    Raises:
+        DeviceError: The device is no GPU, or its architecture has no row and it does not report its limits.
+    """
+    if device.kind not in ("cuda", "hip"):
+        raise DeviceError(
+            f"{device.name} is no target for Triton kernels",
+            ", ".join(TARGETS),
+            device.arch,
+            hint="name a target: --target sm_90",
+        )
+    row, shared = TARGETS.get(device.arch), device.shared_bytes_per_block
+    if row is None and shared is None:
+        return named_target(device.arch)
+    if row is None:
+        row = _nvidia(device.arch, 0) if device.kind == "cuda" else _target_amd(device.arch, 0)
+    return replace(row, shared_bytes_per_block=shared or row.shared_bytes_per_block, units=device.units)

@@ -1,0 +1,517 @@
+"""Launches of kernels that are compiled already: one look-up by what the arguments are, then the launch itself.
+
+Triton binds, specialises and looks up the compiled kernel at every launch, and `triton.autotune` builds its own key
+before that. Here both keys are one: the device, what Triton specialises each argument on, and the values that decide
+the config. A launch whose key was seen before calls the compiled kernel directly. Whatever is not plainly the same as
+when it was seen goes the plain way: other options, compiled kernels that Triton was told to drop, hooks of profilers,
+hooks before a run, changed globals or knobs, another driver, arguments that cannot be hashed, tensors without an
+address or of a dtype that Triton does not know, a config that was changed in place, a list of configs that has become
+one config or no longer is, another entry in the cache, another kernel or another function in the place of its `run`.
+
+Facts used, from Triton 3.6 to 3.9: `native_specialize_impl(backend, argument, is_const, specialise, align)` gives what
+a compiled kernel depends on, and `JITFunction.params` with which of these flags; `JITFunction.run` returns the compiled
+kernel, whose `run` takes grid, stream, `function`, `packed_metadata`, launch metadata, two hooks and all bound
+arguments; metadata and hooks may be None. `device_caches[device]` ends in the backend and the binder. A
+`HookChain` without `calls` does nothing. `used_global_vals` holds the globals that a kernel has been compiled with.
+`get_current_device` of the driver for CUDA is torch's, which asks `torch._C._cuda_getDevice` once CUDA has started.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import operator
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from triton_ops.backend import direct_launch, is_tensor
+from triton_ops.dispatch.grid_functions import KnownGrids
+from triton_ops.dispatch.heuristics import Heuristics, Variants, computed, runs_of, taken_apart
+
+MISSING = type("Missing", (), {"__repr__": lambda _: "missing", "__slots__": ()})()
+"""The place of a parameter for which a call gives no value."""
+_COUNTED_FROM = 1 << 62
+_ONE_BY_ONE, _IN_ONE = False, True  # how what launches takes the kernel's arguments
+_MOST_ENTRIES = 4_096  # of one kernel; a call with a new value costs one look-up by the ladder
+
+
+class LaunchCount(itertools.repeat):  # type: ignore[type-arg]
+    """A number that any thread may raise by one without a lock, in a few nanoseconds.
+
+    Attributes:
+        at_end: Told the number when nobody can raise it any more; None tells nobody.
+    """
+
+    __slots__ = ("__weakref__", "at_end")
+    at_end: Callable[[int], object] | None
+    up = itertools.repeat.__next__  # one step of an iterator written in C is never torn; to hold it keeps the number
+
+    def __new__(cls) -> LaunchCount:
+        """A number that is 0."""
+        count = super().__new__(cls, None, _COUNTED_FROM)
+        count.at_end = None
+        return count
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, as in a copied module, counts for itself."""
+        return LaunchCount, ()
+
+    def __del__(self) -> None:
+        if self.at_end is not None:
+            self.at_end(self.value)
+
+    @property
+    def value(self) -> int:
+        """How often `up` was called."""
+        return _COUNTED_FROM - operator.length_hint(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is launched for one key.
+
+    Attributes:
+        compiled: Triton's compiled kernel, loaded.
+        brings: What the config brings to a call: parameters and launch options.
+        config: The `triton.Config`; a launch whose config has other values by then goes the plain way.
+        count: Counts the launches.
+        place: Where the owner's cache shows the config; None if it is the owner's only config.
+        shown: What stands there. The cache is asked at each launch; a call for which nothing stands there is not known.
+        told: Whether the cache has the launches forgotten when others change it, so that no launch needs to ask.
+        holds: Says at each launch whether this is still what is launched; None if it always is.
+        grid: What stood in the brackets, which heuristics are given.
+    """
+
+    compiled: Any
+    brings: Mapping[str, Any]
+    config: Any
+    count: LaunchCount
+    place: Any = None
+    shown: Any = None
+    told: bool = False
+    holds: Callable[[], bool] | None = None
+    grid: Any = None
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """How a launch by brackets begins, which has no frame around it.
+
+    Attributes:
+        otherwise: Launches `otherwise(grid, args, kwargs)` what is not known.
+        doubts: Conditions, as source, under which it is asked for a known call too.
+        names: What their names stand for.
+    """
+
+    otherwise: Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+    doubts: Sequence[str]
+    names: Mapping[str, Any]
+
+
+@dataclass(eq=False)
+class FastLaunch:
+    """The launches of one kernel that are known.
+
+    Attributes:
+        function: The kernel: a `JITFunction`, with or without `Heuristics` around it.
+        keys: The parameters whose values decide the config.
+        owner: Its `best_config` is set to the config of every launch, its `configs` and its `cache` are read at each.
+        entrance: How launches by brackets begin; None if there are none.
+        call: Launches `call(grid, *args, **kwargs)` and returns the compiled kernel; None, with nothing done, if the
+            call is not known or not plainly the same.
+        enter: The same, but for what is not known, which it launches by its entrance.
+    """
+
+    function: Any
+    keys: tuple[str, ...]
+    owner: Any
+    entrance: Entrance | None = None
+
+    def __post_init__(self) -> None:
+        self._jit, _ = taken_apart(self.function)
+        self._entries: dict[Any, Any] = {}
+        self._key: Callable[..., Any] | None = None
+        self._driver: Any = None
+        self._knobs: Any = None
+        self._changes = 0
+        self.call: Callable[..., Any] = _unknown
+        self.enter: Callable[..., Any] = self._otherwise
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return str(self._jit.__name__)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the kernel is compiled for a GPU; else it runs as Python."""
+        return hasattr(self._jit, "device_caches")
+
+    @property
+    def driven(self) -> bool:
+        """Whether Triton has a driver here, by which compiled kernels are launched."""
+        try:
+            return _driver().active is not None
+        except RuntimeError:  # there are none, or several
+            return False
+
+    @property
+    def possible(self) -> bool:
+        """Whether the kernel is compiled, and its heuristics give constexpr values only."""
+        if not self.compiled or not self._runs_as_triton:
+            return False
+        return not {param.name for param in self._jit.params if not param.is_constexpr}.intersection(self._heuristics)
+
+    @property
+    def _heuristics(self) -> Heuristics:
+        return taken_apart(self.function)[1]
+
+    @property
+    def _runs_as_triton(self) -> bool:
+        """Whether nobody has put something in the place of a `run`, which direct launches pass by."""
+        modules = ("triton.runtime.jit", "triton.runtime.autotuner")
+        own = [vars(importlib.import_module(name)) for name in modules]
+        return all(
+            put is None and any(getattr(run, "__globals__", scope) is scope for scope in own)
+            for _, run, put in runs_of(self.function)
+        )
+
+    def forget(self) -> None:
+        """Forget every launch, so that the next of each key is decided again."""
+        self._changes += 1
+        self._entries.clear()
+
+    @property
+    def changes(self) -> int:
+        """How often `forget` was called."""
+        return self._changes
+
+    def _otherwise(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return None if self.entrance is None else self.entrance.otherwise(grid, args, kwargs)
+
+    def learn(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known, changes: int) -> bool:
+        """Launch calls like this one as `known` from now on; returns whether that can be done.
+
+        Args:
+            args: The call's positional arguments.
+            kwargs: Its keyword arguments, without what the config brings.
+            known: What the plain way launched for them.
+            changes: What `changes` was before it was looked up; with others since then nothing is learned.
+        """
+        if not self.possible or not hasattr(known.compiled, "packed_metadata"):
+            return False
+        if known.place is not None and known.shown is None:  # nothing is shown: each launch is decided
+            return False
+        if self._key is None or self._driver is not _driver().active or self._knobs != _values_of_knobs():
+            self._generate(len(args))
+        try:
+            key = None if self._key is None else self._key(*args, **kwargs)
+            if key is None or any(is_tensor(part) for part in key):  # a key must keep no tensor alive
+                return False
+            given = (*self._jit.arg_names[: len(args)], *kwargs)
+            self._keep(key, given, self._constexprs(args, kwargs, known), known)
+        except (TypeError, KeyError):  # an argument that cannot be hashed, or a constexpr without a value
+            return False
+        if self._changes != changes:  # another thread has changed what was looked up
+            self._entries.clear()
+            return False
+        return True
+
+    def _keep(self, key: Any, given: Sequence[str], values: Mapping[str, Any], known: Known) -> None:
+        constexprs = tuple(values[param.name] for param in self._jit.params if param.is_constexpr)
+        compiled = known.compiled
+        run, packed = compiled.run, compiled.packed_metadata
+        if (direct := direct_launch(run, packed)) is not None:
+            way, run, added = (_IN_ONE if direct.packed else _ONE_BY_ONE), direct.function, direct.between
+        else:
+            way, added = _ONE_BY_ONE, (packed, None, None, None)
+        lone = len(self.owner.configs) == 1
+        asked = known.place is None or not known.told
+        entry = (way, run, compiled.function, added, compiled, known.config, values_now(known.config), lone,
+                 asked, known.place, known.shown, known.count, known.holds,
+                 self._jit.device_caches[self._driver.get_current_device()], constexprs)  # fmt: skip
+        if len(self._entries) >= _MOST_ENTRIES:
+            self._entries.clear()
+        if self.function is self._jit:
+            self._entries[key] = entry
+            return
+        variants, runs = self._entries.get(key), runs_of(self.function)
+        if variants is None or variants.config is not known.config or variants.runs != runs:
+            variants = Variants(self.function, known.config, dict(known.brings), given, runs)
+            self._entries[key] = variants
+        variants.entries[tuple((name, values[name]) for name in self._heuristics)] = entry
+
+    def _constexprs(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Known) -> dict[str, Any]:
+        """The values of a launch by name, as Triton binds them."""
+        given = {**dict(zip(self._jit.arg_names, args, strict=False)), **kwargs, **known.brings}
+        given.update(computed(self._heuristics, given, known.grid))
+        return {**{param.name: param.default for param in self._jit.params if param.has_default}, **given}
+
+    def _generate(self, positional: int) -> None:
+        """Write the functions of this kernel: the key of a call, and its launch, most of which have so many arguments.
+
+        Args:
+            positional: The number of positional arguments that launches are expected to have.
+        """
+        self._entries.clear()
+        self._driver, self._knobs = _driver().active, _values_of_knobs()
+        space = self._namespace()
+        names = [param.name for param in self._jit.params]
+        doubts = [f"{_place_of(self.owner, 'fn')} is not @kernel", *_doubts(space)]
+        parts = self._parts(names, positional)
+        heads = [_KEY.format(doubts=" or ".join(["@options", *doubts]), **parts), _BIND.format(**parts)]
+        launches = [_launch("launch", "None", doubts, parts)]
+        if self.entrance is not None:
+            space.update(self.entrance.names, otherwise=self.entrance.otherwise)
+            doubts = [*self.entrance.doubts, *doubts]
+            launches.append(_launch("enter", "@otherwise(@grid, @args, @kwargs)", doubts, parts))
+        prefix = _prefix(names)
+        scope = {prefix + name: value for name, value in space.items()}
+        source = "".join([*heads, *launches]).replace("@", prefix)
+        exec(compile(source, f"<launch of {self._jit.__name__}>", "exec"), scope)
+        scope[f"{prefix}bind"].__qualname__ = self._jit.__name__  # by which a call with too many arguments is told
+        self._key, self.call = scope["key_of"], scope["launch"]
+        self.enter = scope.get("enter", self._otherwise)
+
+    def _parts(self, names: Sequence[str], positional: int) -> dict[str, str]:
+        """The parts of the functions that differ from kernel to kernel."""
+        params, defaults = self._jit.params, {param.name for param in self._jit.params if param.has_default}
+        values = [name for name in self.keys if name in names]
+        asked = [name for name in names if name in defaults and (name in values or self.function is not self._jit)]
+        absent = {name: f"@default_{name}" if name in defaults.difference(asked) else "@MISSING" for name in names}
+        meta = "{" + ", ".join(f"{name!r}: {name}" for name in names) + "}"
+        first = names[:positional]
+        return {
+            "head": ", ".join(f"{name}={value}" for name, value in absent.items()),
+            "positional": str(len(first)), "first": ", ".join(first),
+            "rest": "".join(f"        {name} = {absent[name]}\n" for name in names[positional:]),
+            "left_out": "".join(_LEFT_OUT.format(name=name) for name in asked),
+            "key": ", ".join(["@device", *map(_part, params), *values, *(f"@left_out_{name}" for name in asked)]),
+            **{name: _place_of(self.owner, name) for name in ("configs", "cache", "best_config")},
+            "variant": _VARIANT.format(meta=meta) if self.function is not self._jit else "",
+            "constexprs": "".join(f"{param.name}, " for param in params if param.is_constexpr),
+            "meta": meta, "names": ", ".join(names),
+        }  # fmt: skip
+
+    def _namespace(self) -> dict[str, Any]:
+        """What the generated functions refer to."""
+        jit, knobs = self._jit, importlib.import_module("triton.knobs")
+        runtime, compilation = knobs.runtime, knobs.compilation
+        backend = jit.device_caches[self._driver.get_current_device()][-2]
+        return {
+            **{f"default_{param.name}": param.default for param in jit.params if param.has_default},
+            "MISSING": MISSING, "backend": backend, "driver": _driver(), "seen_driver": self._driver,
+            "entries": self._entries, "specialize": _specialize(), "device_of": _device_of(self._driver),
+            "runtime": runtime, "compilation": compilation, "runtime_values": vars(runtime),
+            "compilation_values": vars(compilation), "seen_runtime": self._knobs[0], "seen_compilation": self._knobs[1],
+            "used_globals": jit.used_global_vals, "changed": _changed, "owner": self.owner, "state": vars(self.owner),
+            "plain": _plain(type(self.owner.cache)), "get": dict.get, "type": type, "tuple": tuple, "next": next,
+            "kind": type(jit), "run_of_kind": type(jit).run, "own": vars(jit), "kernel": self.function,
+            "jit": jit, "jit_debug": jit.debug, "caches": jit.device_caches, "hooks_before": jit.pre_run_hooks,
+            **{name: getattr(runtime, name, None) for name in _OF_RUNTIME},
+            **{name: getattr(compilation, name, None) for name in _OF_COMPILATION},
+            "calls_before": getattr(runtime.launch_enter_hook, "calls", runtime.launch_enter_hook),
+            "calls_after": getattr(runtime.launch_exit_hook, "calls", runtime.launch_exit_hook),
+            "grid_of": KnownGrids(tuple(jit.arg_names)).of, "callable": callable, "len": len,
+            "no_key": (TypeError, RuntimeError, KeyError), "no_extents": TypeError,
+        }  # fmt: skip
+
+
+def values_now(config: Any) -> dict[str, Any]:
+    """What a `triton.Config` holds now, to be compared with its `__dict__` later."""
+    return {**config.__dict__, "kwargs": dict(config.kwargs)}
+
+
+_KEY = """
+def key_of({head}, **@options):
+    if {doubts}:
+        return None
+{left_out}    @device = @driver.active.get_current_device()
+    return ({key},)
+"""
+
+_BIND = """
+def @bind({head}, **@options):
+    return None if @options else ({names},)
+"""
+
+_LAUNCH = """
+def {launch}(@grid, *@args, **@kwargs):
+    if @kwargs or @len(@args) != {positional}:
+        @bound = @bind(*@args, **@kwargs)
+        if @bound is None:
+            return @miss
+        ({names},) = @bound
+    else:
+        [{first}] = @args
+{rest}    @active = @driver.active
+    if @active is not @seen_driver or {doubts}:
+        return @miss
+{left_out}    try:
+        @device = @device_of()
+        @entry = @entries.get(({key},))
+    except @no_key:
+        return @miss
+    if @entry is None:
+        return @miss
+{variant}    (@in_one, @run, @function, @added, @compiled, @config, @values, @lone,
+     @asked, @place, @shown, @count, @holds, @cached, ({constexprs})) = @entry
+    @configs = {configs}
+    if @caches[@device] is not @cached or @config.__dict__ != @values or (@len(@configs) == 1) is not @lone:
+        return @miss
+    if @asked:
+        try:
+            if @place is None:
+                if @configs[0] is not @config:
+                    return @miss
+            else:
+                @cache = {cache}
+                if @type(@cache) is @plain:
+                    if @get(@cache, @place) is not @shown:
+                        return @miss
+                elif @place not in @cache or @cache[@place] is not @shown:
+                    return @miss
+        except @no_key:
+            return @miss
+    if @holds is not None and not @holds():
+        return @miss
+    if @used_globals and @changed(@used_globals):
+        return @miss
+    @extent = @grid
+    if @type(@extent) is not @tuple and @callable(@extent):
+        @extent = @grid_of(@extent, {meta})
+    try:
+        @extents = @len(@extent)
+    except @no_extents:
+        return @miss
+    if @extents == 1:
+        @x, @y, @z = @extent[0], 1, 1
+    elif @extents == 2:
+        @x, @y, @z = @extent[0], @extent[1], 1
+    elif @extents == 3:
+        @x, @y, @z = @extent[0], @extent[1], @extent[2]
+    else:
+        return @miss
+    {best_config} = @config
+    if @in_one:
+        @run(@x, @y, @z, @active.get_current_stream(@device), @function, *@added, ({names},))
+    else:
+        @run(@x, @y, @z, @active.get_current_stream(@device), @function, *@added, {names})
+    @next(@count)
+    return @compiled
+"""
+"""Names that are no parameters of the kernel follow an @, for which a beginning is put that no parameter has."""
+
+
+def _launch(name: str, miss: str, doubts: Sequence[str], parts: Mapping[str, str]) -> str:
+    """The source of a launch, which gives `miss` where it is not known."""
+    return _LAUNCH.format(launch=name, doubts=" or ".join(doubts), **parts).replace("@miss", miss)
+
+
+_LEFT_OUT = """    @left_out_{name} = {name} is @MISSING
+    if @left_out_{name}:
+        {name} = @default_{name}
+"""
+"""A default that is given is another key of Triton's than one that is left out, and heuristics see which it is."""
+
+_VARIANT = """    try:
+        @entry = @entry.of(@grid, {meta})
+    except @no_key:
+        @entry = None
+    if @entry is None:
+        return @miss
+"""
+
+
+def _prefix(names: Sequence[str]) -> str:
+    """A beginning of identifiers that none of these names has."""
+    found = "_"
+    while any(name.startswith(found) for name in names):
+        found += "_"
+    return found
+
+
+def _place_of(owner: Any, name: str) -> str:
+    """Where a launch reads and writes an attribute of the owner: its own dictionary, past proxies and our properties.
+
+    A class that says otherwise, such as a subclass with a property of that name, is asked for the attribute.
+    """
+    kind = owner.__class__
+    put, kept = getattr(kind, name, None), f"_{name}"
+    if getattr(getattr(put, "fget", None), "__module__", "").startswith("triton_ops.") and kept in vars(owner):
+        return f"@state[{kept!r}]"
+    plain = put is None and kind.__setattr__ is object.__setattr__ and not hasattr(kind, "__getattr__")
+    return f"@state[{name!r}]" if plain and kind.__getattribute__ is object.__getattribute__ else f"@owner.{name}"
+
+
+def _plain(kind: type) -> Any:
+    """The class of a cache that answers as a dict does, which is asked once; else None."""
+    same = all(getattr(kind, name, None) is getattr(dict, name) for name in ("__getitem__", "__contains__", "get"))
+    return kind if same and not hasattr(kind, "__missing__") else None
+
+
+_OF_RUNTIME = ("launch_enter_hook", "launch_exit_hook", "debug", "add_stages_inspection_hook")
+_OF_COMPILATION = ("instrumentation_mode", "fpsan_homomorphic_casts")
+
+
+def _values_of_knobs() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The knobs that somebody has set."""
+    knobs = importlib.import_module("triton.knobs")
+    return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
+
+
+def _doubts(space: Mapping[str, Any]) -> list[str]:
+    """Conditions under which a launch goes the plain way.
+
+    A knob that is set stands in the dictionary of its group, so that one comparison tells whether any was; one that
+    Triton computes at each access is read.
+    """
+    conditions = [
+        "@kind.run is not @run_of_kind", "'run' in @own", "@hooks_before", "@jit.debug is not @jit_debug",
+        "@calls_before", "@calls_after", "@runtime_values != @seen_runtime", "@compilation_values != @seen_compilation",
+    ]  # fmt: skip
+    for group, names in (("runtime", _OF_RUNTIME), ("compilation", _OF_COMPILATION)):
+        computed_names = [name for name in names if hasattr(getattr(type(space[group]), name, None), "__get__")]
+        conditions += [f"@{group}.{name} != @{name}" for name in computed_names]
+    if space["add_stages_inspection_hook"] is not None:
+        conditions.append("@add_stages_inspection_hook is not None")
+    return conditions
+
+
+def _part(param: Any) -> str:
+    """What of an argument the compiled kernel depends on, as an expression."""
+    if param.is_constexpr:
+        return str(param.name)
+    align = not param.do_not_specialize_on_alignment
+    return f"@specialize(@backend, {param.name}, {bool(param.is_const)}, {not param.do_not_specialize}, {align})"
+
+
+def _changed(used: Mapping[Any, tuple[Any, Mapping[str, Any]]]) -> bool:
+    """Whether a global that the kernel was compiled with has another value now; the plain way then raises."""
+    return any(scope.get(name, MISSING) != value for (name, _), (value, scope) in list(used.items()))
+
+
+def _device_of(active: Any) -> Callable[[], int]:
+    """The function that tells the current device: torch's own below the one that looks first whether CUDA has started.
+
+    It has where a kernel was launched, and in a forked child, where it has not, every launch is forgotten.
+    """
+    torch: Any = sys.modules.get("torch")
+    direct = getattr(getattr(torch, "_C", None), "_cuda_getDevice", None)
+    if direct is None or active.get_current_device is not torch.cuda.current_device:
+        return cast(Callable[[], int], active.get_current_device)
+    return cast(Callable[[], int], direct)
+
+
+def _unknown(*_args: Any, **_kwargs: Any) -> None:
+    """The launch before anything is known."""
+
+
+def _driver() -> Any:
+    return importlib.import_module("triton.runtime.driver").driver
+
+
+def _specialize() -> Any:
+    return importlib.import_module("triton._C.libtriton").native_specialize_impl

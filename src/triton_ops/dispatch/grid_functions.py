@@ -1,0 +1,393 @@
+"""Grid functions: their results by config, those that are known, those that do not follow the blocks.
+
+`lambda meta: (triton.cdiv(n, meta["BLOCK"]),)` costs the host as much as everything else before a launch, as `cdiv` is
+made for kernels. Its result follows from its code, from the numbers that it closes over, and from those that it looks
+up in `meta`. A grid function that names anything else is called each time.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import math
+import operator
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import CodeType, FunctionType
+from typing import Any, cast
+
+from triton_ops.backend import unwrap
+from triton_ops.dispatch.heuristics import computed, taken_apart
+from triton_ops.exceptions import FixedGridWarning, KernelTypeError
+from triton_ops.space import Config, ConfigSpace, checked_value
+
+_MODULES = ("triton", "math")
+_FUNCTIONS = frozenset({"cdiv", "next_power_of_2", "ceil", "floor", "min", "max", "abs", "int"})
+_BUILTINS = frozenset({"min", "max", "abs", "int"})
+_GRID_RESULTS_MOST = 1_024  # pieces of code, and results of each
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the result of a piece of code follows from, and the results that are known.
+
+    Attributes:
+        code: The code; held, so that no other one gets its place.
+        numbers: Gives, of `meta` and a function of this code, the numbers that its result follows from; None if they
+            are no plain numbers, or a name of the module around it means something else.
+        known: The results by these numbers.
+    """
+
+    code: CodeType
+    numbers: Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]
+    known: dict[tuple[int, ...] | None, Any]
+
+
+class KnownGrids:
+    """Grids by what they follow from. Safe to share among threads.
+
+    Args:
+        parameters: The kernel's parameters, which `meta` holds.
+    """
+
+    def __init__(self, parameters: tuple[str, ...]) -> None:
+        self._parameters = parameters
+        self._plans: dict[int, _Plan | None] = {}
+
+    def of(self, grid: Callable[[Mapping[str, Any]], Any], meta: Mapping[str, Any]) -> Any:
+        """What `grid(meta)` returns."""
+        if type(grid) is not FunctionType:
+            return grid(meta)
+        plan = self._plans.get(id(grid.__code__), _UNSEEN)
+        if plan is _UNSEEN:
+            plan = self._planned(grid)
+        if plan is None:
+            return grid(meta)
+        numbers = plan.numbers(meta, grid)
+        found = plan.known.get(numbers)
+        if found is None:
+            found = grid(meta)
+            if numbers is not None:
+                _keep(plan.known, numbers, found)
+        return found
+
+    def _planned(self, grid: FunctionType) -> _Plan | None:
+        """The plan of a function's code; None if it is called each time."""
+        plan = self._plan_of(grid)
+        _keep(self._plans, id(grid.__code__), plan)
+        return plan
+
+    def _plan_of(self, grid: FunctionType) -> _Plan | None:
+        code = grid.__code__
+        texts = [each for each in code.co_consts if isinstance(each, str) and each != grid.__doc__]
+        plain = all(each is None or isinstance(each, (int, str)) for each in code.co_consts)
+        strange = {*code.co_names} - {*_MODULES} - _FUNCTIONS
+        if not plain or strange or code.co_cellvars or code.co_argcount != 1 or code.co_kwonlyargcount:
+            return None
+        if grid.__defaults__ or code.co_flags & _STARRED or not {*texts} <= {*self._parameters}:
+            return None
+        used = [name for name in code.co_names if name in grid.__globals__]
+        modules = {"triton": importlib.import_module("triton"), "math": math}
+        if any(grid.__globals__[name] is not modules.get(name) for name in used):
+            return None
+        shadowed = [name for name in code.co_names if name in _BUILTINS and name not in used]
+        meanings = {name: modules.get(name) for name in (*used, *shadowed)}
+        return _Plan(code, _numbers_of(tuple(dict.fromkeys(texts)), len(code.co_freevars), meanings), {})
+
+
+def _keep(kept: dict[Any, Any], place: Any, found: Any) -> None:
+    if len(kept) >= _GRID_RESULTS_MOST:
+        kept.clear()
+    kept[place] = found
+
+
+def _numbers_of(
+    names: Sequence[str], cells: int, meanings: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None]:
+    """The function `numbers` of a plan, written out: a loop over the names would take twice as long.
+
+    Args:
+        names: What the code looks up in `meta`.
+        cells: How many variables it closes over.
+        meanings: What each name of the module around it must mean; None for a builtin that nothing there hides.
+    """
+    read = [f"meta[{name!r}]" for name in names] + [f"grid.__closure__[{cell}].cell_contents" for cell in range(cells)]
+    lines = [f"    n{place} = {text}" for place, text in enumerate(read)]
+    plain = [f"n{place}.__class__ is int" for place in range(len(read))]
+    meant = [f"grid.__globals__.get({name!r}) is m{place}" for place, name in enumerate(meanings)]
+    numbers = "".join(f"n{place}, " for place in range(len(read)))
+    test = " and ".join([*plain, *meant]) or "True"
+    source = ["def numbers(meta, grid):", *lines, f"    return ({numbers}) if {test} else None"]
+    scope: dict[str, Any] = {f"m{place}": meaning for place, meaning in enumerate(meanings.values())}
+    exec(compile("\n".join(source), "<numbers of a grid>", "exec"), scope)
+    return cast(Callable[[Mapping[str, Any], FunctionType], tuple[int, ...] | None], scope["numbers"])
+
+
+_UNSEEN: Any = object()
+_STARRED = 0x04 | 0x08  # `*args` and `**kwargs`
+
+
+_OURS = ("triton_ops", "triton")
+_AXES = 3
+_MOST = 4_096  # configs of a space for which the grid is evaluated ahead
+
+
+@dataclass(frozen=True)
+class GridByConfig:
+    """A grid that was evaluated for every config of a space.
+
+    Attributes:
+        names: The tunables.
+        extents: From the tunables' values to the grid, or to the text of what the grid function raised.
+    """
+
+    names: tuple[str, ...]
+    extents: Mapping[tuple[Any, ...], Any] = field(hash=False)
+
+    def __call__(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
+        """The grid of the config whose values are in `meta`.
+
+        Raises:
+            ValueError: The grid function raised for it, or it is none of the configs.
+        """
+        extents: tuple[int, ...] | str | None = self.extents.get(_values(meta, self.names))
+        if extents is None or isinstance(extents, str):
+            raise ValueError(extents or "the grid of this config is not known: it was no config when the call was made")
+        return extents
+
+
+def checked_grid(grid: Any, name: str, verb: str = "is") -> Any:
+    """`grid`, if it is what may stand in the brackets of a launch.
+
+    Args:
+        grid: What stands there.
+        name: The kernel's name.
+        verb: Stands between kernel and grid in the error.
+
+    Raises:
+        KernelTypeError: It is neither a function nor one to three integers.
+    """
+    if callable(grid) or (_of_extents(grid) and all(hasattr(extent, "__index__") for extent in grid)):
+        return grid
+    if _of_extents(grid):
+        raise KernelTypeError(
+            f"the grid of {name} {verb} {grid!r}; its extents must be integers",
+            hint="divide with triton.cdiv(n, block), which rounds up",
+        )
+    raise KernelTypeError(
+        f"the grid of {name} {verb} {grid!r}; it must be one to three extents, or a function that returns them",
+        hint=f"write kernel[({grid},)]" if isinstance(grid, int) else "write kernel[(programs,)]",
+    )
+
+
+def _of_extents(grid: Any) -> bool:
+    return isinstance(grid, Sequence) and not isinstance(grid, str) and 1 <= len(grid) <= _AXES
+
+
+def checked_when_called(grid: Any, name: str) -> Any:
+    """`grid`; a function is one whose result is checked as a grid is."""
+    if not callable(grid):
+        return grid
+    return lambda meta: checked_grid(grid(meta), name, "is a function that returned")
+
+
+def grid_of_call(grid: Any, function: Any, values: Mapping[str, Any], space: ConfigSpace) -> Callable[..., Any]:
+    """The grid of a call as a function of the config, which other processes can be sent.
+
+    Args:
+        grid: Extents, or a function of what a launch is given, as in `kernel[grid]`.
+        function: The kernel, with its heuristics.
+        values: The call's arguments by name.
+        space: The configs. A grid function is sent as it is where there are too many.
+    """
+    if callable(grid) and space.size.total > _MOST:
+        checked: Callable[..., Any] = grid
+        return checked
+    return grids_by_config(grid, function, values, space)
+
+
+def grids_by_config(grid: Any, function: Any, values: Mapping[str, Any], space: ConfigSpace) -> GridByConfig:
+    """The grid of a call for every config of a space."""
+    names = tuple(space.tunables)
+    configs = (config.with_members(space.members) for config in space)
+    return GridByConfig(names, {_values(config, names): _extents(grid, function, values, config) for config in configs})
+
+
+def _values(values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:
+    """The values of tunables in a launch or a config, members of an `Enum` and dtypes by name."""
+    return tuple(checked_value(name, values[name]) for name in names)
+
+
+def _extents(grid: Any, function: Any, values: Mapping[str, Any], config: Config) -> Any:
+    try:
+        if not callable(grid):
+            return tuple(int(extent) for extent in grid)
+        return tuple(operator.index(extent) for extent in grid(_meta(grid, function, values, config)))
+    except Exception as error:  # noqa: BLE001 - the user's own function; the launch of that config will say why
+        return f"the grid function raised {type(error).__name__}: {error}"
+
+
+def _meta(grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that a launch gives its grid function."""
+    inner, heuristics = taken_apart(function)
+    meta = {**values, **config}
+    meta.update(computed(heuristics, meta, grid))
+    defaults = inspect.signature(unwrap(inner)).parameters.values()
+    return {**{p.name: p.default for p in defaults if p.default is not p.empty}, **meta}
+
+
+class _Watched(dict[str, Any]):
+    """Values for a grid function, which remember those that were read."""
+
+    def __init__(self, meta: Mapping[str, Any]) -> None:
+        super().__init__(meta)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+    def _all(self, method: str) -> Any:
+        self.read.update(super().keys())
+        return getattr(super(), method)()
+
+    def __iter__(self) -> Iterator[str]:
+        return cast(Iterator[str], self._all("__iter__"))
+
+    def keys(self) -> Any:
+        return self._all("keys")
+
+    def values(self) -> Any:
+        return self._all("values")
+
+    def items(self) -> Any:
+        return self._all("items")
+
+    def copy(self) -> dict[str, Any]:
+        return cast(dict[str, Any], self._all("copy"))
+
+
+class GridWatch:
+    """Looks at the grids of one kernel before they are used, and points out one that does not follow its blocks."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def look(
+        self, grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any], name: str,
+        tunables: Collection[str],
+    ) -> None:  # fmt: skip
+        """Issue a `FixedGridWarning` for a grid that stays as it is while block sizes are tuned.
+
+        Raises:
+            KernelTypeError: A grid function returned what is no grid; a tune would tell it after its last config.
+        """
+        extents = _constant(grid, function, values, config, name)
+        blocks = [] if extents is None or self._told else blocks_left_out(function, tunables)
+        if not blocks:
+            return
+        self._told = True
+        warnings.warn(
+            f"the grid {extents} of {name} stays as it is, and its programs are numbered by blocks that are tuned "
+            f"({', '.join(blocks)}): too many are launched where a block is larger, and too few where it is smaller; "
+            f"write it as a function of the block: lambda meta: (triton.cdiv(n, meta[{blocks[0]!r}]),)",
+            FixedGridWarning,
+            stacklevel=_caller(),
+        )
+
+
+def _constant(
+    grid: Any, function: Any, values: Mapping[str, Any], config: Mapping[str, Any], name: str
+) -> tuple[int, ...] | None:
+    """The extents of a grid that is the same for every config of a call; None if it follows the config.
+
+    A function is called once. One that looks at neither a tunable nor a value of a heuristic gives every config the
+    same extents; equal extents alone tell nothing, since small problems are one program with any block.
+
+    Raises:
+        KernelTypeError: A function returned what is no grid.
+    """
+    if not callable(grid):
+        return tuple(grid)
+    try:
+        watched = _Watched(_meta(grid, function, values, config))
+        extents = grid(watched)
+    except Exception:  # noqa: BLE001 - the user's own function; the launch will say why
+        return None
+    checked_grid(extents, name, "is a function that returned")
+    return None if watched.read.intersection({*config, *taken_apart(function)[1]}) else tuple(extents)
+
+
+def _caller() -> int:
+    """Steps up the stack to the first frame outside of this package and of Triton, as `warnings.warn` counts it."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def blocks_left_out(function: Any, tunables: Collection[str]) -> list[str]:
+    """The tunables by which a kernel multiplies its program's number: a grid that does not follow them is wrong.
+
+    With larger blocks than it was written for, programs have nothing to do; with smaller ones, a part stays undone.
+    There are none where programs go on to further blocks, as persistent ones do: then any number of them does all.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(unwrap(function))))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    if _goes_on(tree):
+        return []
+    programs = _given_what(tree, _is_program)
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                numbered = _is_program(one) or (isinstance(one, ast.Name) and one.id in programs)
+                if numbered and isinstance(other, ast.Name) and other.id in tunables:
+                    names.append(other.id)
+    return sorted({*names})
+
+
+def _goes_on(tree: ast.AST) -> bool:
+    """Tell whether programs go on to further blocks: a loop steps on from what follows from a program's number."""
+    nodes = list(ast.walk(tree))
+    if any(isinstance(node, ast.Attribute) and node.attr == "num_programs" for node in nodes):
+        return True
+    numbered: set[str] = set()
+    while more := _given_what(tree, partial(_mentions, names=frozenset(numbered))) - numbered:
+        numbered |= more
+    steps = [node.args for node in nodes if isinstance(node, ast.Call) and _called(node).endswith("range")]
+    moved = [node.target for loop in nodes if isinstance(loop, ast.While) for node in ast.walk(loop)
+             if isinstance(node, ast.AugAssign)]  # fmt: skip
+    return any(len(args) == _AXES and _mentions(args[0], numbered) for args in steps) or any(
+        isinstance(target, ast.Name) and target.id in numbered for target in moved
+    )
+
+
+def _given_what(tree: ast.AST, asked: Callable[[ast.AST], bool]) -> set[str]:
+    """The names that are given a value of which `asked` holds."""
+    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and asked(node.value)]
+    return {target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)}
+
+
+def _mentions(node: ast.AST, names: Collection[str]) -> bool:
+    """Tell whether a program's number, or one of these names, is a part of an expression."""
+    return any(_is_program(one) or (isinstance(one, ast.Name) and one.id in names) for one in ast.walk(node))
+
+
+def _called(node: ast.Call) -> str:
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
+def _is_program(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "program_id"

@@ -1,0 +1,205 @@
+"""Parts of Triton's `Autotuner` that others read, change or replace: its cache, its `run`.
+
+Facts used, from Triton 3.6 to 3.9: `Autotuner.run` looks its key up in `cache`; where that is missing, it asks
+`prune_configs`, measures each config by `_bench` and `do_bench`, or has `check_disk_cache` do so if `cache_results` is
+set, calls `pre_hook(arguments, reset_only=True)`, and launches the winner once. From 3.8 on, one config that is left is
+not measured, and `knobs.autotuning.listener` is told. The constructor makes `_do_bench` of its deprecated options by a
+function of its own module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton_ops.base import require
+
+_upstream: Any = require("triton.runtime.autotuner", "triton_ops.autotune")
+_knobs: Any = require("triton.knobs", "triton_ops.autotune")
+AUTOTUNER: Any = _upstream.Autotuner
+MEASURES_ONE = not hasattr(_knobs.autotuning, "listener")
+"""Tell whether one config that is left after pruning is measured too."""
+RUN_OF_TRITON: Callable[..., Any] = AUTOTUNER.run
+
+
+def is_tritons(function: Any) -> bool:
+    """Tell whether a function or method is Triton's own code."""
+    function = getattr(function, "__func__", function)
+    return getattr(function, "__globals__", None) is vars(_upstream)
+
+
+class Expected:
+    """The function in the place of `Autotuner.run` while nobody but this package has put something there."""
+
+    run: Any = RUN_OF_TRITON if is_tritons(RUN_OF_TRITON) else None
+    installed = False
+
+
+def measures_itself(autotuner: Any) -> str:
+    """Function of somebody's by which an `Autotuner` measures configs, asked by Triton's own loop alone; else empty.
+
+    What Triton makes of its deprecated options is no such thing.
+    """
+    kind = type(autotuner)
+    if autotuner._do_bench is not None and not is_tritons(autotuner._do_bench):
+        return "the decorator brings do_bench"
+    if not is_tritons(autotuner._bench):
+        return f"{kind.__qualname__} has a _bench of its own"
+    if kind.do_bench is not AUTOTUNER.do_bench or _set_later(vars(autotuner).get("do_bench")):
+        return f"{kind.__qualname__} has a do_bench of its own"
+    return ""
+
+
+def _set_later(measure: Any) -> bool:
+    """Tell whether this is neither Triton's nor its driver's, which are kept in the same place once they are used."""
+    return measure is not None and str(getattr(measure, "__module__", "triton")).partition(".")[0] != "triton"
+
+
+def asks_its_own_disk(autotuner: Any) -> bool:
+    """Tell whether somebody's own `check_disk_cache` is asked for winners."""
+    return bool(autotuner.cache_results) and not is_tritons(autotuner.check_disk_cache)
+
+
+def reset(autotuner: Any, values: Mapping[str, Any]) -> None:
+    """Do what Triton does after a tune, before the winner is launched: `reset_to_zero`, or a hook in its place."""
+    if not is_tritons(autotuner.pre_hook):
+        autotuner.pre_hook(dict(values), reset_only=True)
+        return
+    for name in autotuner.reset_to_zero:
+        if values.get(name) is not None:
+            values[name].zero_()
+
+
+def tell_listener(autotuner: Any, function: Any, key: Any, config: Any, *, measured: bool) -> None:
+    """Tell who listens to Triton's tunes of one that this package has taken the place of."""
+    if (listener := getattr(_knobs.autotuning, "listener", None)) is not None:
+        listener(
+            fn=function, key=key, best_config=config, configs_timings=autotuner.configs_timings,
+            duration=autotuner.bench_time if measured else None, cache_hit=not measured,
+        )  # fmt: skip
+
+
+_MOST = 65_536  # keys of one kernel
+
+
+def triton_key(autotuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The key of a call in the `cache` of an `Autotuner`, as Triton makes it."""
+    values = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
+    named = {name: value for name, value in values.items() if name in autotuner.arg_names}
+    dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+    return (*(named[name] for name in autotuner.keys if name in named), *dtypes)
+
+
+def standing(cache: Any, key: Any) -> Any:
+    """Config that stands in a cache for a key, asked as Triton asks it; None if nothing does."""
+    try:
+        return cache[key] if key in cache else None  # noqa: SIM401 - a caller's own cache may answer in its own way
+    except KeyError:  # another thread has taken it away
+        return None
+
+
+class Winners(dict[Any, Any]):
+    """The configs by Triton's key. No known launch asks it: its kernel is told when others have changed it.
+
+    Args:
+        changed: A method of the kernel, called after each change by others.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        super().__init__()
+        self._changed = changed
+
+    def tells(self, kernel: Any) -> bool:
+        """Tell whether it is this kernel that is told."""
+        return getattr(self._changed, "__self__", None) is kernel
+
+    def keep(self, key: Any, config: Any) -> None:
+        """Show a decision, which changes nothing."""
+        super().__setitem__(key, config)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are plain ones."""
+        return dict, (dict(self),)
+
+
+def _told(name: str) -> Any:
+    change = getattr(dict, name)
+
+    def method(self: Winners, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return change(self, *args, **kwargs)
+        finally:
+            self._changed()
+
+    method.__name__, method.__doc__ = name, change.__doc__
+    return method
+
+
+for _name in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
+    setattr(Winners, _name, _told(_name))
+
+
+@dataclass
+class Entry:
+    """Config that a kernel has put into its cache under one key.
+
+    Attributes:
+        config: The `triton.Config`.
+        place: The decision that it shows.
+        places: All decisions for calls with that key; they may differ in what Triton's key does not have.
+    """
+
+    config: Any
+    place: Any
+    places: set[Any] = field(default_factory=set)
+
+
+class Shown:
+    """Configs that this package has put into the cache of an `Autotuner`, told apart from what others put there.
+
+    The cache may be any object that the caller has put on the kernel: it is asked by `in` and `[]`, as Triton asks it.
+    """
+
+    def __init__(self, autotuner: Callable[[], Any]) -> None:
+        self._autotuner, self._entries = autotuner, dict[Any, Entry]()
+
+    def by_others(self, key: Any) -> Any:
+        """The config that others have put there for a key; None if there is none."""
+        there, entry = standing(self._autotuner().cache, key), self._entries.get(key)
+        return None if entry is not None and there is entry.config else there
+
+    def taken_away(self, key: Any) -> set[Any]:
+        """The places whose decisions others have taken away by removing what stood there for a key."""
+        gone = key not in self._autotuner().cache
+        return self._entries.pop(key).places if gone and key in self._entries else set()
+
+    def put(self, key: Any, place: Any, config: Any) -> bool:
+        """Show a decision; returns whether nothing stood there for its key."""
+        cache = self._autotuner().cache
+        there, entry = standing(cache, key), self._entries.get(key)
+        if len(self._entries) >= _MOST:
+            self._entries.clear()  # what stands in the cache counts as set by others from now on
+        if there is None or (entry is not None and entry.place == place and there is not config):
+            if isinstance(cache, Winners):
+                cache.keep(key, config)
+            else:
+                cache[key] = config
+            entry = Entry(config, place, set() if entry is None else entry.places)
+        entry = self._entries[key] = entry or Entry(config, place)
+        entry.places.add(place)
+        return there is None
+
+    def take_back(self) -> None:
+        """Leave to the cache what others have put there, and no decision."""
+        cache = self._autotuner().cache
+        for key, entry in self._entries.items():
+            if standing(cache, key) is entry.config and hasattr(cache, "pop"):
+                cache.pop(key, None)
+        self._entries.clear()
+
+    @property
+    def others(self) -> dict[Any, Any]:
+        """Configs that others have put into a plain cache."""
+        configs = {key: self.by_others(key) for key in list(self._autotuner().cache)}
+        return {key: config for key, config in configs.items() if config is not None}

@@ -1,0 +1,551 @@
+"""The work of a config's launches: some figures for each loop, each product of tiles and each access to memory.
+
+Two walks through the kernel tell them: one of some programs from all over the grid, with whole tensors, for sizes,
+masks and turns of loops; one of many programs that follow each other, for what programs of one wave have in common.
+
+The score of attention must be whole before its softmax begins, and the softmax before the second product: nothing of
+one turn overlaps. A product whose operands were only loaded waits for no arithmetic, and its loads run ahead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triton_ops.kernel_ir.evaluation import evaluate
+from triton_ops.kernel_ir.liveness import most_alive
+from triton_ops.kernel_ir.trace import AccessTrace, DotTrace, Trace
+from triton_ops.kernel_ir.ttir_syntax import (
+    Module,
+    TtirBlock,
+    TtirOperation,
+    UnreadableError,
+    UntoldError,
+    parsed_module,
+    parsed_type,
+)
+from triton_ops.kernel_ir.ttir_walk import Programs
+from triton_ops.kernel_ir.values import Value, Vector, equal, uniform, unknown
+
+DTYPES = {
+    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "tf32": "float32", "f64": "float64", "i8": "int8",
+    "f8E4M3FN": "float8_e4m3fn", "f8E4M3FNUZ": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f8E5M2FNUZ": "float8_e5m2",
+}  # fmt: skip
+
+ACCUMULATED_BYTES = 4  # of an element of a product's result: sums are in float32 or int32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """One load, store or atomic operation, with figures of the average program.
+
+    Attributes:
+        kind: `load`, `store` or `atomic`.
+        argument: The operand of the kernel that it goes to, counted from 0; -1 if that is unknown.
+        element: Type of an element, as TTIR names it.
+        loop: The loop around, by its place among the loops; -1 outside of loops.
+        executions: How often a program reaches it.
+        tile: Elements of one execution without a mask.
+        elements: Elements that a program moves by it in all.
+        distinct: Share of the elements of one execution that lie at different addresses.
+        lines: 128-byte lines of one execution.
+        sectors: 32-byte sectors of one execution, the least that L2 moves.
+        run_bytes: Bytes that follow each other in memory.
+        descriptor: Whether a tensor descriptor says where the block lies.
+        still: Whether a turn of the loop around does not change where it goes.
+        repeats: How often a program goes to the same places by it, because turns of loops around do not change them.
+        known: Whether its addresses are known.
+        again: The access that goes to the same places of the same argument, by its place, and is reached more often, or
+            as often and earlier; -1 if none does.
+        shared: Different places to which 1, 2, 4, … programs go that follow each other, when they first reach it; the
+            last figure is that of the whole grid, or of the programs that were looked at.
+    """
+
+    kind: str
+    argument: int
+    element: str
+    item_bytes: int
+    loop: int
+    executions: float
+    tile: int
+    elements: float
+    distinct: float
+    lines: float
+    sectors: float
+    run_bytes: float
+    descriptor: bool
+    still: bool
+    repeats: float
+    known: bool
+    again: int
+    shared: tuple[float, ...]
+
+    @property
+    def bytes(self) -> float:
+        """Bytes that a program moves by it in all."""
+        return self.elements * self.item_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """One product of two tiles.
+
+    Attributes:
+        batch: Products of one execution.
+        inner: Length of the sums.
+        element: Type of the operands, as TTIR names it.
+        loop: The loop around, by its place among the loops; -1 outside of loops.
+        executions: How often a program reaches it.
+        loads: For each operand the access that it comes from, by its place; -1 if it was computed.
+        after: The products of the same turn of the loop around that its operands wait for, by their places.
+        computed: Whether its operands are computed in the loop around, from products or from what was loaded.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    inner: int
+    element: str
+    loop: int
+    executions: float
+    loads: tuple[int, int]
+    after: tuple[int, ...] = ()
+    computed: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """The long name of the operands' dtype, or TTIR's where there is none."""
+        return DTYPES.get(self.element, self.element)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of a program by it in all."""
+        return 2.0 * self.batch * self.rows * self.columns * self.inner * self.executions
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopWork:
+    """One loop.
+
+    Attributes:
+        parent: The loop around, by its place among the loops; -1 outside of loops.
+        entries: How often a program enters it.
+        turns: How often a program runs its body, over all entries.
+        most: The same of the program that runs it most often.
+        stages: Stages of its pipeline that the kernel asks for; None if it leaves them to the launch.
+        flags: What else the kernel asks of it: `flatten`, `warp_specialize`.
+        by_data: Whether its end depends on data.
+        plain: Floating-point operations on single elements in its body, over all turns.
+        special: The same of exponentials, divisions, square roots and the like.
+        written: Whether its bounds are numbers in the text, so that the compiler knows its turns.
+    """
+
+    parent: int
+    entries: float
+    turns: float
+    most: float
+    stages: int | None
+    flags: tuple[str, ...]
+    by_data: bool
+    plain: float
+    special: float
+    written: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """One reduction of a tile along one of its axes.
+
+    Attributes:
+        executions: How often a program reaches it.
+    """
+
+    shape: tuple[int, ...]
+    axis: int
+    executions: float
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One operand of the kernel.
+
+    Attributes:
+        bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
+    """
+
+    name: str = ""
+    bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchWork:
+    """The work of one launch; its figures are those of the average program.
+
+    Attributes:
+        looked_at: Programs that follow each other and were looked at for what they share.
+        arguments: The operands of the kernel that are known, in order.
+        plain: Floating-point operations on single elements outside of loops.
+        special: The same of exponentials, divisions, square roots and the like.
+        notes: What could not be told, in words.
+        alive: 32-bit words that a block holds at once at a reduction or a product; 0 without one.
+        reductions: How often a program reduces or scans a tile, in loops and outside of them.
+        reduced: The reductions among these, in the order of the text; empty in summaries of before they were kept.
+    """
+
+    grid: tuple[int, int, int]
+    looked_at: int
+    arguments: tuple[Argument, ...]
+    loops: tuple[LoopWork, ...]
+    accesses: tuple[Access, ...]
+    products: tuple[Product, ...]
+    plain: float
+    special: float
+    notes: tuple[str, ...] = ()
+    alive: float = 0.0
+    reductions: float = 0.0
+    reduced: tuple[Reduction, ...] = ()
+
+    @property
+    def programs(self) -> int:
+        """Number of programs."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of all products of the launch."""
+        return self.programs * sum(product.flops for product in self.products)
+
+    def moved_bytes(self, *kinds: str) -> float:
+        """Bytes that all programs move by accesses of these kinds, before any cache."""
+        return self.programs * sum(access.bytes for access in self.accesses if access.kind in kinds)
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """The work of one config: of each of its launches, or why it cannot be told.
+
+    Attributes:
+        launches: The launches in order; empty if the work cannot be told.
+    """
+
+    launches: tuple[LaunchWork, ...] = ()
+    silent: str = ""
+
+    @property
+    def accumulator(self) -> tuple[int, int] | None:
+        """Rows and columns of the largest result of a product; None without products, or if nothing is known."""
+        products = [product for launch in self.launches for product in launch.products]
+        largest = max(products, key=lambda each: each.batch * each.rows * each.columns, default=None)
+        return None if largest is None else (largest.batch * largest.rows, largest.columns)
+
+
+_PRODUCTS = ("tt.dot", "tt.dot_scaled")
+_LOOPS = ("scf.for", "scf.while")
+_NOT_COMPUTED = {
+    "tt.trans", "tt.reshape", "tt.bitcast", "ttg.convert_layout", "tt.load", "tt.descriptor_load", "tt.splat",
+    "tt.descriptor_gather", "arith.constant",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Dependencies:
+    """The origin of a value in this turn of the loop around.
+
+    Attributes:
+        after: The products that had to be whole before, by their numbers.
+        computed: Whether floating point was computed to make it.
+    """
+
+    after: frozenset[int] = frozenset()
+    computed: bool = False
+
+
+_NO_DEPENDENCIES = _Dependencies()
+_ByName: TypeAlias = "dict[str, _Dependencies]"
+
+
+def product_dependencies(module: Module) -> dict[int, _Dependencies]:
+    """The origin of the operands of each product, by the product's number.
+
+    What a turn is entered with, and what was made outside of the loop, counts as given. A function that is called is
+    looked at by itself.
+    """
+    by_product: dict[int, _Dependencies] = {}
+    for function in module.functions.values():
+        _block_dependencies(function.blocks, {}, by_product)
+    return by_product
+
+
+def _block_dependencies(
+    blocks: Iterable[TtirBlock], values: _ByName, by_product: dict[int, _Dependencies]
+) -> _Dependencies:
+    """Look at blocks in order; how the operands of the last operation were made, together."""
+    last = _NO_DEPENDENCIES
+    for block in blocks:
+        for operation in block.operations:
+            last = _dependencies_of(operation.operands, values)
+            chain = _operation_dependencies(operation, values, by_product)
+            values.update(dict.fromkeys(operation.results, chain))
+    return last
+
+
+def _operation_dependencies(
+    operation: TtirOperation, values: _ByName, by_product: dict[int, _Dependencies]
+) -> _Dependencies:
+    inputs = _dependencies_of(operation.operands, values)
+    if operation.name in _PRODUCTS:
+        operands = _dependencies_of(operation.operands[:2], values)
+        by_product[operation.number] = operands
+        return _Dependencies(frozenset((operation.number,)), True)
+    inner = [
+        _block_dependencies(region, {} if operation.name in _LOOPS else values, by_product)
+        for region in operation.regions
+    ]
+    whole = all(kind.whole or kind.pointer for kind in operation.result_types or operation.types[-1:])
+    computed = not whole and not operation.regions and operation.name not in _NOT_COMPUTED
+    return _join([inputs, *inner, _Dependencies(computed=computed)])
+
+
+def _dependencies_of(names: Sequence[str], values: _ByName) -> _Dependencies:
+    return _join([values[name] for name in names if name in values])
+
+
+def _join(several: Sequence[_Dependencies]) -> _Dependencies:
+    return _Dependencies(frozenset().union(*(one.after for one in several)), any(one.computed for one in several))
+
+
+_LOOKED_AT, _FEWEST = 64, 8  # programs of the first walk
+_MOST_ELEMENTS = 1 << 17  # of them together, of one range: with more, each step takes a millisecond
+_BESIDE = 4096  # programs of the second walk
+_MOST_PROGRAMS = 1 << 31
+_RANGES = re.compile(r"tt\.make_range \{end = (\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operand:
+    """One operand of the kernel, as far as it is known before a launch.
+
+    Attributes:
+        bytes: Of a tensor the bytes that it spans in memory; 0 if that is not known.
+        number: Its value, if it is a whole number; None for anything else.
+        strides: Of a tensor descriptor made on the host: its tensor's, in elements.
+        extents: Of a tensor descriptor made on the host: its tensor's shape.
+        content: Of a tensor of whole numbers: its elements in the order of memory, if they are known.
+    """
+
+    name: str = ""
+    bytes: int = 0
+    number: int | None = None
+    strides: tuple[int, ...] = ()
+    extents: tuple[int, ...] = ()
+    content: NDArray[np.int64] | None = None
+
+
+def launch_work(text: str, grid: tuple[int, int, int], operands: Sequence[Operand]) -> LaunchWork:
+    """The work of a launch.
+
+    Args:
+        text: The kernel's TTIR.
+        grid: Programs along x, y and z.
+        operands: One for each operand of the kernel's function, in order; missing ones count as unknown.
+
+    Cost: about 10 ms for a kernel of 100 operations.
+
+    Raises:
+        UnreadableError: The text is of no form that is known here.
+        UntoldError: The work cannot be told, with the reason.
+    """
+    count = grid[0] * grid[1] * grid[2]
+    if not 0 < count < _MOST_PROGRAMS:
+        raise UntoldError(f"its grid has {count} programs")
+    module = parsed_module(text)
+    contents = {at: one.content for at, one in enumerate(operands) if one.content is not None and len(one.content)}
+    longest = max((int(n) for n in _RANGES.findall(text)), default=1)
+    some = Programs(_spread_ids(count, max(_FEWEST, min(_LOOKED_AT, _MOST_ELEMENTS // longest))), grid, True, contents)
+    many = Programs(np.arange(min(count, _BESIDE), dtype=np.int64), grid, False, contents)
+    try:
+        whole, beside = (evaluate(module, p, _values(module, operands, len(p.ids))) for p in (some, many))
+    except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise UnreadableError(f"it has an operation in a form that is not known here: {error!r}") from error
+    return replace(_summary((whole, beside), product_dependencies(module), grid, operands), alive=most_alive(module))
+
+
+def _spread_ids(count: int, most: int) -> Vector:
+    """Programs from all over the grid: all of a small one, else one of each of equal parts."""
+    if count <= most:
+        return np.arange(count, dtype=np.int64)
+    at = np.arange(most)
+    within = (at * 0.6180339887498949) % 1.0  # evenly spread, and in step with no number of tiles
+    return ((at + within) * count / most).astype(np.int64)
+
+
+def _values(module: Module, operands: Sequence[Operand], count: int) -> list[Value]:
+    """The kernel's operands: pointers and descriptors by their place, whole numbers by value, others unknown."""
+    values: list[Value] = []
+    for at, (_, kind) in enumerate(module.kernel.arguments):
+        operand = operands[at] if at < len(operands) else Operand()
+        if kind.pointer or kind.descriptor:
+            value = uniform(kind, np.zeros(count, dtype=np.int64), root=at)
+            values.append(_descriptor(value, operand, count) if kind.descriptor else value)
+        elif kind.whole and operand.number is not None:
+            values.append(uniform(kind, np.full(count, operand.number, dtype=np.int64)))
+        else:
+            values.append(unknown(kind))
+    return values
+
+
+def _descriptor(descriptor: Value, operand: Operand, count: int) -> Value:
+    kind = parsed_type("i64")
+
+    def numbers(several: Sequence[int]) -> tuple[Value, ...]:
+        return tuple(uniform(kind, np.full(count, number, dtype=np.int64)) for number in several)
+
+    return replace(descriptor, strides=numbers(operand.strides), extents=numbers(operand.extents))
+
+
+def _summary(
+    traces: tuple[Trace, Trace],
+    by_product: Mapping[int, _Dependencies],
+    grid: tuple[int, int, int],
+    operands: Sequence[Operand],
+) -> LaunchWork:
+    """The work, from the walk of whole tensors, the one of neighbouring programs, and how operands were made."""
+    whole, beside = traces
+    loops = {number: at for at, number in enumerate(sorted(whole.loops))}
+    places = {number: at for at, number in enumerate(sorted(whole.accesses))}
+    dots = {number: at for at, number in enumerate(sorted(whole.dots))}
+    exact = beside if beside.programs == grid[0] * grid[1] * grid[2] else whole  # how often is exact for all programs
+    outside = whole.arithmetic.get(0)
+    return LaunchWork(
+        grid=grid,
+        looked_at=beside.programs,
+        arguments=tuple(Argument(one.name, one.bytes) for one in operands),
+        loops=tuple(_loop(whole, exact, number, loops) for number in sorted(whole.loops)),
+        accesses=tuple(_access((whole, exact, beside), number, loops, places) for number in sorted(whole.accesses)),
+        products=tuple(
+            replace(
+                _product(whole.dots[number], exact.dots.get(number), loops, places),
+                after=tuple(sorted(dots[earlier] for earlier in by_product[number].after if earlier in dots)),
+                computed=by_product[number].computed,
+            )
+            for number in sorted(whole.dots)
+        ),
+        plain=0.0 if outside is None else float(outside.plain.mean()),
+        special=0.0 if outside is None else float(outside.special.mean()),
+        reductions=float(whole.reductions.mean()),
+        reduced=tuple(
+            Reduction(shape=one.shape, axis=one.axis, executions=float(one.executions.mean()))
+            for _, one in sorted(whole.reduced.items())
+        ),
+        notes=tuple(whole.notes),
+    )
+
+
+def _around(around: Sequence[int], loops: Mapping[int, int]) -> int:
+    return loops[around[-1]] if around else -1
+
+
+def _loop(trace: Trace, exact: Trace, number: int, loops: Mapping[int, int]) -> LoopWork:
+    loop, arithmetic = trace.loops[number], trace.arithmetic.get(number)
+    times = exact.loops.get(number, loop)
+    return LoopWork(
+        parent=_around(loop.loops, loops),
+        entries=float(times.entries.mean()),
+        turns=float(times.turns.mean()),
+        most=float(times.turns.max()),
+        stages=loop.stages,
+        flags=loop.flags,
+        by_data=loop.by_data,
+        written=loop.written,
+        plain=0.0 if arithmetic is None else float(arithmetic.plain.mean()),
+        special=0.0 if arithmetic is None else float(arithmetic.special.mean()),
+    )
+
+
+def _access(
+    traces: tuple[Trace, Trace, Trace], number: int, loops: Mapping[int, int], places: Mapping[int, int]
+) -> Access:
+    """One access, from the walk of whole tensors, the one that counts, and the one of neighbouring programs."""
+    whole, exact, beside = traces
+    access = whole.accesses[number]
+    root, executions = access.pointer.root, float(exact.accesses.get(number, access).executions.mean())
+    of_each = float(access.elements.sum() / max(access.executions.sum(), 1e-9))
+    return Access(
+        kind=access.kind,
+        argument=-1 if root is None or root < 0 else root,
+        element=access.element,
+        item_bytes=access.item_bytes,
+        loop=_around(access.loops, loops),
+        executions=executions,
+        tile=access.tile,
+        elements=of_each * executions,
+        distinct=access.distinct,
+        lines=access.lines,
+        sectors=access.sectors,
+        run_bytes=access.run_bytes,
+        descriptor=access.descriptor,
+        still=bool(access.loops) and access.loops[-1] in access.still,
+        repeats=_repeats(access, whole),
+        known=access.pointer.known,
+        again=places.get(_fullest(beside, number), -1),
+        shared=_distinct_places(beside, number),
+    )
+
+
+def _repeats(access: AccessTrace, trace: Trace) -> float:
+    """Times that a program goes to the same places, by the turns of the loops that do not change them."""
+    turns = 1.0
+    for loop in access.still:
+        around = trace.loops[loop]
+        turns *= max(1.0, float(around.turns.sum() / max(around.entries.sum(), 1e-9)))
+    return turns
+
+
+def _product(dot: DotTrace, exact: DotTrace | None, loops: Mapping[int, int], places: Mapping[int, int]) -> Product:
+    batch, rows, columns, inner = dot.shape
+    left, right = (-1 if source is None else places.get(source, -1) for source in dot.sources)
+    return Product(
+        batch=batch, rows=rows, columns=columns, inner=inner, element=dot.element, loop=_around(dot.loops, loops),
+        executions=float((exact or dot).executions.mean()), loads=(left, right),
+    )  # fmt: skip
+
+
+def _distinct_places(beside: Trace, number: int) -> tuple[float, ...]:
+    """Different places of 1, 2, 4, … programs that follow each other, and of all that were looked at."""
+    access, programs = beside.accesses.get(number), beside.programs
+    sizes = [1 << power for power in range(programs.bit_length()) if 1 << power < programs]
+    if access is None or access.pointer.base is None:
+        return tuple(float(size) for size in (*sizes, programs))
+    base = access.pointer.base
+    return tuple(_mean_distinct(base, access.executions > 0, size) for size in (*sizes, programs))
+
+
+def _fullest(beside: Trace, number: int) -> int:
+    """The access that goes to the same places and is met most often, of equal ones the first; -1 if it is this one.
+
+    A first chunk that is loaded before the loop over all of them is a part of what the loop loads. If the loop were the
+    repetition, of two chunks only one would count.
+    """
+    here = beside.accesses.get(number)
+    if here is None or here.pointer.base is None:
+        return -1
+    alike = [other for other in sorted(beside.accesses) if _same_places(beside.accesses[other], here)]
+    fullest = max(alike, key=lambda other: float(beside.accesses[other].executions.sum()))
+    return -1 if fullest == number else fullest
+
+
+def _same_places(one: AccessTrace, other: AccessTrace) -> bool:
+    return one.kind == other.kind and one.tile == other.tile and equal(one.pointer, other.pointer)
+
+
+def _mean_distinct(base: Vector, arrivals: NDArray[np.bool_], size: int) -> float:
+    """Different places of `size` programs that follow each other: the mean of some such groups."""
+    groups = len(base) // size
+    starts = sorted({0, groups // 2 * size if groups > 2 else 0, (groups - 1) * size})
+    counts = [len(np.unique(base[start : start + size][arrivals[start : start + size]])) for start in starts]
+    return sum(counts) / len(counts)

@@ -1,0 +1,231 @@
+"""Accesses of shared memory, whose threads wait for each other where they ask one bank for different words.
+
+The addresses are computed for every thread of the block (`ptx.py`); a part that is the same in all threads is
+not known, and moves no thread to another's bank. How many steps an access takes is `device/banks.py`.
+
+Shared memory has 32 banks, each of which delivers one word of 4 bytes in a step; neighbouring words lie in neighbouring
+banks. Lanes that ask one bank for different words wait for each other; lanes that ask for the same word are served
+together. Accesses of 8 and of 16 bytes are served for a half and for a quarter of the warp at a time.
+
+Source: the CUDA C++ Programming Guide, shared memory of compute capability 5.x and later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from triton_ops.exceptions import ConfigValueError
+from triton_ops.kernel_ir.ptx import Instruction, Registers, RegisterValue, read_ptx
+
+BANKS = 32
+_BANKS_WORD_BYTES = 4
+_SIZES = (1, 2, 4, 8, 16)  # bytes that one instruction moves for a lane
+
+
+def bank_conflicts(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
+    """Ways in which lanes conflict that read items `stride` apart: the steps of a bank; 1 without a conflict.
+
+    Args:
+        stride: Items from one lane's to the next lane's, such as the length of a row for lanes that read a column;
+            0 for one item that all read.
+        item_bytes: Bytes of an item: 1, 2, 4, 8 or 16.
+        lanes: Lanes that read together: 32, or 64 on AMD.
+        banks: Banks of shared memory, each 4 bytes wide: 32, or 64 on AMD's gfx950.
+
+    Returns:
+        From 1 to `lanes`: a stride of 32 items of 4 bytes conflicts 32 ways, one of 33 does not.
+
+    Raises:
+        ConfigValueError: A value is no whole number, `item_bytes` is another size, or `lanes` or `banks` is below 1.
+    """
+    _check(stride, item_bytes, lanes, banks)
+    return max(steps_of([lane * stride * item_bytes for lane in range(lanes)], item_bytes, banks))
+
+
+def steps_of(addresses: Sequence[int], item_bytes: int, banks: int = BANKS) -> list[int]:
+    """The steps that each part of a warp takes that is served together; addresses in bytes, in the order of lanes."""
+    lanes = len(addresses)
+    served = max(1, min(lanes, banks * _BANKS_WORD_BYTES // item_bytes)) if item_bytes > _BANKS_WORD_BYTES else lanes
+    steps = []
+    for first in range(0, lanes, served):
+        words: defaultdict[int, set[int]] = defaultdict(set)
+        for begin in addresses[first : first + served]:
+            for word in range(begin // _BANKS_WORD_BYTES, (begin + item_bytes - 1) // _BANKS_WORD_BYTES + 1):
+                words[word % banks].add(word)
+        steps.append(max(map(len, words.values()), default=1))
+    return steps
+
+
+def bank_padding(stride: int, *, item_bytes: int = 4, lanes: int = 32, banks: int = 32) -> int:
+    """The fewest items to add to a stride so that lanes conflict least: 1 for rows of 32 items of 4 bytes, 0 for 33.
+
+    Args:
+        stride: As for `bank_conflicts`, and so are the others.
+        item_bytes: Bytes of an item.
+        lanes: Lanes that read together.
+        banks: Banks of shared memory.
+
+    Raises:
+        ConfigValueError: As `bank_conflicts`.
+    """
+    _check(stride, item_bytes, lanes, banks)
+    period = banks * _BANKS_WORD_BYTES // min(item_bytes, _BANKS_WORD_BYTES)
+    rest = [more for more in range(period) if stride + more or not stride]  # never one item for all lanes
+    return min(
+        rest, key=lambda more: (bank_conflicts(stride + more, item_bytes=item_bytes, lanes=lanes, banks=banks), more)
+    )
+
+
+def _check(stride: int, item_bytes: int, lanes: int, banks: int) -> None:
+    for name, value in (("stride", stride), ("item_bytes", item_bytes), ("lanes", lanes), ("banks", banks)):
+        if type(value) is not int:
+            raise ConfigValueError(f"{name} is {value!r}, which is no whole number")
+    if item_bytes not in _SIZES:
+        message = f"item_bytes is {item_bytes}; a lane moves 1, 2, 4, 8 or 16 bytes"
+        raise ConfigValueError(message, hint="give the bytes of one item")
+    for name, value in (("lanes", lanes), ("banks", banks)):
+        if value < 1:
+            raise ConfigValueError(f"{name} is {value}; there is at least 1")
+
+
+_WARP = 32
+_WORD_BYTES = 4
+_ROW_BYTES = 16  # of a matrix of 8 rows
+_WIDTH = re.compile(r"(?:\.v([248]))?\.[bfsu](8|16|32|64|128)$")
+_MATRICES = re.compile(r"\.x([124])\b")
+_KINDS = {"ld": "load", "st": "store", "ldmatrix": "load", "stmatrix": "store", "atom": "atomic", "red": "atomic"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedAccess:
+    """One instruction that reads or writes shared memory.
+
+    Attributes:
+        kind: `load`, `store`, `atomic`, or `copy` from global memory.
+        steps: Steps that the banks take for all threads of the block; None if the addresses depend on data.
+        fewest: Steps that they would take without conflicts; None as `steps`.
+    """
+
+    kind: str
+    file: str
+    line: int
+    lane_bytes: int
+    in_loop: bool
+    steps: int | None
+    fewest: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """The accesses and the traffic of a kernel's instructions.
+
+    Attributes:
+        global_bytes: Bytes that a block moves from and to global memory, each instruction run once.
+        loop_bytes: Those of instructions that run again and again.
+        bulk: Whether copies of the tensor memory accelerator come on top.
+    """
+
+    shared: tuple[SharedAccess, ...] = ()
+    global_bytes: int = 0
+    loop_bytes: int = 0
+    bulk: bool = False
+
+
+def traffic(ptx: str) -> Traffic:
+    """Read the accesses and the traffic of a kernel's PTX.
+
+    What Hopper's and Blackwell's matrix units and the tensor memory accelerator read and write of shared memory by
+    themselves is left out: the hardware swizzles their tiles.
+
+    Cost: 10 to 200 ms; nothing for a kernel that uses no shared memory.
+
+    Raises:
+        ValueError: The text does not say how many threads a block has.
+    """
+    if ".shared" not in ptx:
+        return Traffic()
+    instructions, registers = read_ptx(ptx)
+    memo: dict[tuple[int, ...], tuple[int, int]] = {}
+    accesses = (_access(one, registers, memo) for one in instructions)
+    moves = [(one.in_loop, _global_bytes(one) * registers.threads) for one in instructions]
+    return Traffic(
+        shared=tuple(access for access in accesses if access is not None), global_bytes=sum(size for _, size in moves),
+        loop_bytes=sum(size for in_loop, size in moves if in_loop), bulk="cp.async.bulk" in ptx,
+    )  # fmt: skip
+
+
+def _global_bytes(one: Instruction) -> int:
+    if one.name.startswith("cp.async.c"):
+        return int(one.operands[2], 0)
+    if not one.name.startswith(("ld.global", "st.global")) or (width := _WIDTH.search(one.name)) is None:
+        return 0
+    return int(width[2]) // 8 * int(width[1] or 1)
+
+
+def _access(
+    one: Instruction, registers: Registers, memo: dict[tuple[int, ...], tuple[int, int]]
+) -> SharedAccess | None:
+    head = one.name.partition(".")[0]
+    address = next((text for text in one.operands if text.startswith("[")), None)
+    if address is None or ".shared" not in one.name.replace("shared::cluster", ""):
+        return None
+    if one.name.startswith("cp.async.c"):
+        kind, lane_bytes, lanes = "copy", int(one.operands[2], 0), _WARP
+    elif head in ("ldmatrix", "stmatrix"):
+        matrices = _MATRICES.search(one.name)
+        kind, lane_bytes, lanes = _KINDS[head], _ROW_BYTES, 8 * int(matrices[1] if matrices else 1)
+    elif head in _KINDS and (width := _WIDTH.search(one.name)) is not None:
+        kind, lane_bytes, lanes = _KINDS[head], int(width[2]) // 8 * int(width[1] or 1), _WARP
+    else:
+        return None
+    steps = _steps(_active(one, registers, lanes), lane_bytes, memo, registers.address(address))
+    return SharedAccess(
+        kind=kind, file=one.place[0], line=one.place[1], lane_bytes=lane_bytes, in_loop=one.in_loop,
+        steps=None if steps is None else steps[0], fewest=None if steps is None else steps[1],
+    )  # fmt: skip
+
+
+def _active(one: Instruction, registers: Registers, lanes: int) -> list[bool]:
+    """Of each thread whether it takes part; all of them where that is not known."""
+    guard = registers.value(one.guard) if one.guard else None
+    lanes_on = [at % _WARP < lanes for at in range(registers.threads)]
+    if guard is None or not guard.exact:
+        return lanes_on
+    return [on and bool(value) != one.negated for on, value in zip(lanes_on, guard.lanes.tolist(), strict=True)]
+
+
+def _steps(
+    active: Sequence[bool], lane_bytes: int, memo: dict[tuple[int, ...], tuple[int, int]], address: RegisterValue | None
+) -> tuple[int, int] | None:
+    """Steps of all warps, and the fewest possible."""
+    if address is None:
+        return None
+    steps = fewest = 0
+    lanes = address.lanes.tolist()
+    for first in range(0, len(lanes), _WARP):
+        addresses = [lanes[at] for at in range(first, first + _WARP) if active[at]]
+        if not addresses:
+            continue
+        begin = min(addresses) // (BANKS * _WORD_BYTES) * (BANKS * _WORD_BYTES)
+        key = (lane_bytes, *(one - begin for one in addresses))
+        if key not in memo:
+            memo[key] = sum(steps_of(key[1:], lane_bytes)), _fewest(key[1:], lane_bytes)
+        steps, fewest = steps + memo[key][0], fewest + memo[key][1]
+    return steps, fewest
+
+
+def _fewest(addresses: Sequence[int], lane_bytes: int) -> int:
+    """The steps that as many different words would take in banks of their own, with the warp in the same parts."""
+    served = len(addresses) if lane_bytes <= _WORD_BYTES else max(1, BANKS * _WORD_BYTES // lane_bytes)
+    steps = 0
+    for first in range(0, len(addresses), served):
+        words = {
+            word
+            for begin in addresses[first : first + served]
+            for word in range(begin // _WORD_BYTES, (begin + lane_bytes - 1) // _WORD_BYTES + 1)
+        }
+        steps += max(1, -(-len(words) // BANKS))
+    return steps

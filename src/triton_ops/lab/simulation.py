@@ -1,0 +1,420 @@
+"""A simulation: a workload at a shape on a device, its configs in the order in which they are expected to be fast.
+
+Nothing runs. The ranking is the ranking model's, by datasheet figures alone, so that it is the same on every computer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from triton_ops.cost_model import textbook_work
+from triton_ops.device import Machine
+from triton_ops.exceptions import (
+    EmptySpaceError,
+    SettingsError,
+    ShapeMismatchError,
+    SpaceError,
+    TargetError,
+    UnknownTunableError,
+    UnsupportedDtypeError,
+)
+from triton_ops.lab.simulated_ranking import (
+    LESSON,
+    PRODUCT,
+    ROWS,
+    WORKLOADS,
+    PlacedConfig,
+    TextbookWorkload,
+    advice,
+    config_text,
+    device_named,
+    least_sides,
+    outcome_of,
+    ranking_of,
+    reasons,
+    standing_json,
+)
+from triton_ops.space import Config
+from triton_ops.values import STAGES, WARPS, Work, dtype_name
+
+_WARPS = (1, 2, 4, 8, 16, 32)
+_STAGES = (1, 2, 3, 4, 5, 6)
+_FACTORS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A config with another value of one knob.
+
+    Attributes:
+        expected_ms: Expected time; 0 if the config cannot run.
+        why_not: Why it cannot run; empty if it can.
+        own: Whether it is the value that the config has.
+    """
+
+    value: int
+    expected_ms: float
+    why_not: str
+    own: bool
+
+
+@dataclass(frozen=True)
+class Dial:
+    """One knob of a config, turned while the others stay.
+
+    Attributes:
+        name: The tunable.
+        turns: Its values in order.
+        range: The longest over the shortest expected time of the values that can run.
+    """
+
+    name: str
+    turns: Sequence[Turn]
+    range: float
+
+
+def dials(work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int]) -> list[Dial]:
+    """Each knob of a config turned alone: sides of tiles by factors of two, warps, and stages."""
+    knobs: list[Dial] = []
+    for name in [*sides, "num_warps", "num_stages"]:
+        own = config.get(name, WARPS if name == "num_warps" else STAGES)
+        values: Sequence[int] = _WARPS if name == "num_warps" else _STAGES
+        if name in sides:
+            values = [int(own * factor) for factor in _FACTORS if own * factor >= sides[name]]
+        turns = [_turn(work, machine, {**config, name: value}, sides, name, own) for value in values]
+        times = [turn.expected_ms for turn in turns if not turn.why_not]
+        knobs.append(Dial(name, turns, max(times) / min(times) if times else 1.0))
+    return knobs
+
+
+def _turn(
+    work: Work, machine: Machine, config: Mapping[str, Any], sides: Mapping[str, int], name: str, own: int
+) -> Turn:
+    outcome = outcome_of(work, machine, config, sides)
+    value = config[name]
+    return Turn(value=value, expected_ms=outcome.expected_ms, why_not=outcome.why_not, own=value == own)
+
+
+@dataclass(frozen=True)
+class SizePoint:
+    """A problem of a series, and how the configs do there.
+
+    Attributes:
+        extents: The problem.
+        best_ms: Expected time of its winner; 0 if no config can run.
+        winner: The place of the winner in the list of configs; -1 if none can run.
+        slower: Each config's expected time over the winner's; 0 for one that cannot run.
+    """
+
+    extents: Sequence[int]
+    best_ms: float
+    winner: int
+    slower: Sequence[float]
+
+
+def over_shapes(
+    family: str, shapes: Sequence[Sequence[int]], dtype: str, machine: Machine, configs: Sequence[Mapping[str, Any]]
+) -> list[SizePoint]:
+    """The same configs at several shapes: a config that wins at one may be slow at the next."""
+    sides, points = least_sides(family, dtype), []
+    for extents in shapes:
+        work = textbook_work(family, extents, dtype)
+        times = [outcome_of(work, machine, config, sides).expected_ms for config in configs]
+        best = min((time for time in times if time > 0), default=0.0)
+        winner = times.index(best) if best else -1
+        points.append(SizePoint(extents, best, winner, [time / best if best else 0.0 for time in times]))
+    return points
+
+
+def series(extents: Sequence[int], axis: int, count: int) -> list[list[int]]:
+    """Problems that differ along one axis, from a sixteenth of its extent on, each a third of an octave longer."""
+    begin = max(1.0, extents[axis] / 16)
+    values = [int(begin * 2 ** (at / 3)) for at in range(count)]
+    rising = [value for at, value in enumerate(values) if at == 0 or value > values[at - 1]]
+    return [[*extents[:axis], value, *extents[axis + 1 :]] for value in rising]
+
+
+DEVICE = "NVIDIA H200"
+DTYPE = "bfloat16"
+MOST_CONFIGS = 20_000  # ranked within two or three seconds
+LARGEST = 2**31 - 1  # of an extent: Triton's whole numbers of 32 bits
+_COMMON = ("BM", "BN", "BK", "num_warps", "num_stages")
+_OF_PRODUCTS = ("GROUP_M", "ALGORITHM", "PROGRAMS", "SPLIT", "SWAPPED", "LOADS", "DESCRIPTORS", "HALVES")
+SHAPES = 20  # of a series
+COMPARED = 8  # configs that are compared over shapes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A ranking of configs, with what it is the ranking of.
+
+    Attributes:
+        dtype: Long name of the dtype.
+        device: Name of the device in the table.
+        factors: For each config a factor on its expected time, if the ranking is disturbed on purpose.
+    """
+
+    workload: TextbookWorkload
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    machine: Machine = field(hash=False)
+    configs: Sequence[Mapping[str, Any]] = field(hash=False)
+    factors: Sequence[float] = ()
+
+    @cached_property
+    def work(self) -> Work:
+        """The operations and bytes of the workload."""
+        return textbook_work(self.workload.family, self.shape, self.dtype)
+
+    @cached_property
+    def standings(self) -> list[PlacedConfig]:
+        """The configs, the winner first."""
+        return ranking_of(self.work, self.machine, self.configs, self.sides, self.factors)
+
+    @property
+    def sides(self) -> dict[str, int]:
+        """The tunables that are sides of tiles, with the least length of each."""
+        return least_sides(self.workload.family, self.dtype)
+
+    @property
+    def advice(self) -> str:
+        """One sentence on what wins."""
+        return advice(self.standings, self.workload.rule)
+
+    @property
+    def dials(self) -> list[Dial]:
+        """The winner with each knob turned alone; empty if no config can run."""
+        return self.dials_of(self.standings[0])
+
+    def dials_of(self, one: PlacedConfig) -> list[Dial]:
+        """A config of this ranking with each knob turned alone; empty if it cannot run."""
+        return dials(self.work, self.machine, one.config, self.sides) if one.place else []
+
+    @property
+    def compared_texts(self) -> list[str]:
+        """The `compared` configs as they are typed."""
+        return list(map(config_text, self.compared))
+
+    def reasons(self, one: PlacedConfig) -> list[tuple[str, str]]:
+        """The explanation of a config's place: names and sentences, the most important first."""
+        return reasons(one, self.machine)
+
+    @property
+    def compared(self) -> Sequence[Mapping[str, Any]]:
+        """The configs that are compared over shapes: all, or the first places of many."""
+        return self.configs if len(self.configs) <= COMPARED else [one.config for one in self.standings[:COMPARED]]
+
+    def over(self, extent: str) -> list[SizePoint]:
+        """The `compared` configs at shapes that differ in one extent.
+
+        Raises:
+            ShapeMismatchError: The workload has no such extent.
+        """
+        if extent not in self.workload.extents:
+            raise ShapeMismatchError(
+                f"{self.workload.name} has no extent {extent!r}; it has {', '.join(self.workload.extents)}",
+                self.workload.extents,
+                extent,
+                hint="name one of them",
+            )
+        shapes = series(self.shape, self.workload.extents.index(extent), SHAPES)
+        return over_shapes(self.workload.family, shapes, self.dtype, self.machine, self.compared)
+
+    def as_json(self, over: str | None = None) -> dict[str, Any]:
+        """Every config's place and reasons as plain values; with `over` also the configs along that extent."""
+        plain: dict[str, Any] = {
+            "workload": self.workload.name,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "device": self.device,
+            "source": "model",
+            "advice": self.advice,
+            "configs": [standing_json(one, self.machine) for one in self.standings],
+            "knobs": [asdict(dial) for dial in self.dials],
+        }
+        if over is not None:
+            plain["over"] = {"extent": over, "shapes": [asdict(point) for point in self.over(over)]}
+        return plain
+
+
+def simulate(
+    workload: str,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: str | None = None,
+    gpu: str = DEVICE,
+    configs: Sequence[Mapping[str, Any]] | None = None,
+    jitter: float = 0.0,
+    seed: int = 0,
+) -> Simulation:
+    """Rank configs of a workload by expected time; nothing runs, and no GPU is needed.
+
+    Args:
+        workload: `gemm`, `skinny-gemm`, `rmsnorm` or `attention`.
+        shape: The workload's extents; None takes its own.
+        dtype: Dtype of the operands, long or short; None is bfloat16.
+        gpu: A device of the table by its vendor's name.
+        configs: The configs; None takes the five of the lesson.
+        jitter: Standard deviation of a random factor on each expected time, by which places are found; 0 is none.
+        seed: The same seed gives the same factors.
+
+    Raises:
+        TargetError: There is no such workload.
+        ShapeMismatchError: The shape has another number of extents, or one that is out of range.
+        UnsupportedDtypeError: The dtype is not known, or the device's matrix units have no rate for it.
+        DeviceError: The model does not know the device.
+        UnknownTunableError: A config has a tunable that the workload does not have.
+        EmptySpaceError: There are no configs.
+        SpaceError: There are too many configs, or one lacks the side of a tile.
+        ConfigValueError: A config has a value that no config can have.
+        SettingsError: `jitter` is out of range.
+
+    Cost: 0.1 ms per config.
+    """
+    kind = workload_named(workload)
+    device, machine = device_named(gpu)
+    long_dtype = _dtype(kind, machine, device, dtype)
+    configs = LESSON if configs is None else configs
+    _check_configs(kind, configs)
+    if not 0 <= jitter <= 1:
+        raise SettingsError(f"jitter is {jitter}", hint="give a share from 0 to 1")
+    rng = random.Random(seed)
+    return Simulation(
+        workload=kind, shape=_extents(kind, shape), dtype=long_dtype, device=device, machine=machine, configs=configs,
+        factors=[math.exp(rng.gauss(0, jitter)) for _ in configs] if jitter else (),
+    )  # fmt: skip
+
+
+def workload_named(name: str) -> TextbookWorkload:
+    """The workload of a name.
+
+    Raises:
+        TargetError: There is none.
+    """
+    if name not in WORKLOADS:
+        raise TargetError(
+            f"no workload is called {name!r}; there are {', '.join(WORKLOADS)}",
+            hint="name one of them, or none for all; `triton-ops rank` ranks the configs of a kernel, of your own too",
+        )
+    return WORKLOADS[name]
+
+
+def whole_space(space: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """All configs of a space, the last tunable changing fastest.
+
+    Raises:
+        SpaceError: They are too many.
+        ConfigValueError: A value is none that a config can have.
+    """
+    axes = {
+        name: list(dict.fromkeys(Config({name: value})[name] for value in values)) for name, values in space.items()
+    }
+    count = 1
+    for values in axes.values():
+        count *= len(values)
+    if count > MOST_CONFIGS:
+        raise SpaceError(f"the space has {count:,} configs; the most is {MOST_CONFIGS:,}", hint="leave values out")
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+def parse_configs(text: str, workload: TextbookWorkload) -> list[dict[str, Any]]:
+    """The configs of a text that has one on each line, such as `BM=128 BN=64 BK=32`.
+
+    Raises:
+        SettingsError: A line is no config of the workload, or there is none.
+    """
+    configs = [
+        _parse_config(f"Line {number}", line, workload)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.replace(",", " ").strip()
+    ]
+    if not configs:
+        raise SettingsError("There is no config to rank")
+    return configs
+
+
+def _parse_config(place: str, line: str, workload: TextbookWorkload) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for part in line.replace(",", " ").split():
+        name, *values = part.split("=")
+        if name not in tunables_of(workload):
+            raise SettingsError(f"{place}: {workload.name} has no tunable {name}")
+        if len(values) != 1 or not values[0]:
+            raise SettingsError(f"{place}: {part} is not NAME=VALUE")
+        if name in config:
+            raise SettingsError(f"{place}: {name} is given twice")
+        config[name] = _parse_value(values[0])
+    if missing := [name for name in least_sides(workload.family, DTYPE) if name not in config]:
+        raise SettingsError(f"{place}: there is no {', '.join(missing)}")
+    return config
+
+
+def _parse_value(text: str) -> int | float | bool | str:
+    """A truth, a number or a word, as the command line reads them."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        return float(text)
+    return text
+
+
+def _extents(workload: TextbookWorkload, shape: Sequence[int] | None) -> tuple[int, ...]:
+    extents = tuple(workload.shape if shape is None else shape)
+    names = "x".join(workload.extents)
+    if len(extents) != len(workload.extents):
+        raise ShapeMismatchError(
+            f"{workload.name} takes {len(workload.extents)} extents, {names}, not {len(extents)}",
+            workload.extents,
+            extents,
+            hint=f"for example --shape {'x'.join(map(str, workload.shape))}",
+        )
+    if faults := [extent for extent in extents if not 1 <= extent <= LARGEST]:
+        hint = f"give {names} as whole numbers"
+        raise ShapeMismatchError(f"an extent of {faults[0]} is out of range", f"1 to {LARGEST}", extents, hint=hint)
+    return extents
+
+
+def _dtype(workload: TextbookWorkload, machine: Machine, device: str, dtype: str | None) -> str:
+    name = dtype_name(dtype or DTYPE)
+    if workload.family != ROWS and name not in machine.mma_flops_per_cycle:
+        names = list(machine.mma_flops_per_cycle)
+        raise UnsupportedDtypeError(
+            f"the matrix units of {device} have no known rate for {name}; known are {', '.join(names)}",
+            name,
+            names,
+            hint="use one of these, or another --gpu",
+        )
+    return name
+
+
+def tunables_of(workload: TextbookWorkload) -> tuple[str, ...]:
+    """The tunables that a config of a workload may have."""
+    return (*_COMMON, *(_OF_PRODUCTS if workload.family == PRODUCT else ()))
+
+
+def _check_configs(workload: TextbookWorkload, configs: Sequence[Mapping[str, Any]]) -> None:
+    if not configs:
+        raise EmptySpaceError("there are no configs to rank", hint="--config BM=128,BN=128,BK=32")
+    if len(configs) > MOST_CONFIGS:
+        raise SpaceError(f"{len(configs):,} configs are too many; the most is {MOST_CONFIGS:,}", hint="give fewer")
+    for config in configs:
+        Config(config)
+    names = tunables_of(workload)
+    unknown = dict.fromkeys(name for config in configs for name in config if name not in names)
+    if unknown:
+        raise UnknownTunableError(
+            f"{workload.name} has no tunable {', '.join(unknown)}; it has {', '.join(names)}", hint="correct the name"
+        )
+    sides = least_sides(workload.family, DTYPE)
+    if missing := dict.fromkeys(name for config in configs for name in sides if name not in config):
+        raise SpaceError(f"a config has no {', '.join(missing)}: {workload.sides}", hint="give every config a value")

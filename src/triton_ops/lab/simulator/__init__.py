@@ -1,1 +1,0 @@
-"""The config ranking simulator: which config the ranking model expects to win, and why."""

@@ -1,0 +1,252 @@
+"""The kernels of a Python file without the rest of it: nothing is run that no kernel needs.
+
+A file may launch kernels when it is imported, parse a command line, or need packages that are not here. Of its top
+level only those statements are run that define a name which a kernel or its decorators use, and what these use in
+turn. Of modules that lie beside the file, or in its package, the same is taken.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.util import decode_source
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from triton_ops.backend import one_line
+from triton_ops.base import read_named, require
+from triton_ops.exceptions import TargetError
+from triton_ops.lint.apart import STEPS, LostStepError
+
+_DEEPEST = 16
+
+
+class Island:
+    """The part of a file's top level that its kernels need.
+
+    Attributes:
+        failures: Names that could not be had, with the reason.
+    """
+
+    def __init__(self, path: Path, package: str = "", depth: int = 0) -> None:
+        self.path, self._package, self._depth = path, package, depth
+        self.text, self.tree = parsed_file(path)
+        self.failures: dict[str, str] = {}
+        name = f"{package}.{path.stem}" if package else path.stem
+        self._module = ModuleType(name)
+        self._module.__file__ = str(path)
+        self._module.__dict__["__package__"] = package
+        self._visited: set[int] = set()
+        self._definitions: dict[str, list[int]] = {}
+        for at, statement in enumerate(self.tree.body):
+            for bound in bound_names(statement):
+                self._definitions.setdefault(bound, []).append(at)
+
+    def value(self, name: str) -> Any:
+        """The value that the file's top level has under a name.
+
+        Raises:
+            LookupError: It has no such name, or what defines it fails; the message says how.
+        """
+        self._need([name])
+        if name in self._module.__dict__:
+            return self._module.__dict__[name]
+        raise LookupError(self.failures.get(name, f"{self.path.name} defines no {name}"))
+
+    def _need(self, names: Iterable[str]) -> None:
+        places = [at for name in names for at in self._definitions.get(name, ())]
+        for at in sorted(set(places) - self._visited):
+            if at in self._visited:
+                continue
+            self._visited.add(at)
+            statement = self.tree.body[at]
+            self._need(used_names(statement))
+            self._run(statement)
+
+    def _run(self, statement: ast.stmt) -> None:
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            self._import(statement)
+            return
+        try:
+            STEPS.begin(f"line {statement.lineno} of {self.path}")
+            code = compile(ast.Module([statement], []), str(self.path), "exec")
+            with _compiled_kernels():
+                exec(code, self._module.__dict__)
+        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - the file's own code: its failure is the answer for these names
+            for name in bound_names(statement):
+                self.failures[name] = _failure(statement, error)
+
+    def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
+        for alias in statement.names:
+            bound = alias.asname or alias.name.partition(".")[0]
+            try:
+                STEPS.begin(f"import of {alias.name} in line {statement.lineno} of {self.path}")
+                with _importable_neighbours(self.path), _compiled_kernels():
+                    self._module.__dict__.update(self._imported(statement, alias))
+            except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - as above
+                self.failures[bound] = _failure(statement, error)
+
+    def _imported(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> dict[str, Any]:
+        if isinstance(statement, ast.Import):
+            module = importlib.import_module(alias.name)
+            top = alias.name.partition(".")[0]
+            return {alias.asname: module} if alias.asname else {top: sys.modules[top]}
+        bound = alias.asname or alias.name
+        place = module_file(self.path, self._package, statement.level, statement.module or "")
+        if place is not None and alias.name != "*" and self._depth < _DEEPEST:
+            with contextlib.suppress(LookupError):
+                return {bound: island_of(place, self._depth + 1).value(alias.name)}
+            inner = module_file(self.path, self._package, statement.level, f"{statement.module or ''}.{alias.name}")
+            if inner is not None:
+                return {bound: _Lazy(island_of(inner, self._depth + 1))}
+        module = importlib.import_module("." * statement.level + (statement.module or ""), self._package or None)
+        if alias.name == "*":
+            return {k: v for k, v in vars(module).items() if not k.startswith("_")}
+        if not hasattr(module, alias.name):
+            return {bound: importlib.import_module(f"{module.__name__}.{alias.name}")}
+        return {bound: getattr(module, alias.name)}
+
+
+def _failure(statement: ast.stmt, error: BaseException) -> str:
+    reason = str(error) if isinstance(error, LostStepError) else one_line(error)
+    return f"line {statement.lineno} fails: {reason}"
+
+
+class _Lazy(ModuleType):
+    """A module of which only what is asked for is made."""
+
+    def __init__(self, island: Island) -> None:
+        super().__init__(island.path.stem)
+        self.__dict__["_island"] = island
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_island"].value(name)
+        except LookupError as error:
+            raise AttributeError(str(error)) from error
+
+
+_islands: dict[tuple[str, float], Island] = {}
+
+
+def island_of(path: Path, depth: int = 0) -> Island:
+    """The island of a file; made once for a content of it."""
+    key = (str(path), path.stat().st_mtime)
+    if key not in _islands:
+        _islands[key] = Island(path, package_of(path), depth)
+    return _islands[key]
+
+
+def package_of(path: Path) -> str:
+    """The package that a file belongs to, with dots; empty for a file of its own."""
+    names, folder = [], path.parent
+    while (folder / "__init__.py").is_file():
+        names.append(folder.name)
+        folder = folder.parent
+    return ".".join(reversed(names))
+
+
+def module_file(path: Path, package: str, level: int, module: str) -> Path | None:
+    """The file of a module that lies beside `path` or in its package; None for any other."""
+    root = path.parent
+    if level:
+        for _ in range(level - 1):
+            root = root.parent
+    else:
+        for _ in package.split(".") if package else ():
+            root = root.parent
+        if package and module.partition(".")[0] != package.partition(".")[0]:
+            return None
+    parts = [part for part in module.split(".") if part]
+    place = root.joinpath(*parts)
+    for file in (place.with_suffix(".py") if parts else place / "__init__.py", place / "__init__.py"):
+        if file.is_file():
+            return file.resolve()
+    return None
+
+
+def source_text(path: Path) -> str:
+    """The text of a file of Python source, in the encoding that its mark or its comment names.
+
+    Raises:
+        OSError: It cannot be read.
+        SyntaxError, UnicodeDecodeError: It names no encoding that is known, or is in another one.
+    """
+    return decode_source(read_named(path))
+
+
+def parsed_file(path: Path) -> tuple[str, ast.Module]:
+    """The text of a file and its syntax.
+
+    Raises:
+        TargetError: It cannot be read, or is no Python.
+    """
+    try:
+        STEPS.begin(f"parsing of {path}")
+        text = source_text(path)
+    except (OSError, SyntaxError, UnicodeDecodeError, LostStepError) as error:
+        raise TargetError(f"{path} cannot be read: {error}", hint="name a file of Python source") from error
+    try:
+        return text, ast.parse(text, str(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"{path}, line {line}" if line else str(path)
+        reason = getattr(error, "msg", str(error)) or "it is nested too deeply"
+        raise TargetError(f"{where} does not parse: {reason}", hint="correct the file") from error
+
+
+def bound_names(statement: ast.stmt) -> list[str]:
+    """The names that a statement of the top level gives a value."""
+    return list(dict.fromkeys(_bound(statement)))
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+        yield from (inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name))
+    if isinstance(node, ast.Lambda):
+        return
+    for inner in ast.iter_child_nodes(node):
+        yield from _bound(inner)
+
+
+def used_names(node: ast.AST) -> list[str]:
+    """The names that a statement reads, those inside of functions included, without those of Python itself."""
+    names = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+    return [name for name in dict.fromkeys(names) if not hasattr(builtins, name)]
+
+
+@contextlib.contextmanager
+def _importable_neighbours(path: Path) -> Iterator[None]:
+    """Inside, modules that lie beside the file, or beside its package, are found, as Python finds them for a script."""
+    folder = path.parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    added = str(folder)
+    before = list(sys.path)
+    if added not in sys.path:
+        sys.path.insert(0, added)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+@contextlib.contextmanager
+def _compiled_kernels() -> Iterator[None]:
+    """Inside, `triton.jit` makes kernels that are compiled, whatever the environment says of the interpreter."""
+    runtime = require("triton", "reading kernels").knobs.runtime
+    with runtime.scope():
+        runtime.interpret = False
+        yield

@@ -1,0 +1,452 @@
+"""Triton's interpreter with every load, store and atomic operation watched.
+
+Facts used, of Triton 3.6 to 3.9: `triton.runtime.interpreter` calls `load`, `store`, `atomic_rmw` and `atomic_cas` of
+the native module that it holds as `_interpreter`, with arrays of addresses; `interpreter_builder` has the program in
+`grid_idx` and the grid in `grid_dim`; every launch goes through `InterpretedFunction.run`; kernels run as Python code
+whose file and lines are those of the source.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from triton_ops.backend import Arguments, with_canaries
+from triton_ops.base import require
+from triton_ops.processes import Surroundings
+
+OUTSIDE, UNWRITTEN, CONFLICT = "outside", "unwritten", "conflict"
+_LOCKS = "it has atomic operations by which programs may wait for each other"
+PATIENCE = 6
+"""Seconds of the clock for each second of a CPU that a run may take: on a machine that is busy, and for what sleeps."""
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """A run that is asked for.
+
+    Attributes:
+        packed: An operation, or a function without parameters, packed.
+        surroundings: Of the process that asks.
+        limit_s: Seconds of a CPU that launches may take.
+    """
+
+    packed: bytes
+    surroundings: Surroundings
+    limit_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One thing that a run has shown.
+
+    Attributes:
+        kind: `outside`, `unwritten` or `conflict`.
+    """
+
+    kind: str
+    kernel: str
+    file: str
+    line: int
+    evidence: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The observations of one watched run of some kernels.
+
+    Attributes:
+        kernels: Names of the kernels whose launches have ended.
+        whole: Why the run did not end, or did not begin; empty if it ended.
+        locked: Kernels whose programs may wait for each other, so that nothing is known of their conflicts.
+    """
+
+    observations: tuple[Observation, ...] = ()
+    kernels: frozenset[str] = frozenset()
+    whole: str = ""
+    locked: frozenset[str] = frozenset()
+
+    def of(self, kind: str, kernel: str) -> Iterator[Observation]:
+        """The observations of a kind in a kernel."""
+        return (one for one in self.observations if (one.kind, one.kernel) == (kind, kernel))
+
+    def why_open(self, kind: str, kernel: str) -> str:
+        """The reason why a kind stays undecided of a kernel in which it was not seen; empty if it was decided."""
+        if kind == CONFLICT and kernel in self.locked:
+            return _LOCKS
+        if self.whole:
+            return self.whole
+        return "" if kernel in self.kernels else "the run does not launch it"
+
+
+_NOBODY, _SEVERAL = -1, -2
+
+
+@dataclass(eq=False)
+class Region:
+    """The storage behind one or more arguments of a launch.
+
+    Attributes:
+        own: bool [bytes]: which bytes are elements of an argument.
+        origin: The address of the caller's storage, of which this may be a copy.
+        stores: bool [bytes]: which bytes were stored to.
+        writer: int32 [bytes]: the program that stored last, or -1; of the first byte of each element.
+        reader: int32 [bytes]: the program that loaded, -1 for none, -2 for several.
+    """
+
+    name: str
+    start: int
+    own: Any
+    origin: int
+    stores: Any = field(init=False)
+    writer: Any = field(init=False)
+    reader: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stores = np.zeros(len(self.own), dtype=bool)
+        self.writer = np.full(len(self.own), _NOBODY, dtype=np.int32)
+        self.reader = np.full(len(self.own), _NOBODY, dtype=np.int32)
+
+    def note_loads(self, at: Any, program: int) -> int:
+        """Note loads of one program; how many of them are of what another program has stored."""
+        others = (self.writer[at] != _NOBODY) & (self.writer[at] != program)
+        before = self.reader[at]
+        self.reader[at] = np.where((before == _NOBODY) | (before == program), program, _SEVERAL)
+        return int(others.sum())
+
+    def note_stores(self, at: Any, changed: Any, width: int, program: int) -> tuple[int, int]:
+        """Note stores of one program; how many change what another has stored, and how many what another has loaded."""
+        overwritten = changed & (self.writer[at] != _NOBODY) & (self.writer[at] != program)
+        races = changed & (self.reader[at] != _NOBODY) & (self.reader[at] != program)
+        self.writer[at] = program
+        for byte in range(width):
+            self.stores[at + byte] = True
+        return int(overwritten.sum()), int((races & ~overwritten).sum())
+
+    def where(self, offset: int, width: int) -> str:
+        """A place of `width` bytes that is no argument's, in words."""
+        ours = self.own.nonzero()[0]
+        if not len(ours):
+            return "though it has none"
+        if offset < ours[0]:
+            return f"{-(-(int(ours[0]) - offset) // width)} before its first"
+        return f"{(offset - int(ours[-1]) - 1) // width + 1} past its last" if offset > ours[-1] else "in a gap of it"
+
+
+def regions_of(originals: Mapping[str, Any], copies: Mapping[str, Any]) -> list[Region]:
+    """The regions of a launch, in the order of their addresses."""
+    by_origin: dict[int, Region] = {}
+    for name, tensor in originals.items():
+        storage = tensor.untyped_storage()
+        origin = storage.data_ptr()
+        start = copies[name].data_ptr() - (tensor.data_ptr() - origin)
+        own = _own_bytes(tensor, storage.nbytes())
+        if start in by_origin:
+            by_origin[start].own |= own
+            by_origin[start].name += f" and {name}"
+        else:
+            by_origin[start] = Region(name, start, own, origin)
+    return sorted(by_origin.values(), key=lambda one: one.start)
+
+
+def _own_bytes(tensor: Any, size: int) -> Any:
+    """Which bytes of its storage are a tensor's: bool [size]."""
+    torch = require("torch", "watching a launch")
+    width = tensor.element_size()
+    room = torch.zeros((size // width + 1, width), dtype=torch.bool)
+    steps = tuple(step * width for step in tensor.stride())
+    room.as_strided((*tensor.shape, width), (*steps, 1), tensor.storage_offset() * width).fill_(True)
+    return room.reshape(-1)[:size].numpy().copy()
+
+
+class Memory:
+    """All regions of a launch."""
+
+    def __init__(self, regions: list[Region]) -> None:
+        self.regions = regions
+        self._starts = np.array([one.start for one in regions], dtype=np.int64)
+
+    def nearest(self, addresses: Any) -> Any:
+        """int64: for each address the number of the region that it is in, or is nearest to."""
+        ends = np.array([one.start + len(one.own) for one in self.regions], dtype=np.int64)
+        before = np.clip(np.searchsorted(self._starts, addresses, side="right") - 1, 0, None)
+        after = np.clip(before + 1, None, len(self.regions) - 1)
+        closer = self._starts[after] - addresses < addresses - ends[before]
+        return np.where((addresses >= ends[before]) & closer, after, before)
+
+    def within(self, addresses: Any, which: Any, width: int) -> Any:
+        """bool: whether all bytes of each access are an argument's."""
+        inside = np.zeros(addresses.shape, dtype=bool)
+        for number in np.unique(which):
+            region, members = self.regions[number], which == number
+            at = addresses[members] - region.start
+            valid = (at >= 0) & (at + width <= len(region.own))
+            safe = np.where(valid, at, 0)
+            last = np.where(valid, at + width - 1, 0)
+            inside[members] = valid & region.own[safe] & region.own[last] if len(region.own) else False
+        return inside
+
+
+_SHOWN_AXES = 3
+
+
+@dataclass(kw_only=True)
+class MemoryWatch:
+    """The accesses to memory of the launches of one run.
+
+    Attributes:
+        locked: Kernels with atomic operations by which programs may wait for each other.
+        stores: For the address of each storage that was stored to, which bytes were: bool [bytes].
+        last_stores: For the address of each storage the kernel, file and line of the last store.
+    """
+
+    kernels: set[str] = field(default_factory=set)
+    locked: set[str] = field(default_factory=set)
+    stores: dict[int, Any] = field(default_factory=dict)
+    last_stores: dict[int, tuple[str, str, int]] = field(default_factory=dict)
+    _first: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
+    _counts: Counter[tuple[str, str, str, int]] = field(default_factory=Counter)
+
+    def note(self, kind: str, kernel: str, line: tuple[str, int], count: int, words: str) -> None:
+        """Note what happened to some elements in a line; the first time is told in words."""
+        self._first.setdefault((kind, kernel, *line), words)
+        self._counts[(kind, kernel, *line)] += count
+
+    def observations(self) -> list[Observation]:
+        """Everything that was noted, a line once for each kind."""
+        return [
+            Observation(
+                kind=kind, kernel=kernel, file=file, line=line,
+                evidence=f"{words}; {self._counts[kind, kernel, file, line]} elements in all",
+            )
+            for (kind, kernel, file, line), words in self._first.items()
+            if kind != CONFLICT or kernel not in self.locked
+        ]  # fmt: skip
+
+    def keep_stores(self, kernel: str, regions: list[Region]) -> None:
+        """Keep what a launch has stored that has ended."""
+        self.kernels.add(kernel)
+        for region in regions:
+            if region.stores.any():
+                before = self.stores.get(region.origin)
+                same = before is not None and len(before) == len(region.stores)
+                self.stores[region.origin] = before | region.stores if same else region.stores
+
+
+@dataclass
+class _WatchedLaunch:
+    """One launch that runs."""
+
+    watch: MemoryWatch
+    kernel: str
+    memory: Memory
+    builder: Any
+    kernel_line: tuple[str, int]
+
+    def allowed_loads(self, pointers: Any, mask: Any, width: int) -> Any:
+        """bool, as the mask: which of these loads are within the arguments; all are noted."""
+        line, _, allowed, accesses = self._judge("reads", pointers, mask, width)
+        for region, at, _ in accesses:
+            if count := region.note_loads(at, self.program):
+                words = f"reads what another program of this launch has written to {region.name}"
+                self._note(CONFLICT, line, count, words)
+        return allowed
+
+    def allowed_stores(self, pointers: Any, mask: Any, width: int, changed: Any) -> Any:
+        """bool, as the mask: which of these stores are within the arguments; all are noted.
+
+        Args:
+            pointers: Their addresses.
+            mask: Which of them are made.
+            width: Bytes of an element.
+            changed: From the mask of those within to which of them change what is there.
+        """
+        line, active, allowed, accesses = self._judge("writes", pointers, mask, width)
+        differ = changed(allowed)[active]
+        for region, at, members in accesses:
+            overwrites, races = region.note_stores(at, differ[members], width, self.program)
+            self.watch.last_stores[region.origin] = (self.kernel, *line)
+            if overwrites:
+                words = f"writes other values to elements of {region.name} that another has written"
+                self._note(CONFLICT, line, overwrites, words)
+            if races:
+                self._note(CONFLICT, line, races, f"changes elements of {region.name} that another program has read")
+        return allowed
+
+    def allowed_sums(self, pointers: Any, mask: Any, width: int) -> Any:
+        """bool, as the mask: which of these atomic operations are within the arguments."""
+        line, _, allowed, accesses = self._judge("adds to", pointers, mask, width)
+        for region, at, _ in accesses:
+            for byte in range(width):
+                region.stores[at + byte] = True
+            self.watch.last_stores[region.origin] = (self.kernel, *line)
+        return allowed
+
+    @property
+    def program(self) -> int:
+        """The number of the program that runs."""
+        (x, y, z), (_, rows, planes) = self.builder.grid_idx, self.builder.grid_dim
+        return int((x * rows + y) * planes + z)
+
+    def _note(self, kind: str, line: tuple[str, int], count: int, words: str) -> None:
+        program = tuple(int(place) for place in self.builder.grid_idx[:_SHOWN_AXES])
+        self.watch.note(kind, self.kernel, line, count, f"program {program} {words}")
+
+    def _judge(
+        self, does: str, pointers: Any, mask: Any, width: int
+    ) -> tuple[tuple[str, int], Any, Any, list[tuple[Region, Any, Any]]]:
+        """The line of some accesses, those that are made, those within the arguments, and these by region."""
+        line, pointers = _line() or self.kernel_line, np.asarray(pointers)
+        active = np.broadcast_to(np.asarray(mask, dtype=bool), pointers.shape)
+        addresses = pointers[active].astype(np.int64)
+        which, inside = np.zeros(addresses.shape, dtype=np.int64), np.zeros(addresses.shape, dtype=bool)
+        if self.memory.regions:
+            which = self.memory.nearest(addresses)
+            inside = self.memory.within(addresses, which, width)
+        if not inside.all():
+            words = self._outside(does, addresses[~inside], which[~inside], width)
+            self._note(OUTSIDE, line, int((~inside).sum()), words)
+        allowed = active.copy()
+        allowed[active] = inside
+        return line, active, allowed, list(self._by_region(addresses, which, inside))
+
+    def _outside(self, does: str, addresses: Any, which: Any, width: int) -> str:
+        if not self.memory.regions:
+            return f"{does} memory of no argument"
+        region = self.memory.regions[int(which[0])]
+        first = region.where(int(addresses[0]) - region.start, width)
+        return f"{does} {len(addresses)} elements outside of {region.name}, the first {first}"
+
+    def _by_region(self, addresses: Any, which: Any, inside: Any) -> Iterator[tuple[Region, Any, Any]]:
+        for number, region in enumerate(self.memory.regions):
+            members = (which == number) & inside
+            if members.any():
+                yield region, addresses[members] - region.start, members
+
+
+def _line() -> tuple[str, int] | None:
+    """The place in the user's source that runs: the innermost that is neither Triton's nor of this folder."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.endswith(".py") and not file.startswith(_not_users()):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+@cache
+def _not_users() -> tuple[str, ...]:
+    triton = Path(str(require("triton", "running kernels").__file__)).parent
+    return f"{triton}/", f"{Path(__file__).parent}/"
+
+
+class _Native:
+    """Stands for the native module of Triton's interpreter; what a launch does with memory is watched."""
+
+    def __init__(self, native: Any) -> None:
+        self.native = native
+        self.launch: _WatchedLaunch | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.native, name)
+
+    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
+        if self.launch is not None:
+            mask = self.launch.allowed_loads(pointers, mask, np.dtype(dtype).itemsize)
+        return self.native.load(pointers, mask, other, dtype)
+
+    def store(self, pointers: Any, value: Any, mask: Any) -> Any:
+        if self.launch is not None:
+            mask = self.launch.allowed_stores(
+                pointers, mask, value.dtype.itemsize, lambda allowed: self._differences(pointers, value, allowed)
+            )
+        return self.native.store(pointers, value, mask)
+
+    def atomic_rmw(self, does: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
+        if self.launch is not None:
+            if value.dtype.kind != "f":
+                self.launch.watch.locked.add(self.launch.kernel)
+            mask = self.launch.allowed_sums(pointers, mask, value.dtype.itemsize)
+        return self.native.atomic_rmw(does, pointers, value, mask, order)
+
+    def atomic_cas(self, pointers: Any, expected: Any, value: Any, order: Any) -> Any:
+        if self.launch is not None:
+            self.launch.watch.locked.add(self.launch.kernel)
+            whole = np.ones(np.asarray(pointers).shape, dtype=bool)
+            if not self.launch.allowed_sums(pointers, whole, value.dtype.itemsize).all():
+                return np.zeros_like(value)  # it cannot be left out for some elements
+        return self.native.atomic_cas(pointers, expected, value, order)
+
+    def _differences(self, pointers: Any, value: Any, allowed: Any) -> Any:
+        """bool, in the shape of the store: which of the bytes there differ from those that come."""
+        value = np.ascontiguousarray(np.broadcast_to(value, allowed.shape))
+        now = np.ascontiguousarray(self.native.load(pointers, allowed, value, value.dtype))
+        width = value.dtype.itemsize
+        differ = now.reshape(-1).view(np.uint8) != value.reshape(-1).view(np.uint8)
+        return differ.reshape(-1, width).any(axis=1).reshape(allowed.shape)
+
+
+@contextmanager
+def watch_launches(watch: MemoryWatch) -> Iterator[None]:
+    """Inside, launches of interpreted kernels are watched, each over copies of its tensors with zones around them."""
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+    function = interpreter.InterpretedFunction
+    native, run = _Native(interpreter._interpreter), function.run
+
+    def run_watched(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+        copies = with_canaries(Arguments(keyword=arguments), arguments)[0]
+        before, after = _tensors(arguments), _tensors(copies.keyword)
+        regions = regions_of(before, after)
+        code = kernel.fn.__code__
+        native.launch = _WatchedLaunch(
+            watch, kernel.fn.__name__, Memory(regions), interpreter.interpreter_builder,
+            (code.co_filename, code.co_firstlineno),
+        )  # fmt: skip
+        try:
+            result = run(kernel, grid=grid, warmup=warmup, **copies.keyword)
+        finally:
+            native.launch = None
+        watch.keep_stores(kernel.fn.__name__, regions)
+        _copy_back(before, after, regions)
+        return result
+
+    interpreter._interpreter, function.run = native, run_watched
+    try:
+        yield
+    finally:
+        interpreter._interpreter, function.run = native.native, run
+
+
+def _tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors among arguments, by the words for them."""
+    by_name = {}
+    for name, value in arguments.items():
+        several = list(Arguments((value,)).tensors())
+        by_name.update({name if len(several) == 1 else f"{name}[{at}]": one for at, one in enumerate(several)})
+    return by_name
+
+
+def _copy_back(before: dict[str, Any], after: dict[str, Any], regions: list[Region]) -> None:
+    """Bring what the launch stored to copies back to the caller's storages."""
+    torch = require("torch", "running kernels")
+    origins = set()
+    changed = {region.origin for region in regions if region.stores.any()}
+    for name, tensor in before.items():
+        storage, copy = tensor.untyped_storage(), after[name].untyped_storage()
+        origin = storage.data_ptr()
+        if origin in changed and origin != copy.data_ptr() and origin not in origins:
+            origins.add(origin)
+            first = after[name].data_ptr() - (tensor.data_ptr() - origin) - copy.data_ptr()
+            room = torch.empty(0, dtype=torch.uint8).set_(copy)[first : first + storage.nbytes()]
+            torch.empty(0, dtype=torch.uint8).set_(storage).copy_(room)

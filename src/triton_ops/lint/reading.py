@@ -1,0 +1,415 @@
+"""One kernel as the rules see it: its source, its launches, its TTIR in several variants, its binary.
+
+Facts used, of Triton 3.6 to 3.9: `ASTSource(fn, signature, constexprs, attrs)` with a type for each parameter in order,
+`constexpr` for those whose values are in `constexprs`; `make_backend(target)` has `add_stages`, whose `ttir` comes
+first; a module printed with `str` has the places of the source.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from triton_ops.backend import (
+    Arguments,
+    Built,
+    CompilesAhead,
+    LaunchedKernel,
+    Operation,
+    described,
+    launched_kernels,
+    one_line,
+)
+from triton_ops.base import require
+from triton_ops.device import Target, named_target
+from triton_ops.exceptions import TritonKernelError
+from triton_ops.kernel_ir import SourcePlace, UnreadableError, UntoldError
+from triton_ops.lint.jit_functions import KernelFunction
+from triton_ops.lint.kernel_facts import Fact, Facts
+from triton_ops.lint.memory_watch import RunRecord
+from triton_ops.lint.parameters import Guess, SourceValues, guesses, switches
+from triton_ops.lint.source_launches import SourceLaunch
+from triton_ops.lint.term_walk import facts_of
+from triton_ops.lint.usage import Uses, uses_of
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.values import Problem
+
+
+def ttir_of(function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target) -> str:
+    """The text of a kernel's TTIR, with the places of the source.
+
+    Args:
+        function: The JIT function.
+        types: The type of each parameter, in order, such as `*bf16`, `i32` or `constexpr`.
+        constants: Values of the parameters whose type is `constexpr`.
+        target: What to lower for; below `sm_90` tensor descriptors become pointers and masks.
+
+    Cost: 10 to 40 ms.
+
+    Raises:
+        Exception: Whatever Triton's front end raises.
+    """
+    compiler, goal = _compiler(target)
+    ir = importlib.import_module("triton._C.libtriton").ir
+    backend = compiler.make_backend(goal)
+    source = compiler.ASTSource(function, dict(types), dict(constants), {})
+    options = backend.parse_options({})
+    stages: dict[str, Any] = {}
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    backend.add_stages(stages, options, source.language)
+    with _quiet():
+        module = source.make_ir(
+            goal, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+        )
+        return str(stages["ttir"](module, {}))
+
+
+def binary_of(
+    function: Any, types: Mapping[str, str], constants: Mapping[str, Any], target: Target, options: Mapping[str, int]
+) -> Built:
+    """The compiled kernel, whose pointers and whole numbers are taken as multiples of 16.
+
+    Args:
+        function: The JIT function.
+        types: As for `ttir_of`.
+        constants: As for `ttir_of`.
+        target: What to compile for.
+        options: Launch options, such as `num_warps`.
+
+    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
+
+    Raises:
+        Exception: Whatever Triton and the assembler raise.
+    """
+    compiler, goal = _compiler(target)
+    even = [["tt.divisibility", 16]]
+    whole = {(at,): even for at, kind in enumerate(types.values()) if kind.startswith("*") or kind in ("i32", "i64")}
+    source = compiler.ASTSource(function, dict(types), dict(constants), whole)
+    with _quiet():
+        kernel = compiler.compile(source, target=goal, options=dict(options))
+    binary, assembly = ("cubin", "ptx") if target.kind == "cuda" else ("hsaco", "amdgcn")
+    return Built(kernel.asm[binary], kernel.asm[assembly], kernel.metadata._asdict(), kernel.hash)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Print nothing and warn of nothing: `static_print`, what is deprecated, an assembler's whole input."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _compiler(target: Target) -> tuple[Any, Any]:
+    require("triton", "lowering a kernel")
+    arch = target.capability if target.kind == "cuda" else target.arch
+    goal = importlib.import_module("triton.backends.compiler").GPUTarget(target.kind, arch, target.warp_size)
+    return importlib.import_module("triton.compiler.compiler"), goal
+
+
+_MOST_CONFIGS = 8
+
+
+def launched_as(operation: Operation, target: Target) -> dict[int, tuple[Guess, ...]]:
+    """With what an operation launches its kernels, by the identity of the JIT function; empty if that is not known.
+
+    The default config comes first, then one for each other value of tunables that are texts or truth values: these
+    choose between ways through the kernel.
+    """
+    kernel = operation.kernel.compiled_ahead if isinstance(operation.kernel, CompilesAhead) else None
+    if kernel is None:
+        return {}
+    by_function: dict[int, dict[str, Guess]] = {}
+    for problem in _problems(operation):
+        arguments = described(Arguments(keyword=dict(problem.arguments)), light=not kernel.compile_imports)
+        space = operation.space_for(problem)
+        for config in _configs(space):
+            try:
+                launched = launched_kernels(kernel, config.with_members(space.members), arguments, target)
+            except Exception:  # noqa: BLE001 - whatever the front end raises: the source alone is then read
+                continue
+            for one in launched:
+                guess = _guess(one, config)
+                by_function.setdefault(id(one.function), {}).setdefault(repr((guess.types, guess.constants)), guess)
+    return {function: tuple(guesses.values()) for function, guesses in by_function.items()}
+
+
+def _guess(one: LaunchedKernel, config: Config) -> Guess:
+    options = {name: value for name, value in config.items() if name not in one.types and type(value) is int}
+    floats = [kind.lstrip("*") for kind in one.types.values() if kind.lstrip("*") in ("fp16", "bf16", "fp32")]
+    return Guess(
+        types=one.types,
+        constants=one.constants,
+        known_names=frozenset(one.constants),
+        element=floats[0] if floats else "fp16",
+        options=options,
+        ones=one.ones,
+    )
+
+
+def _problems(operation: Operation) -> Iterator[Problem]:
+    """The problem that it is called with by default, or else its first named one."""
+    first = next(iter(operation.problems.values()), (None, None))
+    for shape, dtype in ((None, None), first):
+        try:
+            yield operation.problem(shape, dtype)
+        except TritonKernelError:
+            continue
+        return
+
+
+def _configs(space: ConfigSpace) -> Iterator[Config]:
+    default = space.default_config
+    yield default
+    room = _MOST_CONFIGS - 1
+    for name, tunable in space.tunables.items():
+        for value in tunable.values:
+            if isinstance(value, (str, bool)) and value != default[name] and room > 0:
+                config = _nearest(space, default, {name: value})
+                if config is not None:
+                    room -= 1
+                    yield config
+
+
+def _nearest(space: ConfigSpace, default: Config, values: Mapping[str, Any]) -> Config | None:
+    """A valid config with a wanted value: the default else, or the first that the space has."""
+    config = Config({**default, **values})
+    if space.why_not(config) is None:
+        return config
+    if space.listed is not None:
+        return next((one for one in space if all(one[name] == value for name, value in values.items())), None)
+    try:
+        return next(iter(space.with_values({name: [value] for name, value in values.items()})), None)
+    except TritonKernelError:
+        return None
+
+
+READ_FOR = "sm_89"  # below sm_90 descriptors become pointers with masks; from sm_89 on there are 8-bit floats
+COMPILED_FOR = "sm_90"
+_MOST_VARIANTS = 10
+_REARRANGES = re.compile(r"\btt\.(?:dot|dot_scaled|scan|trans|reshape|join|split|cat|gather|histogram)\b")
+_UNREADABLE = "its TTIR cannot be read"
+_MOST_UNREADABLE = 2
+_TUNED = (16, 32, 64, 128, 256, 512)  # extents that tuned blocks are told apart by
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A kernel with one guess of its parameters, and what it does with it.
+
+    Attributes:
+        rearranges: Whether it multiplies tiles, or moves elements from one place of a block to another.
+    """
+
+    guess: Guess
+    facts: Facts
+    rearranges: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KernelReading:
+    """A kernel with all that can be read of it.
+
+    Attributes:
+        function: The JIT function with its syntax.
+        configs: Tunables and launch options of each config of a decorator.
+        key: What `triton.autotune` is keyed on; None if the kernel is not tuned.
+        target: What is compiled for, where a rule compiles.
+        guesses: Types and values with which an operation launches it, the default config's first; empty for a kernel of
+            which only the source is known.
+        run: What a run of it has shown; None if none was asked for.
+        failures: Names of the file that it uses and that could not be had, with the reasons; empty if there are none.
+    """
+
+    name: str
+    file: str
+    function: KernelFunction
+    tree: ast.Module
+    launches: tuple[SourceLaunch, ...] = ()
+    configs: tuple[Mapping[str, Any], ...] = ()
+    heuristics: Mapping[str, Any] = field(default_factory=dict)
+    key: tuple[str, ...] | None = None
+    target: Target = field(default_factory=lambda: named_target(COMPILED_FOR))
+    guesses: tuple[Guess, ...] = ()
+    run: RunRecord | None = None
+    failures: str = ""
+
+    @property
+    def line(self) -> int:
+        """The line in which the kernel begins."""
+        return self.function.node.lineno
+
+    @cached_property
+    def uses(self) -> Uses:
+        """The use of its parameters, by its syntax."""
+        return uses_of(self.function)
+
+    @cached_property
+    def source_values(self) -> SourceValues:
+        """The values of its parameters that the source shows."""
+        return SourceValues(self.configs, self.heuristics, self.launches)
+
+    @cached_property
+    def lowered(self) -> tuple[tuple[Variant, ...], str]:
+        """The variants that Triton's front end accepts, and its last complaint where it accepts none."""
+        variants = [one for one in map(self._read, self.guesses[:_MOST_VARIANTS]) if one is not None]
+        if variants:
+            return tuple(variants), ""
+        return self.lowered_with(self._deciders)
+
+    @cached_property
+    def _deciders(self) -> frozenset[str]:
+        """The parameters that must be constants."""
+        return frozenset(self.uses.tiles) | self.uses.types | self.uses.ranges
+
+    def lowered_with(self, extra: frozenset[str], most: int = _MOST_VARIANTS) -> tuple[tuple[Variant, ...], str]:
+        """As `lowered`, with these parameters taken as constants too."""
+        why, unreadable = "", 0
+        for guess in guesses(self.function, self.source_values, extra):
+            variant = self._variant(guess)
+            if isinstance(variant, Variant):
+                others = [self._read(one) for one in switches(self.function, guess)][:most]
+                return (variant, *(one for one in others if one is not None)), ""
+            why = why or variant
+            unreadable += variant.startswith(_UNREADABLE)
+            if unreadable == _MOST_UNREADABLE:
+                break  # other sizes and types change little of what a kernel does
+        return (), "; ".join(filter(None, [why, self.failures]))
+
+    def _variant(self, guess: Guess) -> Variant | str:
+        try:
+            text = ttir_of(self.function.function, guess.types, guess.constants, named_target(READ_FOR))
+        except Exception as error:  # noqa: BLE001 - whatever Triton's front end raises
+            return f"Triton's front end refuses it: {one_line(error)}"
+        try:
+            return Variant(guess, facts_of(text, self.function.parameters), _REARRANGES.search(text) is not None)
+        except (UnreadableError, UntoldError) as error:
+            return f"{_UNREADABLE}: {error}"
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants that could be read."""
+        return self.lowered[0]
+
+    def lowered_without(self, name: str) -> Variant | None:
+        """The first variant with one of its constants as a plain whole number; None if it cannot be read so."""
+        if not self.variants:
+            return None
+        guess = self.variants[0].guess
+        constants = {key: value for key, value in guess.constants.items() if key != name}
+        return self._read(replace(guess, types={**guess.types, name: "i32"}, constants=constants))
+
+    def with_values(self, values: Mapping[str, Any]) -> Variant | None:
+        """The first variant with these values of constants; None if it cannot be read."""
+        if not self.variants:
+            return None
+        guess = self.variants[0].guess
+        constants = {name: values.get(name, value) for name, value in guess.constants.items()}
+        return self._read(replace(guess, constants=constants))
+
+    def _read(self, guess: Guess) -> Variant | None:
+        variant = self._variant(guess)
+        return variant if isinstance(variant, Variant) else None
+
+    @cached_property
+    def _by_element(self) -> dict[str, Variant | None]:
+        return {}
+
+    def with_element(self, element: str) -> Variant | None:
+        """The first variant with tensors of this element; None if there is none that can be read."""
+        if element not in self._by_element:
+            candidates = guesses(self.function, self.source_values, self._deciders)
+            variants = (self._read(one) for one in candidates if one.element == element)
+            self._by_element[element] = next((one for one in variants if one is not None), None)
+        return self._by_element[element]
+
+    @cached_property
+    def tuned(self) -> tuple[Variant | None, dict[int, str]]:
+        """A variant in which every tuned extent is another number, and the parameter of each number.
+
+        None and nothing for a kernel whose configs do not differ in extents, or that cannot be read so.
+        """
+        names = [n for n in self.uses.tiles if len({repr(config.get(n)) for config in self.configs}) > 1]
+        if not names or not self.variants:
+            return None, {}
+        constants = self.variants[0].guess.constants
+        sizes_in_use = {value for name, value in constants.items() if name not in names and type(value) is int}
+        extents = dict(zip((size for size in _TUNED if size not in sizes_in_use), names, strict=False))
+        return self.with_values({name: size for size, name in extents.items()}), extents
+
+    def place(self, fact: Fact) -> SourcePlace:
+        """The place of a fact in the user's source: the innermost line that is not Triton's own."""
+        own = [frame for frame in fact.frames if "/triton/language/" not in frame.file]
+        return own[0] if own else SourcePlace(self.file, self.line)
+
+    def checks_divisibility(self) -> bool:
+        """Check whether the launching functions, heuristics or the kernel itself ask for a remainder."""
+        callers = [launch.around for launch in self.launches if not isinstance(launch.around, ast.Module)]
+        tests = [
+            node.test
+            for caller in callers
+            for node in ast.walk(caller)
+            if isinstance(node, (ast.Assert, ast.If, ast.IfExp))
+        ]
+        return any(map(_has_remainder, [*tests, *filter(_is_assumption, ast.walk(self.function.node))]))
+
+
+def _is_assumption(node: ast.AST) -> bool:
+    names = ("assume", "device_assert", "static_assert")
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
+
+
+def _has_remainder(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) for one in ast.walk(node))
+
+
+OPTIONS = ("num_warps", "num_stages", "maxnreg", "num_ctas")
+WARPS = 4  # Triton's default
+
+
+def compile_variant(kernel: KernelReading, variant: Variant, config: Mapping[str, Any]) -> Built:
+    """Compile a variant with the launch options of a config.
+
+    Cost: 0.1 to some seconds; 1 ms from Triton's disk cache.
+
+    Raises:
+        Exception: Whatever the compiler raises.
+    """
+    options = {name: int(config[name]) for name in OPTIONS if config.get(name)}
+    types, constants = variant.guess.specialised
+    return binary_of(kernel.function.function, types, constants, kernel.target, options)
+
+
+def known_configs(kernel: KernelReading) -> Iterator[dict[str, Any]]:
+    """The configs of the decorators, of an operation, and of launches that write them out, where every tile is known.
+
+    Each has `num_warps`.
+    """
+    tiles = set(kernel.uses.tiles) & kernel.function.constants
+    optional = (param for param in kernel.function.function.params if param.has_default)
+    defaults = {param.name: getattr(param.default, "value", param.default) for param in optional}
+    configs = [dict(config) for config in kernel.configs]
+    configs += [{**one.constants, **one.options} for one in kernel.guesses[:1]]
+    for launch in kernel.launches:
+        values = {name: launch.literal(node) for name, node in launch.arguments.items()}
+        configs.append({name: value for name, value in values.items() if value is not None})
+    for config in configs or [{}]:
+        whole = {**{name: value for name, value in defaults.items() if name in tiles}, **config}
+        if tiles <= set(whole) and all(isinstance(whole[name], int) for name in tiles):
+            names = kernel.function.constants | set(OPTIONS)
+            values = {name: value for name, value in whole.items() if name in names}
+            yield {**values, "num_warps": int(values.get("num_warps") or WARPS)}
+
+
+def in_words(config: Mapping[str, Any]) -> str:
+    """A config in words."""
+    return " ".join(f"{name}={value}" for name, value in config.items())

@@ -1,0 +1,423 @@
+"""Addresses that do not fit their tensor, or that several programs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from triton_ops.kernel_ir import SourcePlace
+from triton_ops.lint.findings import Finding, Undecided
+from triton_ops.lint.kernel_facts import AccessFact, Facts, Multiplication
+from triton_ops.lint.memory_watch import CONFLICT, OUTSIDE, UNWRITTEN
+from triton_ops.lint.reading import KernelReading, Variant
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
+from triton_ops.lint.rules.indices import Index, arguments_in, indices, loop_of, root_name
+from triton_ops.lint.source_launches import AxisOf, extents_of, rank_of, stride_of, tensor_of
+from triton_ops.lint.terms import ZERO, Term, constant, describe, inner_terms, lone_argument, parts
+
+_AXES = "xyz"
+_LOCKS = ("exch", "tt.atomic_cas")
+
+
+def _atomics_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Sums of floating point, whose order differs from run to run, where two programs can add to one element."""
+    facts = variant.facts
+    for access in facts.accesses:
+        if access.kind != "atomic" or "fadd" not in access.does or _counts(access):
+            continue
+        shared = _sharing(facts, access)
+        if shared:
+            yield rule.found(kernel, access, f"tl.atomic_add on {access.type.element}: {shared}")
+
+
+def _counts(access: AccessFact) -> bool:
+    """Check whether whole numbers are added, whose sum is the same in any order."""
+    term = access.value.term if access.value is not None else access.offset
+    while term.name in ("choose", "arith.extf", "arith.truncf") and isinstance(term.operands[1], Term):
+        term = term.operands[1]
+    return term.name in ("arith.sitofp", "arith.uitofp") or (
+        term.name == "number" and float(term.operands[0]).is_integer()
+    )
+
+
+def _sharing(facts: Facts, access: AccessFact) -> str:
+    """Words for how several programs add to one element; empty if each has elements of its own."""
+    for program in _programs(facts):
+        if _only_one(access, program):
+            continue
+        if program.number not in access.offset.inside:
+            return (
+                f"the address does not depend on program_id({program.operands[0]}), so that all "
+                f"programs along {_AXES[program.operands[0]]} add to it"
+            )
+        part = _unused_part(facts, access, program)
+        if part:
+            return f"the address does not depend on {part}, so that programs that differ in it add to the same elements"
+    if _is_scattered(facts, access):
+        return "the address is data, so that any program may add to any element"
+    return ""
+
+
+def _is_scattered(facts: Facts, access: AccessFact) -> bool:
+    """Check whether data says where each element goes; a block that begins where data says is the program's own."""
+    if access.root.name != "argument":
+        return True
+    axes = {facts.terms.index(axis).number for axis in range(len(access.type.shape))}
+    loads = [one for one in inner_terms(access.offset) if one.name == "load"]
+    return any(one.inside & axes for one in loads) or (bool(loads) and not access.offset.inside & axes)
+
+
+def _programs(facts: Facts) -> list[Term]:
+    """The program numbers that decide what the kernel reads, writes or computes."""
+    programs: dict[Term, None] = {}
+    for access in facts.accesses:
+        terms = [access.offset, access.mask, access.path]
+        for term in (*terms, *([access.value.term] if access.value else ())):
+            for one in inner_terms(term):
+                if one.name == "program_id":
+                    programs[one] = None
+    for loop in facts.loops:
+        for term in (loop.lower, loop.upper):
+            programs.update(dict.fromkeys(one for one in inner_terms(term) if one.name == "program_id"))
+    return sorted(programs)
+
+
+def _only_one(access: AccessFact, program: Term) -> bool:
+    for holder in (access.path, access.mask):
+        for one in inner_terms(holder):
+            if one.name == ZERO and program.number in one.inside:
+                return True
+    return False
+
+
+def _unused_part(facts: Facts, access: AccessFact, program: Term) -> str:
+    """A quotient or remainder of the program's number that decides what is read, and not where it is added to."""
+    mine = set(inner_terms(access.offset))
+    if any(program in monomial for monomial in parts(access.offset)):
+        return ""
+    others = _parts_of(facts, program)
+    quotients = [one for one in mine if one.name in ("quotient", "remainder")]
+    if quotients and all(one in mine or any(one in set(inner_terms(two)) for two in quotients) for one in others):
+        return ""
+    return next((describe(one) for one in others if one not in mine), "")
+
+
+def _parts_of(facts: Facts, program: Term) -> list[Term]:
+    """The quotients and remainders of a program's number that decide what is read."""
+    deciding = [access.offset for access in facts.accesses if access.kind == "load"]
+    deciding += [term for loop in facts.loops for term in (loop.lower, loop.upper)]
+    quotients = (one for term in deciding for one in inner_terms(term) if one.name in ("quotient", "remainder"))
+    return list(dict.fromkeys(one for one in quotients if program.number in one.inside))
+
+
+def _overlaps_of(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    facts = variant.facts
+    locked = any(access.kind == "atomic" and any(word in access.does for word in _LOCKS) for access in facts.accesses)
+    for access in facts.accesses:
+        if access.kind != "store":
+            continue
+        for program in _programs(facts):
+            if _touches(facts, access, program) or not _depends(
+                facts, access.value.term if access.value else access.offset, program
+            ):
+                continue
+            what = (
+                f"the store to {root_name(access)} goes to the same place for every {describe(program)}, and what it "
+                "stores differs"
+            )
+            why = "the kernel has a lock, whose order is not followed" if locked else _promise(kernel, variant, access)
+            if why:
+                yield rule.undecided(kernel, f"line {kernel.place(access).line}: {what}; {why}")
+            else:
+                yield rule.found(kernel, access, what)
+        if (step := _narrow_step(kernel, variant, access)) is not None:
+            yield rule.found(kernel, access, step)
+    if not locked:
+        yield from _others_stores(rule, kernel, variant)
+
+
+def _promise(kernel: KernelReading, variant: Variant, access: AccessFact) -> str:
+    """A switch without which the store is not there: whoever sets it may launch one program along that axis."""
+    line = kernel.place(access).line
+    for other in kernel.variants:
+        turned = [name for name, value in variant.guess.constants.items() if other.guess.constants[name] is not value]
+        lines = {kernel.place(one).line for one in other.facts.accesses if one.kind == "store"}
+        if len(turned) == 1 and isinstance(variant.guess.constants[turned[0]], bool) and line not in lines:
+            return f"{turned[0]} decides whether it is there, and may say that there is one such program"
+    return ""
+
+
+def _touches(facts: Facts, access: AccessFact, program: Term) -> bool:
+    return any(_depends(facts, term, program) for term in (access.offset, access.mask, access.path, access.root))
+
+
+def _depends(facts: Facts, term: Term, symbol: Term) -> bool:
+    """Check whether a term depends on a symbol, also through what loops carry and what was loaded."""
+    queue, numbers = [term], set()
+    while queue:
+        for one in inner_terms(queue.pop()):
+            if one is symbol:
+                return True
+            if one.name in ("was there", "scaled dot"):
+                return True
+            if one.name in ("carried", "after", "turn", "turns") and one.number not in numbers:
+                numbers.add(one.number)
+                queue += _made_of(facts, one)
+    return False
+
+
+def _made_of(facts: Facts, symbol: Term) -> list[Term]:
+    number, *place = symbol.operands[:2]
+    bounds = [term for loop in facts.loops if loop.number == number for term in (loop.lower, loop.upper)]
+    carried = None if symbol.name in ("turn", "turns") else facts.carried.get((number, *place))
+    return [*bounds, *((carried.begin, carried.next) if carried else ())]
+
+
+def _narrow_step(kernel: KernelReading, variant: Variant, access: AccessFact) -> str | None:
+    """Blocks of neighbouring programs that overlap: the step between them is smaller than the block."""
+    if not kernel.function.constants <= variant.guess.known_names | {name for c in kernel.configs for name in c}:
+        return None
+    for index in indices(variant.facts, access):
+        for program in (one for one in index.stepping if one.name == "program_id"):
+            step = parts(index.term).get((program,), 0)
+            inside = program.number in access.mask.inside
+            if 0 < step < index.extent and not inside and constant(index.stride) == 1:
+                return (
+                    f"programs step by {step} and store blocks of {index.extent}, so that neighbours "
+                    "write the same elements"
+                )
+    return None
+
+
+def _others_stores(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Loads of what a neighbouring program stores in the same launch."""
+    facts, terms = variant.facts, variant.facts.terms
+    stores = [one for one in facts.accesses if one.kind == "store" and one.root.name == "argument" and not one.loops]
+    for load in (one for one in facts.accesses if one.kind == "load" and not one.loops):
+        for store in stores:
+            if load.root is not store.root or load.type.shape != store.type.shape or not store.type.shape:
+                continue
+            apart = constant(terms.add((1, load.offset), (-1, store.offset)))
+            near = any(
+                one.stepping and abs(apart or 0) < one.extent and constant(one.stride) == 1
+                for one in indices(facts, store)
+            )
+            if apart and near:
+                yield rule.found(
+                    kernel, load,
+                    f"this reads {root_name(load)} {abs(apart)} elements {'before' if apart < 0 else 'after'} what "
+                    f"line {kernel.place(store).line} stores there: at the edge of a block that is another program's, "
+                    "which may run before or after",
+                    fix="write the result to another tensor",
+                )  # fmt: skip
+
+
+ATOMICS = Rule(
+    id="cross-program-atomic",
+    level="ttir",
+    symptom="results differ in their last bits from run to run, the output must be zeroed before each "
+    "launch, and speed "
+    "depends on how programs collide",
+    fix="two passes: each program stores its partial result, and a second kernel adds them up in a fixed order",
+    decide=in_each_variant(_atomics_of),
+)
+OVERLAPS_IN_TTIR = Rule(
+    id="overlapping-writes",
+    level="ttir",
+    symptom="results depend on which program runs last: several write the same elements, or read what another writes",
+    fix="let the address depend on every program_id that the launch has, or store from one program alone",
+    decide=in_each_variant(_overlaps_of),
+)
+
+
+def _observed(kind: str) -> Callable[[Rule, KernelReading], Iterator[Statement]]:
+    """A rule's decision by what was seen of a kind; nothing where no run was asked for."""
+
+    def decide(rule: Rule, kernel: KernelReading) -> Iterator[Statement]:
+        if kernel.run is None:
+            return
+        observations = list(kernel.run.of(kind, kernel.name))
+        for one in observations:
+            yield replace(rule.found(kernel, SourcePlace(one.file, one.line), one.evidence), level="run")
+        if not observations and (why := kernel.run.why_open(kind, kernel.name)):
+            yield rule.undecided(kernel, why)
+
+    return decide
+
+
+def _overlaps_and_conflicts(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    """Statements by the TTIR, and beside them those of a run."""
+    statements = list(OVERLAPS_IN_TTIR.decide(rule, kernel))
+    open_already = any(isinstance(one, Undecided) for one in statements)
+    observations = _observed(CONFLICT)(rule, kernel)
+    return [*statements, *(one for one in observations if isinstance(one, Finding) or not open_already)]
+
+
+OVERLAPS = replace(OVERLAPS_IN_TTIR, decide=_overlaps_and_conflicts)
+OUTSIDE_TENSOR = Rule(
+    id="outside-tensor",
+    level="run",
+    symptom="wrong results or an illegal address: elements are read or written that belong to no tensor of the launch",
+    fix="a mask or an extent that fits the tensor, and the strides that it has",
+    decide=_observed(OUTSIDE),
+    needs_ttir=False,
+)
+NEVER_WRITTEN = Rule(
+    id="never-written",
+    level="run",
+    symptom="some elements of the result hold what the memory held before",
+    fix="programs and blocks for all of the result; or zero it before each launch, if that is meant",
+    decide=_observed(UNWRITTEN),
+    needs_ttir=False,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Use:
+    """An index with the argument that it is multiplied by, and the arguments that end it."""
+
+    index: Index
+    stride: str | None
+    ends: frozenset[str]
+
+
+def _find_swapped(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    open_roots: dict[str, None] = {}
+    for access in variant.facts.accesses:
+        uses = [_use(variant, index) for index in indices(variant.facts, access)]
+        strided = [use for use in uses if use.stride is not None]
+        root = root_name(access)
+        yield from _pitch(rule, kernel, access, uses)
+        for use in strided:
+            verdict = _by_launch(kernel, root, use)
+            if verdict:
+                yield rule.found(kernel, access, verdict)
+            elif verdict is None and len(strided) > 1:
+                open_roots[root] = None
+    if open_roots:
+        names = ", ".join(open_roots)
+        yield rule.undecided(
+            kernel,
+            f"which axis each stride of {names} belongs to is decided by callers, and no launch in the file shows it",
+        )
+
+
+def _use(variant: Variant, index: Index) -> _Use:
+    ends = {lone_argument(bound.last)[0] for bound in index.bounds if bound.fits} - {""}
+    for turn in (one for one in index.stepping if one.name == "turn"):
+        loop = loop_of(variant.facts, turn)
+        if loop is not None and loop.upper.name == "sum" and len(loop.upper.operands) == 1:
+            ends |= arguments_in(loop.upper)
+    return _Use(index, lone_argument(index.stride)[0] or None, frozenset(ends))
+
+
+def _by_launch(kernel: KernelReading, root: str, use: _Use) -> str | None:
+    """Words for what a launch shows to be wrong; empty if it shows that all is right, and None if it shows nothing."""
+    verdict: str | None = None
+    for launch in kernel.launches:
+        tensor = tensor_of(launch, root)
+        stride = stride_of(launch, use.stride or "")
+        if stride is None or tensor is None or stride.tensor != tensor:
+            continue
+        for end in sorted(use.ends):
+            extents = [one for one in extents_of(launch, end) if one.tensor == tensor]
+            rank = rank_of(launch, tensor)
+            if not extents:
+                continue
+            if all(_different(stride, one, rank) for one in extents):
+                where = " or ".join(str(one.axis) for one in extents)
+                return (
+                    f"line {launch.line} gives {use.stride} the stride of axis {stride.axis} of {tensor}; the index "
+                    f"that it multiplies ends at {end}, the extent of axis {where}"
+                )  # fmt: skip
+            verdict = ""
+    return verdict
+
+
+def _different(one: AxisOf, other: AxisOf, rank: int | None) -> bool:
+    if (one.axis < 0) == (other.axis < 0):
+        return one.axis != other.axis
+    return rank is not None and one.axis % rank != other.axis % rank
+
+
+def _pitch(rule: Rule, kernel: KernelReading, access: AccessFact, uses: list[_Use]) -> Iterator[Statement]:
+    """`i * M + j` where i ends at M and j at N: rows are as far apart as there are rows."""
+    inner = [use for use in uses if constant(use.index.stride) == 1 and len(use.ends) == 1]
+    for outer in (use for use in uses if use.stride is not None and use.stride in use.ends):
+        for use in inner:
+            if use.ends != outer.ends and len(outer.ends) == 1:
+                (width,) = use.ends
+                yield rule.found(
+                    kernel, access,
+                    f"rows are {outer.stride} elements apart, which is the number of rows; a row has {width}",
+                    fix=f"multiply the row by {width}",
+                )  # fmt: skip
+
+
+SWAPPED = Rule(
+    id="stride-order",
+    level="ttir",
+    symptom="wrong results or illegal addresses for transposed and non-square tensors; contiguous square ones may pass",
+    fix="pass x.stride(0), x.stride(1) in the order in which the kernel multiplies them by row and column",
+    decide=in_each_variant(_find_swapped),
+)
+
+
+_MOVING = ("program_id", "turn", "load", "carried", "quotient", "remainder")
+
+
+def _find_overflow(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """A product of 32 bits that is made 64 bits wide only afterwards, or that is 64 bits wide elsewhere."""
+    facts = variant.facts
+    narrow = [one for one in facts.multiplications if one.bits == 32 and _grows(one) and _in_address(variant, one)]
+    wide = [one for one in facts.multiplications if one.bits == 64 and _grows(one)]
+    for one in narrow:
+        product = facts.terms.multiply(one.one, one.other)
+        same = next((w for w in wide if facts.terms.multiply(w.one, w.other) is product), None)
+        if any(_has(term, product) for term in facts.widenings):
+            yield rule.found(
+                kernel, one, f"{describe(product)} is multiplied in 32 bits and made 64 bits wide afterwards: it "
+                "has overflowed by then",
+                fix="widen a factor before the product: pid.to(tl.int64) * stride",
+            )  # fmt: skip
+        elif same is not None:
+            yield rule.found(
+                kernel,
+                one,
+                f"{describe(product)} is multiplied in 32 bits; line {kernel.place(same).line} "
+                "multiplies by the same in 64 bits",
+            )
+        else:
+            yield rule.undecided(
+                kernel, f"{describe(product)} is multiplied in 32 bits, which overflows for tensors of 2^31 "
+                "elements and more; "
+                "how large they are is not in the file",
+            )  # fmt: skip
+
+
+def _grows(one: Multiplication) -> bool:
+    """Check whether a product is of a program's or a turn's number and an argument: a row and its stride."""
+    for a, b in ((one.one, one.other), (one.other, one.one)):
+        moving = any(inner.name in _MOVING for inner in inner_terms(a))
+        if moving and any(inner.name == "argument" for m in parts(b) for inner in m):
+            return True
+    return False
+
+
+def _in_address(variant: Variant, one: Multiplication) -> bool:
+    product = variant.facts.terms.multiply(one.one, one.other)
+    return any(_has(access.offset, product) for access in variant.facts.accesses)
+
+
+def _has(term: Term, product: Term) -> bool:
+    sums, mine = parts(term), parts(product)
+    return bool(mine) and all(sums.get(m) == c for m, c in mine.items())
+
+
+OVERFLOW = Rule(
+    id="offset-overflow",
+    level="ttir",
+    symptom="illegal addresses or wrong results for tensors of 2^31 elements and more; smaller ones pass",
+    fix="compute the offset of rows in 64 bits: tl.program_id(0).to(tl.int64)",
+    decide=in_each_variant(_find_overflow),
+)

@@ -1,0 +1,442 @@
+"""Costs that a kernel shows when it is compiled, for a GPU that need not be here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+
+from triton_ops.backend import one_line
+from triton_ops.compilation import resources_of
+from triton_ops.device import Residents, UnitLimits
+from triton_ops.kernel_ir import SharedAccess, SourcePlace, Traffic, traffic, widths_by_line
+from triton_ops.lint.kernel_facts import AccessFact, Facts, ProductFact
+from triton_ops.lint.reading import KernelReading, Variant, compile_variant, in_words, known_configs
+from triton_ops.lint.rules.base import Rule, Statement, in_each_variant
+from triton_ops.lint.rules.indices import Index, indices
+from triton_ops.lint.terms import AT_LEAST_ZERO, Monomial, Term, all_of, constant, inner_terms, parts
+
+_HEAVY = 64
+"""Elements per thread of the largest tile from which a config is compiled: below, nothing has spilled."""
+_SPILLED_BYTES = 64  # a few registers that are spilled outside of loops cost nothing
+_MOST_COMPILED = 1  # each takes up to seconds
+
+
+def _find_spills(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    configs = list(known_configs(kernel))
+    if kernel.uses.descriptors and not kernel.guesses:
+        yield rule.undecided(kernel, "the blocks of the descriptors that it is given are not in the file")
+        return
+    if not configs:
+        if _largest(kernel.variants[0]) >= 1 << 12:
+            yield rule.undecided(kernel, "the tiles and warps that it is launched with are not in the file")
+        return
+    for config in sorted(configs, key=lambda one: _weight(kernel, one), reverse=True)[:_MOST_COMPILED]:
+        variant = kernel.with_values(config)
+        warps = config["num_warps"]
+        if variant is None:
+            yield rule.undecided(kernel, f"it cannot be lowered with {in_words(config)}")
+        elif _largest(variant) / (warps * kernel.target.warp_size) >= _HEAVY:
+            yield from _registers_decide_compiled(rule, kernel, variant, config)
+
+
+def _registers_decide_compiled(
+    rule: Rule, kernel: KernelReading, variant: Variant, config: Mapping[str, Any]
+) -> Iterator[Statement]:
+    target = kernel.target
+    try:
+        resources = resources_of(compile_variant(kernel, variant, config), target)
+    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
+        yield rule.undecided(kernel, f"{target.arch} refuses {in_words(config)}: {one_line(error)}")
+        return
+    if (resources.spill_bytes or 0) > _SPILLED_BYTES:
+        warps = config["num_warps"]
+        elements = _largest(variant) // (warps * target.warp_size)
+        yield rule.found(
+            kernel, kernel.line,
+            f"compiled for {target.arch} with {in_words(config)} it takes {resources.registers} registers and spills "
+            f"{resources.spill_bytes:,} bytes per thread; its largest tile alone has {elements} elements per thread",
+        )  # fmt: skip
+
+
+def _weight(kernel: KernelReading, config: Mapping[str, Any]) -> float:
+    sizes = [value for name, value in config.items() if name in kernel.uses.tiles and isinstance(value, int)]
+    return prod(sizes) / int(config["num_warps"])
+
+
+def _largest(variant: Variant) -> int:
+    facts = variant.facts
+    shapes = [access.type.shape for access in facts.accesses]
+    shapes += [product.type.shape for product in facts.products]
+    shapes += [value.type.shape for reduction in facts.reductions for value in reduction.inputs]
+    return max((prod(shape) for shape in shapes), default=1)
+
+
+SPILL = Rule(
+    id="register-spill",
+    level="binary",
+    symptom="slow by a large factor: values that do not fit into registers go to local memory and come back",
+    fix="a smaller tile, more warps, fewer accumulators; triton-ops spills tries the cures",
+    decide=_find_spills,
+)
+
+
+_FEWEST_STAGES = 3  # with fewer there is nothing to give up
+_FEW_WARPS = 4  # one for each scheduler: what one waits for, no other hides
+
+
+def _find_lost_occupancy(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    """A config is compiled with its stages and with one fewer, if the kernel is launched with that config alone."""
+    configs = list(known_configs(kernel))
+    stages = int(configs[0].get("num_stages") or 0) if len(configs) == 1 else 0
+    variant = kernel.with_values(configs[0]) if stages >= _FEWEST_STAGES else None
+    if variant is None or not any(product.loops for product in variant.facts.products):
+        return
+    if (limits := kernel.target.limits) is None:
+        yield rule.undecided(kernel, f"what a multiprocessor of {kernel.target.arch} holds is not known")
+        return
+    fewer = {**configs[0], "num_stages": stages - 1}
+    try:
+        before, after = (_residents(kernel, limits, variant, config) for config in (configs[0], fewer))
+    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
+        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(configs[0])}: {one_line(error)}")
+        return
+    yield from _compare_residents(rule, kernel, variant, before, after)
+
+
+def _compare_residents(
+    rule: Rule, kernel: KernelReading, variant: Variant, before: Residents, after: Residents
+) -> Iterator[Statement]:
+    if not before.blocks or before.warps > _FEW_WARPS or after.blocks < 2 * before.blocks:
+        return
+    evidence = (
+        f"on {kernel.target.arch} a multiprocessor holds {before.blocks} block of {before.warps_per_block} warps, "
+        f"{before.occupancy:.0%} of its warps, limited by {' and '.join(before.limited_by)}; with one stage fewer it "
+        f"holds {after.blocks}"
+    )
+    chained = next((one for one in variant.facts.products if one.loops and _waits(variant.facts, one)), None)
+    if chained is None:
+        yield rule.undecided(kernel, f"{evidence}; whether that is faster differs from product to product: measure it")
+    else:
+        line = kernel.place(chained).line
+        yield rule.found(
+            kernel, kernel.line, f"{evidence}, and the product in line {line} waits for another of its turn"
+        )
+
+
+def _residents(kernel: KernelReading, limits: UnitLimits, variant: Variant, config: Mapping[str, Any]) -> Residents:
+    resources = resources_of(compile_variant(kernel, variant, config), kernel.target)
+    return limits.residents(resources.registers or 0, resources.shared_bytes or 0, config["num_warps"])
+
+
+def _waits(facts: Facts, product: ProductFact) -> bool:
+    """Check whether an operand of a product is made of another product of the same turn."""
+    others = {one.number for one in facts.products if one.loops == product.loops and one is not product}
+    terms = (one for side in (product.left, product.right) for one in inner_terms(side.term))
+    return any(one.name == "dot" and one.operands[1] in others for one in terms)
+
+
+LOST = Rule(
+    id="lost-occupancy",
+    level="binary",
+    symptom="a third slower and more: buffers of the pipeline keep a second block away, so that nothing runs while "
+    "the only block waits",
+    fix="one stage fewer, or smaller tiles; triton-ops explain shows the residents of a config",
+    decide=_find_lost_occupancy,
+)
+
+
+_NARROW_BYTES = 4  # less than a word at a time
+_WIDEST_BYTES = 16
+_EVEN = 16  # arguments are taken as multiples of this
+_SECTOR_BYTES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class _Suspect:
+    """An access that may be narrow.
+
+    Attributes:
+        gap: How many elements its neighbours lie apart.
+    """
+
+    access: AccessFact
+    cause: str
+    gap: int = 1
+
+
+def _widths_decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    """Compile what the address or the mask makes narrow, to see whether it is; nothing else is compiled."""
+    suspects = list(_suspects(variant))
+    if not suspects:
+        return
+    if kernel.target.kind != "cuda":
+        yield rule.undecided(kernel, f"how wide {kernel.target.arch} loads each line is not read; PTX is")
+        return
+    configs = list(known_configs(kernel))
+    config = configs[0] if configs else {"num_warps": 1}
+    with_tiles = kernel.with_values(config) or variant
+    try:
+        widths = widths_by_line(compile_variant(kernel, with_tiles, config).assembly)
+    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
+        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(config)}: {one_line(error)}")
+        return
+    for one in _suspects(with_tiles):
+        place = kernel.place(one.access)
+        line_widths = widths.get((one.access.kind, place.file.rpartition("/")[2], place.line))
+        if not line_widths:
+            yield rule.undecided(kernel, f"line {place.line}: {one.cause}; no load or store of PTX names the line")
+            continue
+        item = one.access.type.item_bytes
+        room = min(_WIDEST_BYTES, prod(one.access.type.shape) * item // (kernel.target.warp_size * config["num_warps"]))
+        if (one.gap > 1 and max(line_widths) <= item) or (max(line_widths) < _NARROW_BYTES <= room):
+            yield rule.found(kernel, one.access, _widths_evidence(kernel, one, max(line_widths), in_words(config)))
+
+
+def _widths_evidence(kernel: KernelReading, one: _Suspect, width: int, config: str) -> str:
+    usage = f"; {min(1.0, 1 / one.gap):.0%} of what is moved is used" if one.gap > 1 else ""
+    return (
+        f"{one.cause}: compiled for {kernel.target.arch} with {config}, a thread moves {width} "
+        f"byte{'s' if width > 1 else ''} at a time, of {_WIDEST_BYTES} at most{usage}"
+    )
+
+
+def _suspects(variant: Variant) -> Iterator[_Suspect]:
+    """The accesses of the kernel's largest blocks whose address or mask keeps them narrow."""
+    accesses = [one for one in variant.facts.accesses if one.kind in ("load", "store") and prod(one.type.shape) > 1]
+    largest = max((prod(one.type.shape) for one in accesses), default=0)
+    for access in accesses:
+        along = indices(variant.facts, access)
+        axes = sum(extent > 1 for extent in access.type.shape)
+        if 2 * prod(access.type.shape) < largest or len(along) < axes:
+            continue
+        strides = [constant(index.stride) for index in along]
+        if any(stride is None for stride in strides):
+            continue  # one of them is 1 for contiguous tensors
+        gap = min(abs(stride) for stride in strides if stride is not None)
+        if gap > 1 and not _is_guessed(variant, gap):
+            yield _Suspect(access, f"neighbours lie {_elements(gap)} apart in memory", gap)
+        elif gap == 1 and not any(_is_guessed(variant, stride or 0) for stride in strides):
+            cause = _misalignment(variant, access, along[[abs(s or 0) for s in strides].index(1)])
+            if cause:
+                yield _Suspect(access, cause)
+
+
+def _is_guessed(variant: Variant, gap: int) -> bool:
+    """Check whether a distance may be a multiple of a size that was guessed: callers decide how tensors lie."""
+    guess = variant.guess
+    sizes = [v for name, v in guess.constants.items() if name not in guess.known_names and type(v) is int and v > 1]
+    return any(gap % size == 0 for size in sizes)
+
+
+def _misalignment(variant: Variant, access: AccessFact, index: Index) -> str:
+    """Words for why the address or the mask is no multiple of a word; empty if it is, or if that depends on data."""
+    symbol, item = variant.facts.terms.index(index.axis), access.type.item_bytes
+    steps = {m: c for m, c in parts(access.offset).items() if symbol not in m}
+    if _is_shifted(variant, access) or index.extent * item < _WIDEST_BYTES:
+        return ""
+    if (shift := _odd_part(steps, item)) is not None:
+        return f"it begins {shift} element{'s' if shift != 1 else ''} after a multiple of {_WIDEST_BYTES} bytes"
+    for condition in all_of(access.mask):
+        sums = parts(condition.operands[0]) if condition.name == AT_LEAST_ZERO else {}
+        if sums.get((symbol,), 0) != -1:
+            continue
+        end = {m: c for m, c in sums.items() if symbol not in m}
+        end[()] = end.get((), 0) + 1
+        if (shift := _odd_part(end, item)) is not None and shift < 0:
+            return f"its mask ends {_elements(-shift)} before a multiple of {_WIDEST_BYTES} bytes"
+    return ""
+
+
+def _odd_part(sums: dict[Monomial, int], item: int) -> int | None:
+    """The number that keeps a sum from being a multiple of a word; None if it is one, or if data says."""
+    even = {m: _EVEN if any(one.name == "argument" for one in m) else 1 for m in sums}
+    remainders = [(m, c) for m, c in sums.items() if gcd(c * even[m] * item, _WIDEST_BYTES) < _NARROW_BYTES]
+    if len(remainders) != 1 or remainders[0][0] != ():
+        return None
+    return remainders[0][1]
+
+
+def _elements(count: int) -> str:
+    return f"{count} element{'' if count == 1 else 's'}"
+
+
+def _is_shifted(variant: Variant, access: AccessFact) -> bool:
+    """Check whether the same elements are read at another offset too, as stencils do: one of both is not aligned."""
+
+    def apart(one: AccessFact) -> Term:
+        return variant.facts.terms.sum({m: c for m, c in parts(one.offset).items() if m})
+
+    return any(
+        one is not access and one.root is access.root and apart(one) is apart(access) for one in variant.facts.accesses
+    )
+
+
+NARROW = Rule(
+    id="narrow-access",
+    level="binary",
+    symptom="a fraction of the bandwidth: threads move few bytes at a time, or memory moves what nobody uses",
+    fix="let neighbouring threads take neighbouring elements, from a multiple of 16 bytes on: load whole rows and "
+    "tl.split, tl.reshape or tl.trans them in registers, or pad what is stored",
+    decide=in_each_variant(_widths_decide_variant, 1),
+)
+
+
+_WAYS = 2  # steps for each that would do, from which a line is told
+_GLOBAL_BYTES = 32
+"""Bytes that a multiprocessor gets from global memory while its banks take a step.
+
+An A100 has 13, an H200 21 (bandwidth over multiprocessors and clock), and L2 about twice that: a conflict that
+takes fewer steps than the kernel's global memory takes is hidden behind it.
+"""
+_REDUCE_ONCE = (
+    "keep one value for each element of the tile, and reduce once after the loop; or reduce along the axis along which "
+    "the tile lies in memory; Triton 3.8 and later exchange what they reduce without conflicts"
+)
+_AS_MULTIPLIED = (
+    "let tiles of 32 bits lie in memory along the axis of the sum, so that they are copied 16 bytes at a time and not "
+    "transposed; or multiply them in 16 bits, which are transposed on the way"
+)
+_MOST_CONFIGS = 4  # of several, those that are looked at where the first has conflicts
+
+
+@dataclass(frozen=True)
+class _SourceLine:
+    """The accesses of one line.
+
+    Attributes:
+        bytes_moved: What the block moves from and to global memory meanwhile.
+    """
+
+    place: tuple[str, int]
+    accesses: tuple[SharedAccess, ...]
+    bytes_moved: int
+
+    @property
+    def steps(self) -> int:
+        return sum(one.steps or 0 for one in self.accesses)
+
+    @property
+    def fewest(self) -> int:
+        return sum(one.fewest or 0 for one in self.accesses)
+
+    @property
+    def matters(self) -> bool:
+        """Check whether threads wait for banks longer than for global memory."""
+        return self.steps >= _WAYS * self.fewest and _GLOBAL_BYTES * (self.steps - self.fewest) > self.bytes_moved
+
+
+def _decide_variant(rule: Rule, kernel: KernelReading, variant: Variant) -> Iterator[Statement]:
+    if not _rearranges(variant):
+        return
+    if kernel.target.kind != "cuda":
+        yield rule.undecided(kernel, f"how {kernel.target.arch} accesses its shared memory is not read; PTX is")
+        return
+    if kernel.uses.descriptors and not kernel.guesses:
+        yield rule.undecided(kernel, "the blocks of the descriptors that it is given are not in the file")
+        return
+    configs = list(known_configs(kernel))
+    if not configs:
+        yield rule.undecided(kernel, "the tiles and warps that it is launched with are not in the file")
+        return
+    if not kernel.guesses and (loose_access := _access_of_unknown_strides(variant)) is not None:
+        line = kernel.place(loose_access).line
+        yield rule.undecided(kernel, f"line {line}: along which axis its elements lie side by side is up to callers")
+        return
+    try:
+        yield from _decide_compiled(rule, kernel, configs)
+    except Exception as error:  # noqa: BLE001 - whatever the compiler raises
+        yield rule.undecided(kernel, f"{kernel.target.arch} refuses {in_words(configs[0])}: {one_line(error)}")
+
+
+def _decide_compiled(rule: Rule, kernel: KernelReading, configs: Sequence[Mapping[str, Any]]) -> Iterator[Statement]:
+    movement = _traffic(kernel, configs[0])
+    if any(one.steps is None for one in movement.shared):
+        first = next(one.line for one in movement.shared if one.steps is None)
+        yield rule.undecided(kernel, f"line {first}: where its threads access shared memory depends on data")
+    lines = [line for line in _lines(movement) if line.matters]
+    if lines and movement.bulk:
+        yield rule.undecided(kernel, "how many bytes its bulk copies move, behind which conflicts hide, is not read")
+        return
+    more = configs[1 :: max(1, len(configs) // _MOST_CONFIGS)][: _MOST_CONFIGS - 1] if lines else []
+    others = [{line.place for line in _lines(_traffic(kernel, config)) if line.matters} for config in more]
+    for line in lines:
+        if all(line.place in places for places in others):  # else a tune chooses one without
+            place = _place(kernel, line)
+            yield rule.found(kernel, place, _evidence(kernel, line, configs[0]), fix=_fix(kernel, place))
+
+
+def _traffic(kernel: KernelReading, config: Mapping[str, Any]) -> Traffic:
+    variant = kernel.with_values(config)
+    if variant is None:
+        raise ValueError(f"it cannot be lowered with {in_words(config)}")
+    return traffic(compile_variant(kernel, variant, config).assembly)
+
+
+def _lines(movement: Traffic) -> list[_SourceLine]:
+    """The lines of what runs again and again, or of the whole kernel if nothing that moves data does."""
+    loops = movement.loop_bytes > 0 or any(one.in_loop for one in movement.shared)
+    by_place: dict[tuple[str, int], list[SharedAccess]] = {}
+    for one in movement.shared:
+        if one.in_loop == loops:
+            by_place.setdefault((one.file, one.line), []).append(one)
+    size = movement.loop_bytes if loops else movement.global_bytes
+    return [_SourceLine(place, tuple(accesses), size) for place, accesses in by_place.items()]
+
+
+def _place(kernel: KernelReading, line: _SourceLine) -> SourcePlace:
+    """The line in the kernel's file, or in that of a function that it calls."""
+    name, number = line.place
+    facts = kernel.variants[0].facts
+    files = (frame.file for one in (*facts.accesses, *facts.reductions, *facts.products) for frame in one.frames)
+    file = next((file for file in (kernel.file, *files) if file.rpartition("/")[2] == name), None)
+    return SourcePlace(kernel.file, kernel.line) if file is None else SourcePlace(file, number)
+
+
+def _fix(kernel: KernelReading, place: SourcePlace) -> str:
+    facts = kernel.variants[0].facts
+    if place in map(kernel.place, facts.reductions):
+        return _REDUCE_ONCE
+    return _AS_MULTIPLIED if facts.products else ""
+
+
+def _rearranges(variant: Variant) -> bool:
+    """Check whether elements go from one thread to another other than as one sum of a block with one axis."""
+    shapes = [access.type.shape for access in variant.facts.accesses]
+    shapes += [value.type.shape for reduction in variant.facts.reductions for value in reduction.inputs]
+    return variant.rearranges or any(sum(extent > 1 for extent in shape) > 1 for shape in shapes)
+
+
+def _access_of_unknown_strides(variant: Variant) -> AccessFact | None:
+    """An access of a block with several axes of which no neighbours are known to lie side by side."""
+    for access in variant.facts.accesses:
+        along = indices(variant.facts, access)
+        strides = [constant(index.stride) for index in along]
+        if sum(extent > 1 for extent in access.type.shape) > 1 and strides and not {1, -1} & set(strides):
+            return access
+    return None
+
+
+def _evidence(kernel: KernelReading, line: _SourceLine, config: Mapping[str, Any]) -> str:
+    worst = max(line.accesses, key=lambda one: (one.steps or 0) / max(1, one.fewest or 0))
+    kinds = {one.kind for one in line.accesses}
+    widths = sorted({one.lane_bytes for one in line.accesses})
+    often = " in each turn of a loop" if worst.in_loop else ""
+    ways = (worst.steps or 0) / max(1, worst.fewest or 0)
+    return (
+        f"compiled for {kernel.target.arch} with {in_words(config)}, {len(line.accesses)} instructions "
+        f"({' and '.join(sorted(kinds))}, {' and '.join(map(str, widths))} bytes a thread) take {line.steps:,} steps "
+        f"of the banks for a block{often}, where {line.fewest:,} would do: up to {ways:.3g} ways; global memory takes "
+        f"{-(-line.bytes_moved // _GLOBAL_BYTES):,} of {_GLOBAL_BYTES} bytes meanwhile"
+    )
+
+
+CONFLICTS = Rule(
+    id="bank-conflict",
+    level="binary",
+    symptom="slow by a factor beside a kernel that moves as much: threads ask one bank of shared memory for different "
+    "words, and wait for each other",
+    fix="try other warps and another tile, or load the tile in the order in which it is stored",
+    decide=in_each_variant(_decide_variant, 1),
+)

@@ -1,0 +1,384 @@
+"""Launches that do not fit their kernel: grids, constants, keys."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+
+from triton_ops.lint.jit_functions import last_name, parameters_of
+from triton_ops.lint.kernel_facts import LoopFact
+from triton_ops.lint.reading import KernelReading, Variant
+from triton_ops.lint.rules.base import Rule, Statement, once
+from triton_ops.lint.rules.indices import all_indices, arguments_in
+from triton_ops.lint.source_launches import SourceLaunch
+from triton_ops.lint.terms import constant, inner_terms, parts
+from triton_ops.lint.usage import Uses
+
+_PLACES = ("index", "turn", "program_id", "quotient", "remainder")
+
+
+def _find_missing(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    """A parameter that decides a shape, and that Triton refuses as a number of the launch."""
+    uses = kernel.uses
+    deciders = {**dict.fromkeys(sorted(uses.types), 0), **dict.fromkeys(sorted(uses.ranges), 0), **uses.tiles}
+    names = [name for name in deciders if name not in kernel.function.constants and name not in uses.pointers]
+    for name in names:
+        others = frozenset(names) - {name}
+        refused = kernel.lowered_with(others, 0)
+        accepted = kernel.lowered_with(others | {name}, 0)
+        if refused[0]:
+            continue  # it is no constant where it matters
+        line = deciders[name] or kernel.line
+        what = _what_it_decides(uses, name)
+        if accepted[0]:
+            yield rule.found(kernel, line, f"{name} decides {what}, and is no tl.constexpr: {refused[1]}")
+        else:
+            yield rule.undecided(kernel, f"{name} decides {what}; with or without tl.constexpr, {accepted[1]}")
+
+
+def _what_it_decides(uses: Uses, name: str) -> str:
+    if name in uses.types:
+        return "an element type"
+    return "the turns of a loop that is unrolled" if name in uses.ranges - set(uses.tiles) else "a block's extent"
+
+
+def _find_needless(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    """A constant that is a size of each call's data, needed by nothing that is decided when a kernel is compiled."""
+    uses = kernel.uses
+    deciders = set(uses.tiles) | uses.ranges | uses.types | uses.callables | uses.switches
+    for name in kernel.function.parameters:
+        if name not in kernel.function.constants or name in deciders or name not in uses.numbers:
+            continue
+        for launch in kernel.launches:
+            if name not in launch.arguments:
+                continue
+            sizes = [node for node in _factors(launch, launch.arguments[name]) if _varies(node)]
+            size = launch.resolved(launch.arguments[name])
+            if not sizes or _is_rounded(size) or _is_one_block(kernel, launch, name):
+                continue
+            if kernel.lowered[0] and _is_needless(kernel, name):
+                yield rule.found(
+                    kernel, _line_of(kernel, name),
+                    f"the launch in line {launch.line} gives {name} = {ast.unparse(size)}, which differs from call to "
+                    "call; the kernel compiles with it as a plain argument",
+                )  # fmt: skip
+                break
+
+
+def _is_needless(kernel: KernelReading, name: str) -> bool:
+    """Check whether the kernel can do with a plain argument that is no width of rows: widths are those of a model."""
+    plain = kernel.lowered_without(name)
+    if plain is None:
+        return False
+    is_pitch = any(
+        any(one.name in _PLACES for one in monomial)
+        and any(one.name == "argument" and one.operands[0] == name for one in monomial)
+        for access in plain.facts.accesses
+        for monomial in parts(access.offset)
+    )
+    ends = any(
+        name in arguments_in(bound.last) and constant(index.stride) is not None
+        for index in all_indices(plain.facts)
+        for bound in index.bounds
+    )
+    return not (is_pitch and ends)
+
+
+def _is_one_block(kernel: KernelReading, launch: SourceLaunch, name: str) -> bool:
+    """Check whether the launch makes a block of all of it, rounded up, so that few such sizes can occur."""
+    size = ast.unparse(launch.resolved(launch.arguments[name]))
+    blocks = (launch.resolved(node) for tile, node in launch.arguments.items() if tile in kernel.uses.tiles)
+    rounded = (one for block in blocks for one in ast.walk(block) if isinstance(one, ast.Call))
+    return any(
+        last_name(one) == "next_power_of_2" and one.args and ast.unparse(launch.resolved(one.args[0])) == size
+        for one in rounded
+    )
+
+
+def _factors(launch: SourceLaunch, node: ast.expr, depth: int = 8) -> Iterator[ast.expr]:
+    """The parts of a size, through names and arithmetic, and not into the calls that made them."""
+    node = launch.resolved(node)
+    yield node
+    if depth and isinstance(node, ast.BinOp):
+        yield from _factors(launch, node.left, depth - 1)
+        yield from _factors(launch, node.right, depth - 1)
+
+
+def _varies(node: ast.expr) -> bool:
+    """The number of all elements, of rows or of a batch: what differs from call to call; widths seldom do."""
+    if isinstance(node, ast.Call):
+        if last_name(node) == "numel":
+            return True
+        first = node.args[0] if node.args else None
+        return last_name(node) in ("size", "len") and (
+            last_name(node) == "len" or (isinstance(first, ast.Constant) and first.value == 0)
+        )
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
+        return isinstance(node.slice, ast.Constant) and node.slice.value == 0
+    return False
+
+
+def _is_rounded(node: ast.expr) -> bool:
+    """Check whether a size is rounded, so that few values of it occur."""
+    return any(
+        isinstance(one, ast.Call) and last_name(one) in ("next_power_of_2", "cdiv", "ceil", "min", "max")
+        for one in ast.walk(node)
+    )
+
+
+def _line_of(kernel: KernelReading, name: str) -> int:
+    lines = (one.lineno for one in parameters_of(kernel.function.node) if one.arg == name)
+    return next(lines, kernel.line)
+
+
+MISSING = Rule(
+    id="missing-constexpr",
+    level="source",
+    symptom="the kernel does not compile: a shape, a step or a type must be known when it is compiled",
+    fix="annotate the parameter as tl.constexpr",
+    decide=_find_missing,
+    needs_ttir=False,
+)
+OVER = Rule(
+    id="over-specialised",
+    level="source",
+    symptom="every new size compiles the kernel again, which takes from a tenth of a second to many seconds",
+    fix="pass the size as a plain argument; Triton specialises on 1 and on multiples of 16 by itself",
+    decide=_find_needless,
+    needs_ttir=False,
+)
+
+
+def _narrow_key(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    """A tuned kernel whose work per program is decided by an extent that the key leaves out."""
+    if kernel.key is None or len(kernel.configs) < 2:
+        return []
+    variant, extents = kernel.tuned
+    return [] if variant is None else once(_left_out_extents(rule, kernel, variant, extents))
+
+
+def _left_out_extents(
+    rule: Rule, kernel: KernelReading, variant: Variant, extents: Mapping[int, str]
+) -> Iterator[Statement]:
+    key = set(kernel.key or ())
+    for loop in variant.facts.loops:
+        if any(one.name in ("program_id", "load") for one in inner_terms(loop.upper)):
+            continue
+        ends = arguments_in(loop.upper) - key
+        if ends and _is_tuned(extents, loop) and not _is_derived(kernel, ends, key):
+            names = ", ".join(sorted(ends))
+            yield rule.found(
+                kernel, loop,
+                f"this loop runs to {names}, and the key is {sorted(key)}: the config that was best for the first "
+                f"{names} is used for every other",
+            )  # fmt: skip
+    limits = _tiled_limits(variant, extents, axes=2)
+    for name in sorted((limits | _tiled_limits(variant, extents, axes=1)) - key):
+        if not _is_derived(kernel, {name}, key) and not any(
+            name in arguments_in(loop.upper) for loop in variant.facts.loops
+        ):
+            if name in limits and limits & key:
+                yield rule.found(
+                    kernel, kernel.line,
+                    f"{name} ends a tuned axis of the tile, and the key {sorted(key)} leaves it out, although it has "
+                    f"{', '.join(sorted(limits & key))}",
+                )  # fmt: skip
+            else:
+                yield rule.undecided(
+                    kernel,
+                    f"{name} ends a tuned axis of the tile, and the key {sorted(key)} leaves it "
+                    "out; it may vary little",
+                )
+
+
+def _is_tuned(extents: Mapping[int, str], loop: LoopFact) -> bool:
+    by = {constant(loop.step)}
+    by |= {constant(one.operands[1]) for one in inner_terms(loop.upper) if one.name == "quotient"}
+    return any(extent in by for extent in extents)
+
+
+def _is_derived(kernel: KernelReading, names: set[str], key: set[str]) -> bool:
+    """Check whether launches make the arguments from others in the key, or those from them, such as buckets."""
+    for launch in kernel.launches:
+        nodes = [launch.arguments[name] for name in key if name in launch.arguments]
+        key_parts = {ast.unparse(launch.resolved(part)) for node in nodes for part in launch.inner(node)}
+        mine = {ast.unparse(launch.resolved(launch.arguments[name])) for name in names if name in launch.arguments}
+        if mine and mine <= key_parts:
+            return True
+    return False
+
+
+def _tiled_limits(variant: Variant, extents: Mapping[int, str], axes: int) -> set[str]:
+    """Arguments that end an index of a stored block of so many axes and more, and that step by tuned tiles."""
+    return {
+        name
+        for index in all_indices(variant.facts)
+        if index.access.kind == "store" and len(index.access.type.shape) >= axes and index.extent in extents
+        if any(one.name == "program_id" for one in index.stepping)
+        for bound in index.bounds
+        if bound.fits
+        for name in arguments_in(bound.last)
+    }
+
+
+def _find_changed_globals(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    """A global that the kernel holds as a constant, and that the file gives another value after the kernel is made."""
+    globals_read = _globals_read(kernel)
+    for node in ast.walk(kernel.tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            declared = {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}
+            for name in sorted(declared & set(globals_read)):
+                line = next(
+                    (one.lineno for one in ast.walk(node) if isinstance(one, ast.stmt) and _assigns(one, name)), None
+                )
+                if line is not None:
+                    yield rule.found(
+                        kernel, globals_read[name],
+                        f"the kernel reads the global {name}, which {node.name} changes in line {line}: code that is "
+                        "compiled keeps the value that it was compiled with, and Triton refuses the next launch",
+                    )  # fmt: skip
+    first_lines: dict[str, int] = {}
+    for statement in kernel.tree.body:
+        for name in globals_read:
+            if _assigns(statement, name):
+                if name in first_lines and statement.lineno > kernel.line > first_lines[name]:
+                    yield rule.found(
+                        kernel, globals_read[name],
+                        f"the global {name} has one value in line {first_lines[name]} and another in "
+                        f"line {statement.lineno}; which of "
+                        "them a compiled kernel holds depends on when it was first launched",
+                    )  # fmt: skip
+                first_lines.setdefault(name, statement.lineno)
+
+
+def _globals_read(kernel: KernelReading) -> dict[str, int]:
+    """Names from outside of the kernel that it reads as values, with their lines."""
+    local = set(kernel.function.parameters) | set(kernel.function.assignments)
+    values = kernel.function.function.fn.__globals__
+    lines: dict[str, int] = {}
+    for node in ast.walk(kernel.function.node):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local and node.id in values:
+            value = getattr(values[node.id], "value", values[node.id])
+            if isinstance(value, (bool, int, float, str)):
+                lines.setdefault(node.id, node.lineno)
+    return lines
+
+
+def _assigns(node: ast.AST, name: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)] if isinstance(
+        node, (ast.AugAssign, ast.AnnAssign)
+    ) else []  # fmt: skip
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+
+
+NARROW_KEY = Rule(
+    id="narrow-key",
+    level="ttir",
+    symptom="the config that was tuned for one size is used for another, for which it is slow, without a word",
+    fix="key on the extents that change the best tile: those that loops and tiled axes end at",
+    decide=_narrow_key,
+)
+CHANGED_GLOBAL = Rule(
+    id="changed-global",
+    level="source",
+    symptom="a changed setting has no effect on a kernel that is compiled already, or the launch is refused",
+    fix="pass the value as a tl.constexpr parameter",
+    decide=_find_changed_globals,
+    needs_ttir=False,
+)
+
+
+def _find_static(rule: Rule, kernel: KernelReading) -> Iterable[Statement]:
+    for launch in kernel.launches:
+        if launch.grid is None:
+            continue
+        stepped = _stepped_limits(kernel)
+        if stepped is None:
+            yield rule.undecided(kernel, f"how it steps from program to program cannot be read: {kernel.lowered[1]}")
+            return
+        tuned_extents = _tuned_steps(kernel)
+        if (
+            tuned_extents
+            and not _may_follow_config(launch)
+            and not (_is_function(launch) and _strides_the_grid(kernel))
+        ):
+            yield rule.found(
+                kernel, launch.line,
+                f"the grid {ast.unparse(launch.grid)} is no function of the config, and {', '.join(tuned_extents)}, by "
+                "which programs step, differs between configs: with blocks smaller than the grid was made for, some "
+                "elements are never computed; with larger ones, programs are left over",
+                fix=f"grid = lambda meta: (triton.cdiv(n, meta[{tuned_extents[0]!r}]),)",
+            )  # fmt: skip
+        elif stepped and _is_fixed(launch) and not _strides_the_grid(kernel):
+            yield rule.found(
+                kernel, launch.line,
+                f"the grid {ast.unparse(launch.grid)} does not depend on {', '.join(sorted(stepped))}, at which the "
+                "stepped index ends: elements beyond the last program are never computed",
+            )  # fmt: skip
+
+
+def _stepped_limits(kernel: KernelReading) -> set[str] | None:
+    """The arguments at which an index ends that steps from program to program; None if nothing could be read."""
+    if not kernel.variants:
+        return None
+    return {
+        name
+        for index in all_indices(kernel.variants[0].facts)
+        if any(one.name == "program_id" and parts(index.term).get((one,), 0) for one in index.stepping)
+        for bound in index.bounds
+        if bound.fits
+        for name in arguments_in(bound.last)
+    }
+
+
+def _tuned_steps(kernel: KernelReading) -> list[str]:
+    variant, extents = kernel.tuned
+    if variant is None:
+        return []
+    stepping = (one for one in all_indices(variant.facts) if one.plain and one.tiled("program_id"))
+    return sorted({extents[one.extent] for one in stepping if one.extent in extents})
+
+
+def _may_follow_config(launch: SourceLaunch) -> bool:
+    """Check whether a grid may follow the config: a function does that reads its first parameter, or cannot be read."""
+    grid = launch.grid
+    if not isinstance(grid, ast.Lambda):
+        return _is_function(launch)
+    parameters = [*grid.args.posonlyargs, *grid.args.args, grid.args.vararg, grid.args.kwarg]
+    names = {one.arg for one in parameters[:1] + parameters[-2:] if one is not None}
+    inside = launch.made_from(grid)
+    nodes = [inner for one in inside for inner in ast.walk(one)]
+    return not inside or any(isinstance(one, ast.Name) and one.id in names for one in nodes)
+
+
+def _is_function(launch: SourceLaunch) -> bool:
+    return isinstance(launch.grid, (ast.Lambda, ast.Name, ast.Attribute, ast.Call))
+
+
+def _is_fixed(launch: SourceLaunch) -> bool:
+    grid = launch.grid.body if isinstance(launch.grid, ast.Lambda) else launch.grid
+    if grid is None:
+        return False
+    names = [one for one in ast.walk(grid) if isinstance(one, (ast.Name, ast.Attribute, ast.Call))]
+    return all(isinstance(one, ast.Name) and isinstance(launch.literal(one), int) for one in names)
+
+
+def _strides_the_grid(kernel: KernelReading) -> bool:
+    """Check whether programs go on to further blocks, so that any number of them does all the work."""
+    facts = kernel.variants[0].facts
+    for loop in facts.loops:
+        if any(
+            one.name in ("num_programs", "program_id") for term in (loop.step, loop.lower) for one in inner_terms(term)
+        ):
+            return True
+    return any(one.name == "num_programs" for access in facts.accesses for one in inner_terms(access.offset))
+
+
+STATIC = Rule(
+    id="static-grid",
+    level="source",
+    symptom="the end of large inputs is never computed, or the tuned block sizes do not fit the number of programs",
+    fix="make the grid from the size of the data and the block: (triton.cdiv(n, BLOCK),)",
+    decide=_find_static,
+    needs_ttir=False,
+)

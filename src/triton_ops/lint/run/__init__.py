@@ -1,1 +1,0 @@
-"""Kernels run by Triton's interpreter, in a process of their own, with every access watched."""

@@ -1,0 +1,440 @@
+"""The tables of a report, for one run or for several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import expm1
+from statistics import quantiles
+from typing import Literal, TypeAlias
+
+from triton_ops.base import gain_text
+from triton_ops.cost_model import spearman
+from triton_ops.device import reached, roof_rows
+from triton_ops.report.run_facts import RaceEntry, Report, TrialRow
+from triton_ops.space import Config
+from triton_ops.timing import Interval
+from triton_ops.values import Trial
+
+FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemRow:
+    """One problem of the kernel.
+
+    Attributes:
+        slower: For each config of the map its time over that of the problem's best config; None where it did not run,
+            `failed` where it failed.
+    """
+
+    report: Report
+    slower: tuple[float | str | None, ...]
+
+    @property
+    def label(self) -> str:
+        """The problem, with the device."""
+        return f"{self.report.run.head.key.label or self.report.run.head.id}, {self.report.device}"
+
+    @property
+    def of_limit(self) -> float | None:
+        """The share of its limit that the best config reaches; None if the limit is not known."""
+        place = self.report.placed(self.report.best)
+        return None if place is None else place.of_limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemMap:
+    """A kernel over its problems.
+
+    Attributes:
+        configs: The best configs of all problems, each once.
+        rows: The problems in the order of their extents.
+    """
+
+    configs: tuple[Config, ...]
+    rows: tuple[ProblemRow, ...]
+
+
+def problem_map(reports: Sequence[Report]) -> ProblemMap | None:
+    """The map of the runs of the first one's kernel; of equal problems the first run counts. None for one problem."""
+    by_problem = {
+        one.run.head.key_id: one
+        for one in reversed(reports)
+        if one.run.head.key.kernel == reports[0].run.head.key.kernel and one.best is not None
+    }
+    ordered = sorted(by_problem.values(), key=lambda one: (one.device, one.run.head.shape or (), one.title))
+    if len(ordered) < 2:
+        return None
+    configs = tuple(dict.fromkeys(one.best.config for one in ordered if one.best is not None))
+    rows = [ProblemRow(report=one, slower=tuple(_slower(one, config) for config in configs)) for one in ordered]
+    return ProblemMap(configs=configs, rows=tuple(rows))
+
+
+def _slower(report: Report, config: Config) -> float | str | None:
+    trial, best = report.run.trials.get(config), report.best
+    if trial is None or best is None or not (trial.ok or trial.failed):
+        return None
+    return FAILED if trial.failed else _over(trial, best)
+
+
+def _over(trial: Trial, best: Trial) -> float | None:
+    """A time over another one, by times that were taken alike: the last comparison's, else the screening's."""
+    if trial.final is not None and best.final is not None:
+        low, high = best.final.median_ms, trial.final.median_ms
+    elif trial.relative is not None and best.relative is not None:
+        low, high = best.relative, trial.relative
+    elif trial.measurement is not None and best.measurement is not None:
+        low, high = best.measurement.median_ms, trial.measurement.median_ms
+    return high / low if low > 0 else None
+
+
+def ms_text(trial: Trial) -> str:
+    """The median, or `-`."""
+    return f"{trial.median_ms:.4g}" if trial.ok else "-"
+
+
+def relative_text(trial: Trial) -> str:
+    """The time over the baseline's, or `-`."""
+    return f"{trial.relative:.3f}x" if trial.ok and trial.relative is not None else "-"
+
+
+def gap_text(gap: Interval | None) -> str:
+    """The slowdown against the winner with the 95 % interval, such as `+1.2% (+0.8% to +1.6%)`."""
+    if gap is None:
+        return "-"
+    centre, low, high = (math.expm1(value) for value in (gap.centre, gap.low, gap.high))
+    return f"{centre:+.2%} ({low:+.2%} to {high:+.2%})"
+
+
+def place_cells(row: TrialRow) -> list[str]:
+    """One line of the list of trials: time, time over the baseline's, what became of it, config."""
+    return [ms_text(row.trial), relative_text(row.trial), row.fate, str(row.trial.config)]
+
+
+def contender_cells(one: RaceEntry) -> list[str]:
+    """One line of the last comparison: time, gap, rounds, what became of it, config."""
+    return [ms_text(one.trial), gap_text(one.gap), str(one.rounds), one.fate, str(one.trial.config)]
+
+
+def headline(report: Report) -> dict[str, str]:
+    """The facts with which a report begins."""
+    best, record = report.best, report.record
+    facts = {
+        "run": report.run.head.id,
+        "kernel": report.title,
+        "device": report.device,
+        "state": report.state,
+        "tried": _counts(report),
+    }
+    if best is None:
+        return {**facts, "winner": "none: no config ran"}
+    facts["best so far" if record is None else "winner"] = str(best.config)
+    facts["time"] = f"{best.median_ms:.4g} ms, {best.best_measurement.mode}"
+    if report.gain is not None:
+        interval = None if record is None else record.gain_interval
+        facts["gain"] = f"{gain_text(report.gain, interval)} as fast as the default"
+    if record is not None:
+        if record.unproven:
+            facts["unproven"] = record.unproven
+        facts["confidence"] = record.confidence
+        facts["ties"] = f"{max(len(record.ties) - 1, 0)} more within noise ({record.noise:.2%})"
+        facts["checked"] = f"results compared with {record.verified.against}" if record.verified.against else ""
+        facts.update({f"note {number}": note for number, note in enumerate(record.notes, 1)})
+    return {name: text for name, text in facts.items() if text}
+
+
+def _counts(report: Report) -> str:
+    total = sum(report.totals.values())
+    counts = ", ".join(f"{count} {status}" for status, count in report.totals.items())
+    return f"{total} in {report.run.at_s:.1f} s{f': {counts}' if counts else ''}"
+
+
+def roof_facts(report: Report) -> dict[str, str]:
+    """The ceilings of the device and the places of the best config and the default below them; empty if not known."""
+    if report.roof is None:
+        return {}
+    facts = roof_rows(report.roof)
+    if report.roof.least_ms is not None:
+        facts["at best"] = f"{report.roof.least_ms:.4g} ms"
+    trials = {"best": report.best, "default": report.default}
+    for name, trial in trials.items():
+        if (place := report.placed(trial)) is not None:
+            facts[name] = f"{place.ms:.4g} ms{reached(place)}"
+    return facts
+
+
+def map_cells(row: ProblemRow) -> list[str]:
+    """One line of the map over problems: problem, time, share of the limit, gain, then what each config costs."""
+    best, gain, record = row.report.best, row.report.gain, row.report.record
+    over = "-" if gain is None else "unproven" if record is not None and record.unproven else f"{gain:.2f}x"
+    return [
+        row.label, "-" if best is None else ms_text(best), "-" if row.of_limit is None else f"{row.of_limit:.0%}",
+        over, *map(_slower_text, row.slower),
+    ]  # fmt: skip
+
+
+def _slower_text(slower: float | str | None) -> str:
+    return "-" if slower is None else slower if isinstance(slower, str) else f"{slower:.2f}x"
+
+
+def letter(number: int) -> str:
+    """A short name of a config of the map: A to Z, then A1 to Z1 and so on."""
+    return f"{chr(ord('A') + number % 26)}{number // 26 or ''}"
+
+
+_FEWEST = 2  # configs of which quartiles can be told
+
+Agreement: TypeAlias = Literal["same", "tie", "differ", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """The configs that ran in both runs.
+
+    Attributes:
+        quartiles: The second run's time over the first's: a quarter of the configs are below the first number, half
+            below the second, three quarters below the third.
+        places: The place of the first run's best config in the second run, and of the second's in the first, from 1
+            on; None if it did not run there.
+    """
+
+    configs: int
+    quartiles: tuple[float, float, float]
+    correlation: float
+    places: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComparison:
+    """Two runs beside each other.
+
+    Attributes:
+        differences: What differs, by name, each with the text of the first and of the second; empty where it has none.
+        common: The configs of both; a text says why their times cannot be compared.
+        agreement: Whether both tunes of one problem came to the same: `same` winner, winners that `tie` in one of the
+            runs, winners that `differ`, or `unknown` where a run has none.
+    """
+
+    first: Report
+    second: Report
+    differences: dict[str, tuple[str, str]]
+    common: Common | str
+    agreement: Agreement = "unknown"
+
+
+def others_to_compare(reports: Sequence[Report]) -> list[Report]:
+    """The runs that are compared with the first: all but those of its kernel on other problems, which the map shows."""
+    first, *others = [(one, one.run.head.key) for one in reports]
+    return [one for one, key in others if key.kernel != first[1].kernel or key.problem == first[1].problem]
+
+
+def comparison_of(first: Report, second: Report) -> RunComparison:
+    """The comparison of two runs."""
+    one, other = _facts(first), _facts(second)
+    differences = {
+        name: (one.get(name, ""), other.get(name, ""))
+        for name in dict.fromkeys((*one, *other))
+        if one.get(name, "") != other.get(name, "")
+    }
+    return RunComparison(
+        first=first, second=second, differences=differences, common=_common(first, second),
+        agreement=_agreement(first, second),
+    )  # fmt: skip
+
+
+def _facts(report: Report) -> dict[str, str]:
+    return {**headline(report), "space": report.run.head.space.fingerprint, **report.environment}
+
+
+def _agreement(first: Report, second: Report) -> Agreement:
+    one, other = first.record, second.record
+    if one is None or other is None or not _of_one_problem(first, second):
+        return "unknown"
+    if one.winner == other.winner:
+        return "same"
+    return "tie" if other.winner in one.ties or one.winner in other.ties else "differ"
+
+
+def agreement_text(comparison: RunComparison) -> str:
+    """The agreement of two tunes of one problem, in a sentence; empty where it is not known."""
+    one, other = comparison.first.record, comparison.second.record
+    if comparison.agreement == "unknown" or one is None or other is None:
+        return ""
+    if comparison.agreement == "same":
+        return "both tunes have the same winner"
+    winners = f"{one.winner} in the first, {other.winner} in the second"
+    if comparison.agreement == "tie":
+        return f"the winners are others, and tie: {winners}"
+    gap = next((each.gap for each in comparison.first.contenders if each.trial.config == other.winner), None)
+    detail = f": there the second's is slower by {expm1(gap.centre):.1%}" if gap is not None else ""
+    return f"the tunes disagree on the winner: {winners}{detail}"
+
+
+def _of_one_problem(first: Report, second: Report) -> bool:
+    one, other = first.run.head.key, second.run.head.key
+    return (one.kernel, one.problem) == (other.kernel, other.problem)
+
+
+def _common(first: Report, second: Report) -> Common | str:
+    if not _of_one_problem(first, second):
+        return "the kernel or the problem is another one, so that times are not compared"
+    times, others = _times(first), _times(second)
+    both = [config for config in times if config in others]
+    if len(both) < _FEWEST:
+        return f"{len(both)} of the configs ran in both runs, too few to compare"
+    if len({mode for run in (times, others) for config in both for mode in (run[config][1],)}) > 1:
+        return "the runs measured in different modes, so that times are not compared"
+    firsts, seconds = ([run[config][0] for config in both] for run in (times, others))
+    if min(firsts) <= 0:
+        return "a config has no measurable time"
+    low, middle, high = quantiles([b / a for a, b in zip(firsts, seconds, strict=True)], n=4, method="inclusive")
+    return Common(
+        configs=len(both), quartiles=(low, middle, high), correlation=spearman(firsts, seconds),
+        places=(_place(first, second), _place(second, first)),
+    )  # fmt: skip
+
+
+def _times(report: Report) -> dict[Config, tuple[float, str]]:
+    pairs = ((trial.config, trial.measurement) for trial in report.run.trials.values())
+    return {config: (times.median_ms, times.mode) for config, times in pairs if times is not None}
+
+
+def _place(of: Report, among: Report) -> int | None:
+    """The place of one run's best config in another one's order."""
+    configs = [row.trial.config for row in among.fastest_first if row.trial.ok]
+    return configs.index(of.best.config) + 1 if of.best is not None and of.best.config in configs else None
+
+
+def comparison_text(comparison: RunComparison) -> str:
+    """The agreement of the tunes, and the comparison of the configs of both runs."""
+    return "; ".join(filter(None, [agreement_text(comparison), common_text(comparison.common)]))
+
+
+def common_text(common: Common | str) -> str:
+    """The configs of both runs in a sentence."""
+    if isinstance(common, str):
+        return common
+    low, middle, high = common.quartiles
+    first, second = ("not run there" if place is None else f"place {place}" for place in common.places)
+    return (
+        f"{common.configs} configs ran in both: the second run's times are {middle:.3f}x the first's "
+        f"(quartiles {low:.3f}x and {high:.3f}x), the orders' correlation is {common.correlation:.2f}; "
+        f"the first run's best config is {first} in the second, the second's is {second} in the first"
+    )
+
+
+SHOWN = 20
+_MARKS = 12
+_COMPARED = ("ms", "slower than the winner, 95 %", "rounds", "became", "config")
+_MAPPED = 4  # cells of a line of the map before those of the configs
+_MOST_CONFIGS = 10  # of a map over problems that a terminal has room for
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """A part of a report.
+
+    Attributes:
+        header: Names of the columns; empty strings for a list of names and facts.
+        rows: The rows, each with one text per column.
+        right: Names of the columns that hold numbers.
+        note: A remark below it.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[str] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PasteText:
+    """A text to paste."""
+
+    title: str
+    text: str
+
+
+def parts_of(report: Report, top: int = SHOWN) -> Iterator[ReportTable | PasteText]:
+    """The parts of a run's report; those of which the run log has nothing are left out."""
+    yield ReportTable("", ("", ""), list(headline(report).items()))
+    yield from (PasteText(name, text) for name, text in report.paste.items() if name != "lockfile")
+    if report.contenders:
+        yield ReportTable("Last comparison", _COMPARED, list(map(contender_cells, report.contenders)), ("ms", "rounds"))
+    for process, contenders in report.confirmations.items():
+        title = f"Compared again, in fresh process {process}"
+        yield ReportTable(title, _COMPARED, list(map(contender_cells, contenders)), ("ms", "rounds"))
+    if rows := list(roof_facts(report).items()):
+        yield ReportTable("Roofline", ("", ""), rows)
+    yield from _trials(report, top)
+    yield from _curve(report)
+    if report.dropped:
+        dropped = [[str(count), by] for by, count in report.dropped.items()]
+        yield ReportTable("Dropped by", ("configs", "by"), dropped, ("configs",))
+    if report.failures:
+        failed = [[str(one.configs), str(one.status), str(one.first), one.reason] for one in report.failures[:top]]
+        more = len(report.failures) - top
+        note = f"{more} more reasons" if more > 0 else ""
+        yield ReportTable("Failures", ("configs", "status", "the first", "its reason"), failed, ("configs",), note)
+    yield from _sensitivity(report)
+    yield ReportTable("Environment", ("", ""), list(report.environment.items()))
+
+
+def comparison_parts(first: Report, second: Report) -> Iterator[ReportTable]:
+    """The parts of the comparison of two runs."""
+    comparison = comparison_of(first, second)
+    rows = [[name, *both] for name, both in comparison.differences.items()]
+    header = ("", first.run.head.id, second.run.head.id)
+    yield ReportTable("What differs", header, rows, note=comparison_text(comparison))
+
+
+def further_parts(reports: Sequence[Report]) -> Iterator[ReportTable]:
+    """The parts of several runs together: the kernel over its problems, and the comparisons with the first run."""
+    problems = problem_map(reports)
+    if problems is not None:
+        yield from _map_parts(problems)
+    for other in others_to_compare(reports):
+        yield from comparison_parts(reports[0], other)
+
+
+def _map_parts(problems: ProblemMap) -> Iterator[ReportTable]:
+    configs = problems.configs[:_MOST_CONFIGS]
+    names = [letter(number) for number in range(len(configs))]
+    rows = [map_cells(row)[: _MAPPED + len(names)] for row in problems.rows]
+    more = len(problems.configs) - len(configs)
+    note = "each best config's time over that of the problem's own" + (f"; {more} configs more" if more > 0 else "")
+    header = ("problem", "ms", "of limit", "over default", *names)
+    yield ReportTable("Over problems", header, rows, header[1:], note)
+    yield ReportTable(
+        "Their best configs", ("", "config"), [[name, str(one)] for name, one in zip(names, configs, strict=True)]
+    )
+
+
+def _trials(report: Report, top: int) -> Iterator[ReportTable]:
+    rows = report.fastest_first
+    if rows:
+        more = f"{len(rows) - top} more" if len(rows) > top else ""
+        header = ("ms", "over default", "became, or was dropped by", "config")
+        yield ReportTable("Trials", header, list(map(place_cells, rows[:top])), header[:2], more)
+
+
+def _curve(report: Report) -> Iterator[ReportTable]:
+    points = report.run.best_so_far
+    if not points:
+        return
+    shown_points = points if len(points) <= _MARKS else [*points[: _MARKS // 2], *points[-_MARKS // 2 :]]
+    rows = [[f"{at_s:.1f}", f"{trial.median_ms:.4g}", str(trial.config)] for at_s, trial in shown_points]
+    note = f"{len(points) - len(shown_points)} in between are left out" if len(shown_points) < len(points) else ""
+    yield ReportTable("Best so far, by screening", ("after s", "ms", "config"), rows, ("after s", "ms"), note)
+
+
+def _sensitivity(report: Report) -> Iterator[ReportTable]:
+    sensitivity = report.sensitivity
+    if isinstance(sensitivity, str) or not sensitivity.knobs:
+        return
+    rows = [[knob.name, f"{knob.share:.0%}", f"+{knob.span:.0%}", str(knob.best.value)] for knob in sensitivity.knobs]
+    header = ("tunable", "share", "span", "best")
+    yield ReportTable("Which tunables matter", header, rows, header[1:3])

@@ -1,0 +1,324 @@
+"""The facts of one run, from its run log alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from triton_ops.device import Placed, Roofline
+from triton_ops.exceptions import RecordingError
+from triton_ops.lab import Sensitivity, recording_of, sensitivity
+from triton_ops.records import Finalist, FinishedTrial, Preview, Record, Resumed, Run, TrialOrigin, lock_of
+from triton_ops.ship import OPTIONS
+from triton_ops.space import Config, source_of
+from triton_ops.timing import Interval, gap, middle_mean
+from triton_ops.values import Status, Trial, totals
+
+
+def paste_lines(config: Config, record: Record | None) -> dict[str, str]:
+    """Texts to paste, by where they go; the lockfile only where the run left a record that a lockfile takes."""
+    call = _config_call(config.plain)
+    texts = {
+        "triton.Config": call,
+        "decorator": f"@triton_ops.autotune(configs=[{call}])",
+        "plain values": _source(dict(config.plain)),
+    }
+    if record is not None:
+        lock, leftovers = lock_of([record])
+        if not leftovers:
+            texts["lockfile"] = lock.text
+    return texts
+
+
+def _config_call(config: Mapping[str, Any]) -> str:
+    """The call that makes the `triton.Config`; options at their place after the tunables, and none that is null."""
+    tunables = {name: value for name, value in config.items() if name not in OPTIONS}
+    options = [f"{name}={config[name]!r}" for name in OPTIONS if config.get(name) is not None]
+    return f"triton.Config({', '.join([_source(tunables), *options])})"
+
+
+def _source(values: Mapping[str, Any]) -> str:
+    """Values as Python's source, with members of an `Enum` and dtypes in place of the names that a config has."""
+    return f"{{{', '.join(f'{name!r}: {source_of(value)}' for name, value in values.items())}}}"
+
+
+DROPPED_BY = {
+    Status.CONSTRAINT: "a constraint of the space",
+    Status.COMPILE: "the compiler",
+    Status.RESOURCES: "the device's resources",
+    Status.DEFERRED: "a rule: a slow kind, and others worked",
+    Status.RUNTIME: "an error at run time",
+    Status.TIMEOUT: "the time limit",
+    Status.CRASH: "the end of its process",
+    Status.WRONG: "the check of its result",
+}
+"""What dropped a candidate that was not timed, by the status in which its trial ended."""
+_NOT_YET = "not compared yet"
+_NUMBER = re.compile(r"\d[\d.,_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """One config that was tried.
+
+    Attributes:
+        number: Its place in the order in which configs were tried, from 1 on.
+        at_s: Seconds of the run after which its trial ended; None for a finalist that has no line of its own.
+        origin: Why it was tried; empty as above.
+        fate: What became of it: the winner, a tie, or what dropped it.
+    """
+
+    number: int
+    at_s: float | None
+    origin: str
+    trial: Trial
+    fate: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceEntry:
+    """One config of the last comparison.
+
+    Attributes:
+        trial: Its trial after the comparison.
+        rounds: Rounds in which it was measured.
+        gap: The logarithm of its time over the winner's, with its 95 % interval, round by round; None if either has no
+            times.
+        fate: As in `Row`.
+    """
+
+    trial: Trial
+    rounds: int
+    gap: Interval | None
+    fate: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureGroup:
+    """Failures of one status whose reasons differ in numbers only.
+
+    Attributes:
+        status: How the trials ended.
+        reason: The reason of the first of them.
+    """
+
+    status: Status
+    reason: str
+    configs: int
+    first: Config
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run and what can be said of it."""
+
+    run: Run
+
+    @cached_property
+    def record(self) -> Record | None:
+        """The run's record; None if it has not ended, or no config ran."""
+        return None if self.run.end is None else self.run.end.record
+
+    @property
+    def title(self) -> str:
+        """The kernel and its problem."""
+        key = self.run.head.key
+        return f"{key.kernel} {key.label}".rstrip()
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+        return str(self.run.head.key.device.get("name", "not named"))
+
+    @cached_property
+    def best(self) -> Trial | None:
+        """The winner's trial; of a run that has not ended, the fastest screening so far; None if no config ran."""
+        trials = self.run.trials
+        if self.record is not None and (winner := trials.get(self.record.winner)) is not None and winner.ok:
+            return winner
+        return min((trial for trial in trials.values() if trial.ok), key=lambda trial: trial.rank, default=None)
+
+    @cached_property
+    def default(self) -> Trial | None:
+        """The trial of the config that others are compared with; None if none was tried as the default."""
+        if self.record is not None:
+            config = self.record.default
+        else:
+            lines = (event for event in self.run.events if isinstance(event, FinishedTrial))
+            config = next((line.trial.config for line in lines if line.origin is TrialOrigin.DEFAULT), None)
+        return None if config is None else self.run.trials.get(config)
+
+    @property
+    def gain(self) -> float | None:
+        """The baseline's time over the best one's; None where it is not known."""
+        if self.record is not None and self.record.gain is not None:
+            return self.record.gain
+        relative = None if self.best is None else self.best.relative
+        return 1 / relative if relative else None
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """The number of configs that ended in each status that occurred."""
+        return totals(list(self.run.trials.values()))
+
+    @cached_property
+    def rows(self) -> list[TrialRow]:
+        """Every config that was tried, in that order."""
+        lines = {event.trial.config: event for event in self.run.events if isinstance(event, FinishedTrial)}
+        return [
+            self._row(number, trial, lines.get(config))
+            for number, (config, trial) in enumerate(self.run.trials.items(), 1)
+        ]
+
+    @cached_property
+    def fastest_first(self) -> list[TrialRow]:
+        """The rows: the best one, the others that ran in order of their time, then those without a time."""
+        best = None if self.best is None else self.best.config
+
+        def order(row: TrialRow) -> tuple[bool, bool, float]:
+            return row.trial.config != best, not row.trial.ok, row.trial.rank if row.trial.ok else 0.0
+
+        return sorted(self.rows, key=order)
+
+    @cached_property
+    def contenders(self) -> list[RaceEntry]:
+        """The configs of the run's last comparison: the winner, ties, and the others by their gap."""
+        return self._compared(self._finals)
+
+    def _compared(self, lines: Mapping[Config, Finalist]) -> list[RaceEntry]:
+        winner = None if self.best is None else lines.get(self.best.config)
+        contenders = [
+            RaceEntry(trial=line.trial, rounds=len(_levels(line)), gap=_gap(line, winner), fate=self._fate(line.trial))
+            for line in lines.values()
+        ]
+        order = {"winner": 0, "tie": 1}
+        return sorted(contenders, key=lambda one: (order.get(one.fate, 2), one.gap.centre if one.gap else 1e9))
+
+    @cached_property
+    def confirmations(self) -> dict[int, list[RaceEntry]]:
+        """By the number of each fresh process that compared the ties again, what it found; empty if none did."""
+        by_process: dict[int, dict[Config, Finalist]] = {}
+        for event in self.run.events:
+            if isinstance(event, Finalist) and event.process:
+                by_process.setdefault(event.process, {})[event.trial.config] = event
+        return {process: self._compared(lines) for process, lines in sorted(by_process.items())}
+
+    @cached_property
+    def roof(self) -> Roofline | None:
+        """The roofline of the problem on the device; None if its work was not declared, or no limit is known."""
+        facts = self.run.head.roof
+        roof = None if facts is None else facts.roofline()
+        return None if roof is None or roof.least_ms is None else roof
+
+    def placed(self, trial: Trial | None) -> Placed | None:
+        """A trial's time below the roof; None without a roof or a time."""
+        if self.roof is None or trial is None or not trial.ok or trial.median_ms <= 0:
+            return None
+        return self.roof.placed(trial.median_ms)
+
+    @cached_property
+    def failures(self) -> list[FailureGroup]:
+        """The failures, those of one reason together, the most frequent first."""
+        groups: dict[tuple[Status, str], list[Trial]] = {}
+        for trial in self.run.trials.values():
+            if trial.failed:
+                groups.setdefault((trial.status, _NUMBER.sub("0", trial.error)), []).append(trial)
+        failures = [
+            FailureGroup(status=status, reason=trials[0].error, configs=len(trials), first=trials[0].config)
+            for (status, _), trials in groups.items()
+        ]
+        return sorted(failures, key=lambda group: -group.configs)
+
+    @cached_property
+    def dropped(self) -> dict[str, int]:
+        """The number of candidates that each step of the run dropped, in the order of the steps."""
+        fates = Counter(row.fate for row in self.rows)
+        looked_at = {event.compiled.config: event.compiled for event in self.run.events if isinstance(event, Preview)}
+        only = [one for config, one in looked_at.items() if config not in self.run.trials]
+        counts = {f"only compiled, {'and not tried' if status is Status.OK else DROPPED_BY[status]}": count
+                 for status, count in Counter(one.status for one in only).items()}  # fmt: skip
+        counts.update({by: fates.pop(by) for by in DROPPED_BY.values() if by in fates})
+        counts.update((fate, count) for fate, count in fates.items() if fate not in ("winner", "tie", _NOT_YET))
+        return counts
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """Facts on the machine, the versions and the settings of the run."""
+        head = self.run.head
+        place = head.environment
+        resumed = [event.at for event in self.run.events if isinstance(event, Resumed)]
+        facts = {
+            **{f"device {name}": value for name, value in place.device.items()},
+            **{f"host {name}": value for name, value in place.host.items()},
+            **{f"version of {name}": value for name, value in place.versions.items()},
+            "started": head.started,
+            "resumed": ", ".join(resumed),
+            "effort": head.effort.get("name", ""),
+            "searcher": head.searcher,
+            "seed": head.seed,
+            "cache state": head.key.cache_state,
+            **self._guard(),
+        }
+        return {name: str(value) for name, value in facts.items() if value not in ("", None)}
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity | str:
+        """The tunables that matter, or the reason why that cannot be said."""
+        try:
+            return sensitivity(recording_of(self.run))
+        except RecordingError as error:
+            return error.message
+
+    @property
+    def state(self) -> str:
+        """The state of the run: ended, with the reason, or not."""
+        if self.run.end is not None:
+            return f"ended: {self.run.end.stopped}"
+        at = self.run.under_way
+        return f"not ended: it goes on, or was interrupted{f' while ({at}) ran' if at is not None else ''}"
+
+    @cached_property
+    def paste(self) -> dict[str, str]:
+        """Texts to paste into a source; none if no config ran."""
+        return {} if self.best is None else paste_lines(self.best.config, self.record)
+
+    @cached_property
+    def _finals(self) -> dict[Config, Finalist]:
+        lines = [event for event in self.run.events if isinstance(event, Finalist) and event.process == 0]
+        return {line.trial.config: line for line in lines}
+
+    def _row(self, number: int, trial: Trial, line: FinishedTrial | None) -> TrialRow:
+        at_s, origin = (None, "") if line is None else (line.at_s, str(line.origin))
+        return TrialRow(number=number, at_s=at_s, origin=origin, trial=trial, fate=self._fate(trial))
+
+    def _guard(self) -> Mapping[str, Any]:
+        readings = {} if self.record is None else self.record.guard
+        return {f"sensor {name}": value for name, value in readings.items()}
+
+    def _fate(self, trial: Trial) -> str:
+        if not trial.ok:
+            return DROPPED_BY[trial.status]
+        if self.record is not None and trial.config == self.record.winner:
+            return "winner"
+        if self.record is not None and trial.config in self.record.ties:
+            return "tie"
+        line = self._finals.get(trial.config)
+        if line is not None:
+            return "the last comparison" if line.dropped_at is None else f"the race, after {line.dropped_at} rounds"
+        if trial.same_code_as is not None:
+            return "equal machine code of another config"
+        return "its screening" if self._finals else _NOT_YET
+
+
+def _levels(line: Finalist) -> list[float]:
+    return [] if line.trial.final is None else [middle_mean(samples) for samples in line.trial.final.by_round]
+
+
+def _gap(line: Finalist, winner: Finalist | None) -> Interval | None:
+    if winner is None or not (own := _levels(line)) or not (best := _levels(winner)):
+        return None
+    return gap(own, best)

@@ -1,0 +1,248 @@
+"""Searchers: their role, their names, the user's own.
+
+A searcher sees configs and trials, and nothing else: no device, no clock, no disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import math
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+
+from triton_ops.base import import_in_order
+from triton_ops.exceptions import SettingsError
+from triton_ops.space import Config, ConfigSpace
+from triton_ops.values import Compiled, Trial
+
+
+class Searcher(Protocol):
+    """Proposes configs of one space.
+
+    A searcher is deterministic: the same space, seed and trials give the same proposals. No config is proposed twice.
+    """
+
+    def ask(self, count: int) -> list[Config]:
+        """Up to `count` valid configs that were not proposed before; an empty list when no config is left."""
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Take finished trials of the searcher's own proposals, and of configs that others proposed."""
+
+
+@runtime_checkable
+class EstimatesGain(Protocol):
+    """A searcher that can tell when little is left to gain, so that a run may end before its budget is spent."""
+
+    def expected_gain(self) -> float:
+        """The share by which the most promising config left is expected to be faster than the best so far.
+
+        The share is infinite while the searcher cannot know. A run ends once the share is below the smallest difference
+        that its measurement can tell.
+        """
+
+
+@runtime_checkable
+class UsesPreviews(Protocol):
+    """A searcher that also learns from previews: configs that are compiled only for the searcher to see the result.
+
+    A preview costs a compiler's time and none of the device's. Previews need not be made: without them the searcher
+    proposes the same configs as it would without these methods.
+    """
+
+    def wanted_previews(self, count: int) -> list[Config]:
+        """Up to `count` valid configs that the searcher wants compiled, the most useful first.
+
+        None of them was proposed, tried or asked for here before.
+        """
+
+    def take_previews(self, previews: Sequence[Compiled]) -> None:
+        """Take the compiler's results for previews, and for proposals as soon as they are compiled.
+
+        Afterwards the searcher never proposes a config that cannot be launched, nor a config that is the same program
+        as an earlier proposal.
+        """
+
+
+class Prior(Protocol):
+    """Knows something of configs before they are measured: a model of the kernel, or records of other problems.
+
+    A prior orders the first proposals and is one more feature of a search; measurements decide how much it counts.
+    """
+
+    def score(self, configs: Sequence[Config]) -> list[float]:
+        """Expected milliseconds of each config, or another cost whose ratios are ratios of time.
+
+        NaN means that the prior does not know, and infinity that it expects the config not to run.
+
+        Costs may change after `tell`, because a model learns the compiler's figures of a config.
+        """
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Take finished trials of this space, for a prior that learns from them."""
+
+
+@runtime_checkable
+class LearnsPreviews(Protocol):
+    """A prior that expects another cost of a config once the config was compiled."""
+
+    def take_previews(self, previews: Sequence[Compiled]) -> None:
+        """Take the compiler's results for configs of this space; `score` may then say something else of them."""
+
+
+SMALL = 64  # a space of at most this many configs is tried whole by `auto`: a search would save less than it costs
+_REPEATED_ANSWERS = 100  # after so many answers in a row without a new config, the searcher counts as exhausted
+
+
+def new_configs(searcher: Searcher, count: int, proposed: Collection[Config]) -> list[Config]:
+    """Up to `count` configs from `searcher` that are not in `proposed`; an empty list when no new config comes.
+
+    A searcher that repeats configs is asked again: it may continue an interrupted run without a memory of the trials.
+
+    Raises:
+        SettingsError: The searcher proposes an object that is no config.
+    """
+    for _ in range(_REPEATED_ANSWERS):
+        answer: Sequence[Any] = searcher.ask(count)  # the searcher may be a user's, so its answer is checked
+        if wrong := [config for config in answer if not isinstance(config, Config)]:
+            raise SettingsError(
+                f"{type(searcher).__qualname__}.ask returned {wrong[0]!r}, which is no Config",
+                hint="return configs of the space, or make one with triton_ops.Config(BLOCK=128)",
+            )
+        if fresh := [config for config in dict.fromkeys(answer) if config not in proposed]:
+            return fresh
+        if not answer:
+            break
+    return []
+
+
+def expected_gain(searcher: Searcher) -> float:
+    """The gain that `searcher` expects; infinite for a searcher that does not estimate a gain."""
+    return searcher.expected_gain() if isinstance(searcher, EstimatesGain) else math.inf
+
+
+SEARCHERS: dict[str, tuple[str, str]] = {
+    "auto": ("auto", "AutoSearch"),
+    "random": ("sampling", "random_search"),
+    "exhaustive": ("sampling", "exhaustive_search"),
+    "latin": ("sampling", "LatinSearch"),
+    "local": ("walks", "LocalSearch"),
+    "evolution": ("walks", "EvolutionSearch"),
+    "annealing": ("walks", "AnnealingSearch"),
+    "coordinate": ("coordinate", "CoordinateDescent"),
+    "coordinate-all": ("coordinate", "in_all_directions"),
+    "optuna": ("optuna_search", "OptunaSearch"),
+}  # name to module and maker; a module is imported when its searcher is made, since some need large packages
+USES_PRIORS = ("auto",)  # the searchers that take priors
+_IMPORTED_LATE = {
+    "auto": ("triton_ops.search.auto", "scipy.linalg", "scipy.optimize", "scipy.special", "threadpoolctl")
+}  # what searchers import when they first need it, which takes a third of a second
+
+SearcherFactory: TypeAlias = "Callable[[ConfigSpace, int], Searcher]"
+"""Makes a searcher from a space and a seed; a class whose constructor takes these two is a factory."""
+AnySearch: TypeAlias = "str | Searcher | SearcherFactory"
+"""A searcher's name, a searcher, or a factory of one."""
+_Search = TypeVar("_Search", bound=AnySearch)
+
+
+def make_searcher(
+    search: AnySearch, space: ConfigSpace, seed: int = 0, priors: Sequence[Prior] = (), records: Sequence[Prior] = ()
+) -> Searcher:
+    """The searcher that `search` names, makes or is; only `auto` uses priors.
+
+    Args:
+        search: A name in `SEARCHERS`, or the user's own searcher or factory.
+        space: The configs that may be proposed.
+        seed: Seed of all random choices.
+        priors: Prior knowledge of this problem.
+        records: Prior knowledge from other problems.
+
+    Raises:
+        SettingsError: There is no searcher of that name, or the factory's result has no `ask` and `tell`.
+        MissingDependencyError: The searcher needs a package that is not installed.
+    """
+    checked_search(search)
+    if not isinstance(search, str):
+        return cast("Searcher", search) if _can_search(search) else _make(cast("SearcherFactory", search), space, seed)
+    module, maker = SEARCHERS[search]
+    factory = getattr(importlib.import_module(f"triton_ops.search.{module}"), maker)
+    searcher: Searcher = factory(space, seed, priors, records) if search in USES_PRIORS else factory(space, seed)
+    return searcher
+
+
+def begin_imports(search: AnySearch, space: ConfigSpace) -> None:
+    """Begin to import in a thread what a searcher for `space` will need, before the searcher is made.
+
+    A search waits for the packages of its surrogate after three trials, so they are wanted by the time the first config
+    is tried. A space that is tried whole needs none.
+    """
+    joined = math.prod(len(tunable) for tunable in space.tunables.values())
+    most = joined if space.listed is None else len(space.listed)
+    if isinstance(search, str) and search in _IMPORTED_LATE and most > SMALL:
+        _preload(*_IMPORTED_LATE[search])
+
+
+def _preload(*names: str) -> None:
+    """Begin to import packages in a thread, so that a later `require` waits only for the rest of the import.
+
+    A failure is ignored here, since `require` reports it.
+    """
+
+    def load() -> None:
+        with contextlib.suppress(Exception):
+            for name in names:
+                import_in_order(name)
+
+    threading.Thread(target=load, name="triton-ops preload", daemon=True).start()
+
+
+def make_transfer(space: ConfigSpace, trials: Sequence[Trial], distance: float) -> Prior | None:
+    """The trials of another place at this distance as a prior for `space`; None if they have other tunables."""
+    transfer = importlib.import_module("triton_ops.search.transfer").Transfer(space, trials, distance)
+    return transfer if len(transfer) else None
+
+
+def checked_search(search: _Search) -> _Search:
+    """Return `search` if it is a searcher's name, a searcher, or can be called to make one.
+
+    Raises:
+        SettingsError: `search` is none of these; the error has the value and the allowed ones.
+    """
+    if isinstance(search, str) and search not in SEARCHERS:
+        raise SettingsError(
+            f"there is no search {search!r}; there are {', '.join(SEARCHERS)}",
+            hint="choose one of these, or pass a searcher of your own",
+        )
+    if not (isinstance(search, str) or _can_search(search) or callable(search)):
+        raise SettingsError(
+            f"search is {search!r}, which has no methods `ask` and `tell` and cannot be called to make what has them",
+            hint=f"pass one of {', '.join(SEARCHERS)}, a searcher, or a function from a space and a seed to one",
+        )
+    return search
+
+
+def search_name(search: AnySearch) -> str:
+    """The name of the search in records: its own name, or the qualified name of its class or function."""
+    if isinstance(search, str):
+        return search
+    while isinstance(search, functools.partial):
+        search = search.func
+    owner: Any = search if hasattr(search, "__qualname__") else type(search)
+    return f"{owner.__module__}.{owner.__qualname__}"
+
+
+def _can_search(search: Any) -> bool:
+    """True if `search` is a searcher, and not the class of one."""
+    return not isinstance(search, type) and all(callable(getattr(search, name, None)) for name in ("ask", "tell"))
+
+
+def _make(factory: SearcherFactory, space: ConfigSpace, seed: int) -> Searcher:
+    searcher = factory(space, seed)
+    if not _can_search(searcher):
+        raise SettingsError(
+            f"{search_name(factory)} made {searcher!r}, which has no methods `ask` and `tell`",
+            hint="return a searcher: docs/guides/searcher.md has an example",
+        )
+    return searcher
