@@ -178,16 +178,14 @@ OPENERS = {
     "NamedTemporaryFile", "TemporaryFile", "TemporaryDirectory", "FileLock", "GzipFile",
 }  # fmt: skip
 OPEN_THEMSELVES = {
-    "triton_ops.base.proc": "the kernel's own file of limits",
     "triton_ops.timing.guard": "the kernel's own counters of a thread",
     "triton_ops.device.probing": "the kernel's own files of memory and of processors",
     "triton_ops.device.vendors": "torch's own file of its version",
-    "triton_ops.processes.child": "the kernel's own file of a process, and a file without a name",
     "triton_ops.evaluation.isolated": "a station, which is no file",
     "triton_ops.processes.worker_process": "a pipe",
     "triton_ops.processes.channel": "a pipe or a socket",
-    "triton_ops.base.proc": "the kernel's own files of processes",
-    "triton_ops.processes.child": "bytecode, which has rules of its own",
+    "triton_ops.base.proc": "the kernel's own files of processes, and of limits",
+    "triton_ops.processes.child": "the kernel's own file of a process, a file without a name, and bytecode",
     "triton_ops.backend.offline": "a file that Triton reads by name",
     "triton_ops.backend.origins": "installers' lists beside modules that Python imports",
     "triton_ops.backend.assembler": "a file that nvdisasm reads by name",

@@ -88,15 +88,5 @@ if TYPE_CHECKING:
     from triton_ops.backend.triton_process import numpy_misfit as numpy_misfit
     from triton_ops.backend.triton_process import warm_up as warm_up
     from triton_ops.backend.triton_process import without_ptxas_dumps as without_ptxas_dumps
-    from triton_ops.dispatch import Entrance as Entrance
-    from triton_ops.dispatch import FastLaunch as FastLaunch
-    from triton_ops.dispatch import Known as Known
-    from triton_ops.dispatch import LaunchCount as LaunchCount
-    from triton_ops.dispatch import computed as computed
-    from triton_ops.dispatch import taken_apart as taken_apart
-    from triton_ops.dispatch import values_now as values_now
-    from triton_ops.dispatch import written_only as written_only
-    from triton_ops.lint import binary_of as binary_of
-    from triton_ops.lint import ttir_of as ttir_of
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

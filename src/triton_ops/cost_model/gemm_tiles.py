@@ -1,4 +1,4 @@
-"""Matrix products as pipelined loops: the time of a tile at the matrix units, shared memory, the load unit, L2 and DRAM.
+"""Matrix products as pipelined loops: the time of a tile at matrix units, shared memory, load unit, L2, DRAM.
 
 The layouts are Triton's for sm_80 and sm_90, which choose a tile's instruction and the share of each warp (Triton's
 `lib/Dialect`, AccelerateMatmul; docs/concepts/model.md derives each figure).

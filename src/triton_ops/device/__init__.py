@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from triton_ops.device.vendor import Sensors as Sensors
     from triton_ops.device.vendor import regimes as regimes
     from triton_ops.device.vendors import VENDORS as VENDORS
+    from triton_ops.device.vendors import gpus_without_torch as gpus_without_torch
     from triton_ops.device.vendors import graph_nodes as graph_nodes
     from triton_ops.device.vendors import make_ready as make_ready
     from triton_ops.device.vendors import sensors_of as sensors_of

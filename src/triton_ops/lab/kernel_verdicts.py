@@ -296,7 +296,8 @@ def _memory_steps(profile: KernelProfile) -> list[NextStep]:
         return [
             NextStep("load wider and in order: 16 bytes per thread, neighbouring threads at neighbouring addresses",
                  f"L1 and shared memory run at {parts[level]:.0f}%"),
-            NextStep("give every thread more of a tile, so that operands are read less often", "operands pass through L1"),
+            NextStep("give every thread more of a tile, so that operands are read less often",
+                 "operands pass through L1"),
         ]  # fmt: skip
     if level == "l2" and parts[level]:
         what = "larger tiles, or programs in groups that share operands (GROUP_M)"

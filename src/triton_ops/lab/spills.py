@@ -56,7 +56,9 @@ def changes(config: Config, space: ConfigSpace, target: Target, size: SIZE) -> t
     kinds = [
         SpillChange("smaller tile", "half of the accumulator, or of the row, is half of its registers",
                lambda: _smaller_tiles(config, space, size)),
-        SpillChange("more warps", "the same registers are spread over more threads", lambda: _more_warps(config, target)),
+        SpillChange(
+            "more warps", "the same registers are spread over more threads", lambda: _more_warps(config, target)
+        ),
         SpillChange("fewer stages", "fewer tiles are under way", lambda: _fewer_stages(config)),
     ]  # fmt: skip
     if config.get("maxnreg") is not None:

@@ -292,7 +292,7 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="e
     record: Record | None = None
 
 
-Event: TypeAlias = "Resumed | Preview | Begun | Tried | Finalist | Twins | End"
+Event: TypeAlias = "Resumed | Preview | Begun | FinishedTrial | Finalist | Twins | RunEnd"
 _EVENT = Resumed | Preview | Begun | FinishedTrial | Finalist | Twins | RunEnd
 
 
