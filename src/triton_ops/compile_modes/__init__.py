@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from triton_ops.compile_modes.command_model import compile_modes_command as compile_modes_command
     from triton_ops.compile_modes.comparing_modes import tune_compile as tune_compile
     from triton_ops.compile_modes.compile_mode import CompileMode as CompileMode
-    from triton_ops.compile_modes.inductor_logs import AutotuneTable as AutotuneTable
-    from triton_ops.compile_modes.inductor_logs import ProductShape as ProductShape
-    from triton_ops.compile_modes.mode_contender import profiler as profiler
+    from triton_ops.compile_modes.compiler_output import AutotuneTable as AutotuneTable
+    from triton_ops.compile_modes.compiler_output import ProductShape as ProductShape
     from triton_ops.compile_modes.mode_report import CompileReport as CompileReport
+    from triton_ops.compile_modes.mode_worker import profiler as profiler
 else:
     __getattr__, __dir__, __all__ = lazy_face(__spec__)

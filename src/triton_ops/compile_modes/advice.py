@@ -17,9 +17,8 @@ from typing import Any, Literal, TypeAlias
 
 from triton_ops.backend import Arguments
 from triton_ops.base import require
-from triton_ops.compile_modes.mode_contender import profiler
-from triton_ops.compile_modes.mode_request import checked_workload
-from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss
+from triton_ops.compile_modes.mode_worker import profiler
+from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss, checked_workload
 from triton_ops.device import DeviceSpec, current_device, probe
 from triton_ops.exceptions import SettingsError
 

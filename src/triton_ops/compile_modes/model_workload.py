@@ -129,6 +129,25 @@ def workload_by(factory: Callable[[], Any]) -> ModelWorkload:
     return workload_of(*pair)
 
 
+def checked_workload(model: Any, inputs: Any) -> ModelWorkload:
+    """The workload of a model and its inputs, or of a factory, made in this process.
+
+    Raises:
+        SettingsError: There are no inputs, and the model is no factory.
+        KernelTypeError, TargetError, DeviceError: They do not fit.
+    """
+    check_factory(model, inputs)
+    return workload_by(model) if inputs is None else workload_of(model, inputs)
+
+
+def check_factory(model: Any, inputs: Any) -> None:
+    if inputs is None and (not callable(model) or hasattr(model, "named_parameters")):
+        raise SettingsError(
+            f"inputs is None, and the model is a {type(model).__name__}, not a factory",
+            hint="give (model, (x,)), or a factory, which returns (model, (x,))",
+        )
+
+
 def shapes_text(call: Arguments) -> str:
     """The shapes and dtypes of the tensors of a call, such as `256x1024 float32`."""
     parts: list[str] = []

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from triton_ops.device.machine import load_calibration as load_calibration
     from triton_ops.device.machine import machine_of as machine_of
     from triton_ops.device.machine import save_calibration as save_calibration
-    from triton_ops.device.other_programs import Others as Others
     from triton_ops.device.probing import CpuLoad as CpuLoad
     from triton_ops.device.probing import chosen_gpus as chosen_gpus
     from triton_ops.device.probing import current_device as current_device
@@ -41,9 +40,10 @@ if TYPE_CHECKING:
     from triton_ops.device.rooflines import reached as reached
     from triton_ops.device.rooflines import roof_rows as roof_rows
     from triton_ops.device.rooflines import roofline as roofline
-    from triton_ops.device.spec import DeviceSpec as DeviceSpec
+    from triton_ops.device.turns import Others as Others
     from triton_ops.device.turns import Turns as Turns
     from triton_ops.device.turns import turn_key as turn_key
+    from triton_ops.device.vendor import DeviceSpec as DeviceSpec
     from triton_ops.device.vendor import Reading as Reading
     from triton_ops.device.vendor import Sensors as Sensors
     from triton_ops.device.vendor import regimes as regimes

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from math import ceil
 
-from triton_ops.device.spec import DeviceSpec
+from triton_ops.device.vendor import DeviceSpec
 from triton_ops.exceptions import DeviceError
 
 _KIB = 1024

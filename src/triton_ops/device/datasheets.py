@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from triton_ops.device.architectures import LIMITS, TARGETS
-from triton_ops.device.spec import DeviceSpec
+from triton_ops.device.vendor import DeviceSpec
 
 _MIB = 1 << 20
 

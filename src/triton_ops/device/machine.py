@@ -28,7 +28,7 @@ from triton_ops.base import (
     unsealed,
 )
 from triton_ops.device.architectures import LIMITS, UnitLimits, limits_of
-from triton_ops.device.spec import DeviceSpec
+from triton_ops.device.vendor import DeviceSpec
 from triton_ops.exceptions import CacheError
 
 _LOG = logging.getLogger("triton_ops.device")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_ops.device.machine import Calibration
-from triton_ops.device.spec import DeviceSpec
+from triton_ops.device.vendor import DeviceSpec
 
 MEMORY = "memory"
 _OF_PRODUCTS = {"float32": "tfloat32"}  # what Triton's products of a dtype take, where it has another name

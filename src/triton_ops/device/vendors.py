@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from triton_ops.base import available, require
-from triton_ops.device.spec import DeviceSpec
 from triton_ops.device.vendor import (
     CLOCK_REASONS,
     CountsGraphNodes,
+    DeviceSpec,
     ProcessUse,
     Reading,
     Sensors,

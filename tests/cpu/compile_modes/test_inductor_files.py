@@ -16,8 +16,8 @@ import torch
 from triton_ops import CacheError, DeviceError, TargetError
 from triton_ops.benchmark import beside_own
 from triton_ops.compile_modes import ProductShape
-from triton_ops.compile_modes.inductor_cache import CacheContent
-from triton_ops.compile_modes.inductor_graphs import (
+from triton_ops.compile_modes.compiler_output import (
+    CompilerLog,
     GraphNode,
     Picture,
     difference,
@@ -26,7 +26,7 @@ from triton_ops.compile_modes.inductor_graphs import (
     layers,
     read_graph,
 )
-from triton_ops.compile_modes.inductor_logs import CompilerLog
+from triton_ops.compile_modes.inductor_cache import CacheContent
 
 DATA = Path(__file__).parents[2] / "data"
 FUSED, UNFUSED = DATA / "ir_post_fusion.txt", DATA / "ir_post_fusion_unfused.txt"
