@@ -47,11 +47,8 @@ _SCATTERED = re.compile(
 class OpShare:
     """An operator's share of a call.
 
-    Attributes:
-        name: The operator, such as `addmm`.
-        share: Its own share of the time, without operators that it calls.
-        calls: How often it runs in one call.
-        kind: `product` for what libraries do, `scattered` for what no fusion helps, else `fusable`.
+    `share` is its own share of the time, without operators that it calls. `kind` is `product` for what libraries do,
+    `scattered` for what no fusion helps, else `fusable`.
     """
 
     name: str
@@ -65,7 +62,6 @@ class CallProfile:
     """Shares of the time of a call.
 
     Attributes:
-        call_ms: Milliseconds of a call.
         idle: Share of the time in which a GPU waits for the host; None on a CPU.
         ops: Operators, the most expensive first.
         of_peak: Rate of the products over the device's peak by datasheet; None if not known.
@@ -83,11 +79,7 @@ class CallProfile:
         return sum(op.share for op in self.ops if op.kind == kind)
 
     def advice(self, tried: Collection[str] = ()) -> Advice:
-        """Decide what to do about a call with this profile.
-
-        Args:
-            tried: Ways that were tried already.
-        """
+        """Decide what to do about a call with this profile; ways in `tried` are not named again."""
         for way, look in _LOOKS:
             if way not in tried and (reasons := look(self)):
                 return Advice(way, tuple(reasons), self)
@@ -156,13 +148,7 @@ def _all_of(step: ModelRunner, calls: Sequence[Arguments]) -> None:
 
 
 def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> CallProfile:
-    """Profile a call with torch's profiler.
-
-    Args:
-        call: What is profiled.
-        device_name: Torch's name of the device.
-        dtype: The dtype of its products, with whose peak their rate is compared.
-    """
+    """Profile a call with torch's profiler; the rate of its products is compared with the peak for `dtype`."""
     torch: Any = require("torch", "profiling a model")
     gpu = device_name.startswith("cuda")
     wait = torch.cuda.synchronize if gpu else _nothing
@@ -202,7 +188,6 @@ def kind_of(op: str) -> str:
 
 
 def _fusion(profile: CallProfile) -> list[str]:
-    """Reasons to compile the model."""
     reasons = []
     if profile.idle is not None and profile.idle >= _IDLE:
         reasons.append(

@@ -35,11 +35,7 @@ def option_values() -> dict[str, Any]:
 
 
 def torch_sources(patterns: Sequence[str]) -> Iterator[bytes]:
-    """The contents of the files below torch's folder that patterns such as `_inductor/**/*.py` name.
-
-    Raises:
-        MissingDependencyError: Torch is not installed.
-    """
+    """The contents of the files below torch's folder that patterns such as `_inductor/**/*.py` name."""
     root = Path(str(require("torch", "looking into its sources").__file__)).parent
     for pattern in patterns:
         for file in root.glob(pattern):
@@ -63,10 +59,8 @@ class TemplateGate:
 def gate_of(kind: str, units: int, major: int | None = None) -> TemplateGate:
     """The gate for a device.
 
-    Args:
-        kind: `cuda`, `hip`, `xpu` or `cpu`.
-        units: Its multiprocessors, compute units, or subslices.
-        major: Major number of its architecture; asked of `hip` alone.
+    `kind` is `cuda`, `hip`, `xpu` or `cpu`; `units` are multiprocessors, compute units, or subslices; the
+    architecture's `major` number is asked of `hip` alone.
 
     Raises:
         DeviceError: Inductor has no gate for devices of this kind.
@@ -106,11 +100,7 @@ def _always(_: Any = 0) -> bool:
 
 
 def gate_here(device_name: str) -> TemplateGate:
-    """The gate for a device of this machine, by its torch name.
-
-    Raises:
-        DeviceError: There is no such device.
-    """
+    """The gate for a device of this machine, by its torch name; a `DeviceError` if there is no such device."""
     torch = require("torch", "asking the GPU")
     if device_name.startswith("xpu"):
         if not torch.xpu.is_available():
@@ -170,12 +160,7 @@ def wrong_list(option: str, value: Any) -> str:
 
 
 def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collection[str]]) -> list[str]:
-    """Faults of lists of backends in the environment, one text for each variable.
-
-    Args:
-        environment: Variables with their values.
-        variables: The variables that set each option, by the option's name.
-    """
+    """Faults of lists of backends in the environment, a text for each variable; `variables` are those of each option."""
     texts = [
         (variable, wrong_list(option, environment[variable]).replace(option, variable))
         for option, names in variables.items()
@@ -212,14 +197,10 @@ class Site:
     """An operation on a device, for which backends are asked.
 
     Attributes:
-        kind: `mm` for a product of matrices, `conv` for a convolution.
-        device: The device.
+        kind: `mm` for a product of matrices, `conv` for a convolution; others are refused with a `SettingsError`.
         dtype: The dtype of the result, such as `bfloat16`.
         extents: M, N and K of a product; empty where they are not known, and for convolutions.
         frozen: Whether weights are constants (the option `freezing`).
-
-    Raises:
-        SettingsError: Inductor has no backends for operations of this kind.
     """
 
     kind: str
@@ -235,8 +216,7 @@ class Site:
     def backends(self, names: str | None = None) -> list[BackendChoice]:
         """Every backend that this torch has for the operation, with whether it takes part, and why.
 
-        Args:
-            names: The list of backends; None is that of this process, which its environment may have set.
+        `names` is the list of backends; None is that of this process, which its environment may have set.
 
         Raises:
             SettingsError: The list has a name that no backend has.
@@ -258,11 +238,8 @@ class Site:
 class BackendChoice:
     """One backend of an operation.
 
-    Attributes:
-        name: Its name in the list.
-        listed: Whether the list has it.
-        eligible: Whether it could take part if it were listed.
-        reason: Why not; of one that takes part what a reader should know.
+    It is `listed` if the list has it, and `eligible` if it could take part then. `reason` says why not; of one that
+    takes part what a reader should know.
     """
 
     name: str

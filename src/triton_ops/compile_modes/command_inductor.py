@@ -32,12 +32,7 @@ def inductor_group(
     device_spec: Callable[[str], DeviceSpec],
     beside_own: Callable[[Sequence[AutotuneTable]], Sequence[AutotuneTable]],
 ) -> typer.Typer:
-    """The group of commands.
-
-    Args:
-        device_spec: Finds the device of `--gpu`.
-        beside_own: Adds this package's matmul to tables, for `--own`.
-    """
+    """The group of commands; `device_spec` finds the device of `--gpu`, `beside_own` adds this package's matmul."""
     commands = group("Options, caches, logs and graphs of torch's compiler.")
     commands.command("options")(options)
 
@@ -228,7 +223,6 @@ def _text_of(file: Path) -> str:
 
 
 def _tell_of_no_product(tables: Sequence[AutotuneTable]) -> None:
-    """Say why `--own` adds nothing."""
     if not any(table.product for table in tables):
         ops = ", ".join(dict.fromkeys(table.op for table in tables)) or "none"
         tell(

@@ -39,11 +39,7 @@ _Module: Any = base_class("torch.nn", "Module", _FOR)
 
 
 class SimpleMLP(_Module):  # type: ignore[misc]
-    """Two linear layers with a ReLU between them.
-
-    Args:
-        features: Extents of input, hidden layer and output.
-    """
+    """Two linear layers with a ReLU between them; `features` are the extents of input, hidden layer and output."""
 
     def __init__(self, features: tuple[int, int, int] = (1024, 1024, 1024)) -> None:
         super().__init__()
@@ -58,11 +54,7 @@ class SimpleMLP(_Module):  # type: ignore[misc]
 
 
 class RMSNorm(_Module):  # type: ignore[misc]
-    """Root mean square normalisation of the last axis, computed in float32, with a weight.
-
-    Args:
-        width: Extent of the last axis.
-    """
+    """Root mean square normalisation of the last axis, computed in float32, with a weight."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -79,11 +71,7 @@ class RMSNorm(_Module):  # type: ignore[misc]
 class LlamaBlock(_Module):  # type: ignore[misc]
     """A decoder block: RMSNorm, causal attention with fewer heads of keys, RMSNorm, gated MLP, both with a residual.
 
-    Args:
-        width: Extent of the hidden state.
-        heads: Heads of queries.
-        kv_heads: Heads of keys and values; `heads` is a multiple of it.
-        hidden: Extent of the gated MLP.
+    `heads` is a multiple of `kv_heads`, and `hidden` the extent of the gated MLP.
     """
 
     def __init__(self, width: int = 4096, heads: int = 32, kv_heads: int = 8, hidden: int = 14336) -> None:
@@ -116,11 +104,7 @@ class LlamaBlock(_Module):  # type: ignore[misc]
 
 
 class NormChain(_Module):  # type: ignore[misc]
-    """Operations between the products of a decoder block: a gated activation, a residual, and the next RMSNorm.
-
-    Args:
-        width: Extent of the hidden state.
-    """
+    """Operations between the products of a decoder block: a gated activation, a residual, and the next RMSNorm."""
 
     def __init__(self, width: int = 1024) -> None:
         super().__init__()
@@ -284,7 +268,6 @@ def options_of(text: str) -> dict[str, Any]:
 
 
 def _option(parts: list[str]) -> dict[str, Any]:
-    """One option, from the parts between its commas."""
     name, _, value = ",".join(parts).partition("=")
     quotation = _QUOTED.fullmatch(value.strip())
     if len(parts) > 1 or quotation:

@@ -80,13 +80,8 @@ _MOST_MODEL_BYTES = 1 << 34
 class ModesRequest:
     """A comparison of compile modes: the checked arguments of `tune_compile`, and what they make together.
 
-    Attributes:
-        packed: What makes the workload in each process, as bytes.
-        modes: The ways to compile, eager first.
-        manner: How calls are made and judged.
-        limits: How long the steps of a mode may take.
-        device: The GPU that processes ready early, where it is known; else empty.
-        notes: What a reader should know of what is sent.
+    `packed` makes the workload in each process; of `modes` eager is the first; `device` is the GPU that processes ready
+    early, empty where it is not known.
     """
 
     packed: bytes
@@ -213,13 +208,7 @@ def _torch_settings() -> dict[str, Any]:
 
 
 class Comparing:
-    """A comparison that is under way; its processes end with it.
-
-    Args:
-        request: What is asked.
-        follow: Called with a line of text as each mode is done.
-        clock: Monotonic seconds.
-    """
+    """A comparison that is under way; its processes end with it, and `follow` is told in words as each mode is done."""
 
     def __init__(
         self, request: ModesRequest, follow: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -285,7 +274,6 @@ class Comparing:
 
         Raises:
             TuningFailedError: It does not run.
-            TritonKernelError: The factory, or the model and its inputs, do not fit.
         """
         mode = self._request.modes[0]
         process = self._process(mode, None)
@@ -448,7 +436,6 @@ class Comparing:
         return ModeProcess(mode, limits, device=self._request.device, environment=environment)
 
     def _left_s(self) -> float:
-        """Seconds that are left of the budget."""
         budget_s = self._request.budget_s
         return float("inf") if budget_s is None else budget_s - (self._clock() - self._start)
 

@@ -46,13 +46,8 @@ _READS = ("unmet_dependencies", "met_dependencies")
 class GraphNode:
     """A unit of Inductor's schedule: one kernel, or one call of a library.
 
-    Attributes:
-        name: Its name, such as `op0_op1`.
-        kind: The class of Inductor's node, such as `FusedSchedulerNode`.
-        members: The operations in it, by name; itself alone if nothing was fused.
-        reads: Buffers that it reads.
-        writes: Buffers that it writes.
-        kernel: What it calls, such as `extern_kernels.addmm`, or the kind of buffer that it computes.
+    `members` are the operations in it, itself alone if nothing was fused; `reads` and `writes` are buffers; `kernel` is
+    what it calls, such as `extern_kernels.addmm`, or the kind of buffer that it computes.
     """
 
     name: str
@@ -75,13 +70,7 @@ class GraphNode:
 
 @dataclass(frozen=True)
 class GraphDifference:
-    """Difference of two graphs.
-
-    Attributes:
-        launches: How many kernels and calls each of the two launches.
-        fusions: The groups of operations that only the first, and only the second, fuses.
-        kernels: The kernels and calls that only the first, and only the second, has.
-    """
+    """Difference of two graphs: launches of each, then groups and kernels that only one of them has."""
 
     launches: tuple[int, int]
     fusions: tuple[tuple[str, ...], tuple[str, ...]]
@@ -97,11 +86,7 @@ class GraphDifference:
 
 
 def read_graph(text: str) -> tuple[GraphNode, ...]:
-    """The nodes of a trace's text, in the order scheduled.
-
-    Raises:
-        TargetError: There is no node in it.
-    """
+    """The nodes of a trace's text, in the order scheduled; a `TargetError` if there is none."""
     nodes: list[GraphNode] = []
     block: list[str] = []
     members: set[str] = set()
@@ -228,13 +213,7 @@ _OUTLINE, _MARKED = "#555555", "#c0392b"
 
 @dataclass(frozen=True)
 class Picture:
-    """A graph that is drawn.
-
-    Attributes:
-        title: What stands above it.
-        nodes: Its nodes.
-        beside: The graph with which it is compared; what that has not is outlined in red. None marks nothing.
-    """
+    """A graph that is drawn; what `beside` has not is outlined in red, and None marks nothing."""
 
     title: str
     nodes: Sequence[GraphNode]
@@ -348,12 +327,7 @@ _NONE: tuple[str, tuple[GraphNode, ...]] = ("", ())
 
 @dataclass(frozen=True)
 class GraphPair:
-    """A graph of one program and its counterpart in another.
-
-    Attributes:
-        titles: Where each is from, and its name; empty where there is no counterpart.
-        nodes: The nodes of each; none where there is no counterpart.
-    """
+    """A graph of one program and its counterpart in another; title and nodes are empty where there is none."""
 
     titles: tuple[str, str]
     nodes: tuple[Sequence[GraphNode], Sequence[GraphNode]]
@@ -414,23 +388,14 @@ class GraphPairs:
 
 @dataclass(frozen=True)
 class ProgramGraphs:
-    """The graphs of one program.
-
-    Attributes:
-        path: Where they are from.
-        graphs: The nodes of each, by name, in the order made.
-    """
+    """The graphs of one program by name, in the order made."""
 
     path: Path
     graphs: Graphs
 
     @classmethod
     def read(cls, path: Path) -> ProgramGraphs:
-        """The graphs of a trace, or of every trace below a folder.
-
-        Raises:
-            TargetError: There is no such file, or no trace in the folder.
-        """
+        """The graphs of a trace, or of every trace below a folder; it raises as `graphs_in`."""
         return cls(path, graphs_in(path))
 
     def beside(self, other: ProgramGraphs) -> GraphPairs:
@@ -481,7 +446,7 @@ _SHAPE = re.compile(r"\d+(?:x\d+)+")
 
 @dataclass(frozen=True)
 class AutotuneChoice:
-    """One candidate of an operation: its name, its milliseconds, None where it failed, and what it is."""
+    """One candidate of an operation; its milliseconds are None where it failed."""
 
     name: str
     ms: float | None
@@ -511,12 +476,9 @@ class AutotuneTable:
     """Times that Inductor measured for one operation.
 
     Attributes:
-        op: The operation, such as `addmm`.
         sizes: The sizes of its inputs, such as `256x1024, 1024x1024`.
-        dtypes: The dtypes of its inputs.
         choices: The candidates that were shown, in the order shown.
-        benchmark_s: Seconds that measuring took; None if the table was cut off.
-        precompile_s: Seconds that compiling took; None if the table was cut off.
+        benchmark_s: Seconds that measuring took; None if the table was cut off, as for `precompile_s`.
         count: How many candidates there were; None if that was not said.
         stats: The JSON object of `Autotune Choices Stats`, if there was one.
     """
@@ -559,14 +521,8 @@ class AutotuneTable:
 class CompilerLog:
     """Content of a compiler's log.
 
-    Attributes:
-        tables: The autotune tables.
-        recordings: How many CUDA graphs were recorded.
-        rerecorded: Why a graph was recorded again, once for each time.
-        skipped: Why CUDA graphs were not used, once for each time.
-        recompiled: What was compiled again.
-        hints: The lines of `perf_hints`.
-        lines: How many lines are torch's; without any the file is another, or torch had nothing to say.
+    `rerecorded` and `skipped` say why a CUDA graph was recorded again or not used, once for each time. `lines` counts
+    those of torch: without any the file is another, or torch had nothing to say.
     """
 
     tables: tuple[AutotuneTable, ...] = ()

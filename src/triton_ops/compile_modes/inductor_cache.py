@@ -85,13 +85,9 @@ class CachePart:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheContent:
-    """Files in the folder, or files that were removed from it.
+    """Files in the folder, or files that were removed from it: those of Inductor by kind, the largest first.
 
-    Attributes:
-        path: The folder.
-        exists: Whether it is there.
-        parts: Inductor's files by kind, the largest first.
-        strange: Paths in it that are not provably Inductor's; they are never removed.
+    Paths in `strange` are not provably Inductor's; they are never removed.
     """
 
     path: str
@@ -113,10 +109,8 @@ class CacheContent:
     def of(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
         """List Inductor's cache folder; nothing is changed.
 
-        Args:
-            path: The folder; None is the one that torch would use now.
-            older_s: Only what was last written so many seconds ago.
-            now_s: Seconds since 1970; None asks the clock.
+        None is the folder that torch would use now, `older_s` leaves out what was last written later than so many
+        seconds ago, and `now_s` is the time since 1970.
 
         Raises:
             CacheError: The path is no folder, or cannot be read.
@@ -151,12 +145,7 @@ class CacheContent:
 
     @classmethod
     def clean(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
-        """Remove what is provably Inductor's from its cache folder, and return what that was; all else stays.
-
-        Args:
-            path: The folder; None is the one that torch would use now.
-            older_s: Only what was last written so many seconds ago.
-            now_s: Seconds since 1970; None asks the clock.
+        """Remove what is provably Inductor's from its cache folder, and return what that was; arguments as for `of`.
 
         Raises:
             CacheError: The path is no folder of this user's, is a link, or holds mostly what Inductor does not make.
@@ -189,7 +178,6 @@ class _Visit:
     strange: Sequence[str]
 
     def below(self, name: str) -> str:
-        """The path of an entry below the cache."""
         return f"{self.place}/{name}" if self.place else name
 
 
@@ -258,7 +246,6 @@ def _inner(path: str) -> str:
 
 
 def _is_made(name: str, visit: _Visit) -> bool:
-    """Tell whether a file is provably Inductor's."""
     path = visit.below(name)
     needles = [needle for place, needle in _FILES if place.fullmatch(path) or place.fullmatch(_inner(path))]
     if not any(needles):

@@ -36,31 +36,23 @@ class ModeResult:
     """Result of one way to compile.
 
     Attributes:
-        name: Its name.
         status: `ok`, or why there are no times: `constraint` if this torch does not know it, `deferred` if the budget
             was used up, else as a trial's.
         reason: Why, in words; of a mode that is ok, what a reader should know.
         steady_ms: Median milliseconds of one call of each kind, in steady state, the host's part included.
         mean_ms: Their mean, in which a few slow calls show.
-        p20_ms: A fifth of the samples are faster.
-        p80_ms: A fifth of the samples are slower.
         relative: Its time divided by eager's, in the same rounds.
-        first_call_s: Seconds of the first call.
         one_off_s: Seconds that are paid once: the first call and any later one that compiled or recorded.
         naive_ms: What a mean of 50 calls after one warm-up call would show.
-        compile_s: Seconds in which torch compiled.
         recordings: CUDA graphs that were recorded.
         rerecorded: Why graphs were recorded again.
         skipped: Why CUDA graphs were not used.
-        recompiles: How often something was compiled again.
         peak_bytes: Most memory during steady calls.
         kernels: Kernels that one call of each kind launches; None if not known.
-        graphs: Graphs that were compiled.
         breaks: Where the model was left to Python in between.
         max_error: Largest difference from the golden results, relative to their largest value.
         break_even_calls: Calls after which `one_off_s` is won back against eager; infinite if it is not faster.
         by_call_ms: Median milliseconds of each kind of call.
-        calls_s: Seconds of the first calls.
         options: The options of Inductor that it sets.
         tables: What Inductor measured while it compiled.
         hints: What torch's `perf_hints` said.
@@ -104,13 +96,8 @@ class ModeResult:
 class Culprit:
     """The one option that makes a mode slow.
 
-    Attributes:
-        option: The option's dotted name.
-        value: Its value in the slower mode.
-        factor: Time of the slower mode divided by that of the faster one.
-        slower: The slower mode.
-        faster: The mode that differs in this option alone.
-        text: For people.
+    `value` is that of the mode `slower`, which differs from `faster` in this option alone and takes `factor` times as
+    long.
     """
 
     option: str
@@ -309,10 +296,7 @@ def verdicts(rows: Sequence[ModeResult]) -> list[str]:
 def variations(way: CompileMode, options: Mapping[str, Any], values: Mapping[str, Any]) -> list[CompileMode]:
     """Ways that differ from a slow one in a single thing: CUDA graphs, fusion, or where products come from.
 
-    Args:
-        way: The slow way.
-        options: The options that it sets, those of its mode included.
-        values: The options that this torch has, with their values.
+    `options` are those that it sets, those of its mode included; `values` those that this torch has.
     """
     changes: list[tuple[str, str, Any]] = [
         ("cudagraphs", CUDAGRAPHS, not options.get(CUDAGRAPHS, values.get(CUDAGRAPHS, False))),

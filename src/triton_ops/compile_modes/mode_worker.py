@@ -103,11 +103,7 @@ def profiler(device_name: str, **more: Any) -> Any:
 
 
 class PeakMemory:
-    """The most memory since this object was made.
-
-    Args:
-        device_name: Torch's name of the device.
-    """
+    """The most memory on a device since this object was made."""
 
     def __init__(self, device_name: str) -> None:
         self._gpu = device_name if device_name.startswith("cuda") else None
@@ -200,11 +196,7 @@ _PROTOCOL_CALLS = 50
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """The seconds of the first calls, in order, and what they tell.
-
-    Attributes:
-        calls_s: Seconds of each call, waited for to its end.
-    """
+    """The seconds of the first calls, in order, each waited for to its end, and what they tell."""
 
     calls_s: tuple[float, ...]
 
@@ -230,13 +222,7 @@ class FirstCalls:
 
 
 def is_steady(calls_s: Sequence[float], busy: bool, least: int = LEAST_CALLS) -> bool:
-    """Tell whether enough calls were made.
-
-    Args:
-        calls_s: Seconds of the calls so far.
-        busy: Whether the last call compiled or recorded something.
-        least: Calls that are made in any case.
-    """
+    """Tell whether enough calls were made; `busy` says that the last one compiled or recorded something."""
     if len(calls_s) < least or busy:
         return False
     if len(calls_s) >= MOST_CALLS:
@@ -265,16 +251,7 @@ class WrongError(Exception):
 
 
 class ModeContender:
-    """A model under one way to run it.
-
-    Args:
-        workload: The model and its calls.
-        loss: The loss of a training step; None takes the usual one.
-        mode: How to compile.
-        manner: How to call and judge.
-        tell: Called with the name of each step that begins.
-        log: What the compiler has written so far.
-    """
+    """A model under one way to run it. `tell` is called with the name of each step that begins."""
 
     def __init__(
         self,
@@ -456,11 +433,7 @@ _MOST_LINES = 20_000
 
 
 class KeptLines(io.TextIOBase):
-    """A text stream that keeps what is written to it, and passes it on.
-
-    Args:
-        beyond: Where it is passed on to.
-    """
+    """A text stream that keeps what is written to it, and passes it on."""
 
     def __init__(self, beyond: Any) -> None:
         self._beyond = beyond

@@ -58,14 +58,7 @@ _MOST_LINES = 4000
 
 
 class RunFolder:
-    """The files of one comparison.
-
-    Args:
-        path: The folder, which need not exist.
-        resume: Whether finished modes of an interrupted run count.
-
-    Attributes:
-        path: The folder.
+    """The files of one comparison; without `resume` those of an interrupted run are removed.
 
     Raises:
         CacheError: Another user could write the folder, or put another one in its place.
@@ -89,11 +82,7 @@ class RunFolder:
         self._entries[_identity(mode)] = (loaded, lines)
 
     def of(self, mode: CompileMode) -> Path:
-        """The folder of what a mode's compiler makes, judged anew.
-
-        Raises:
-            CacheError: Another user could write it by now.
-        """
+        """The folder of what a mode's compiler makes; a `CacheError` if another user could write it by now."""
         return _safe_folder(self.path / f"{file_name(mode.name)}-{_identity(mode)[:8]}", "--cache-dir")
 
     def remove(self) -> None:
@@ -113,11 +102,6 @@ class RunFolder:
 @contextlib.contextmanager
 def run_folder(cache_dir: Path, key: str, *, resume: bool) -> Iterator[RunFolder]:
     """The folder of a comparison, with its lock: a second comparison with the same key waits, since both would use one.
-
-    Args:
-        cache_dir: The folder of this package's files.
-        key: What tells this comparison from others.
-        resume: Whether finished modes of an interrupted run count.
 
     Raises:
         CacheError: The folder cannot be made, or there is no folder that only this user can write.
@@ -144,11 +128,7 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 def _safe_folder(path: Path, named_by: str) -> Path:
-    """A folder for compiled code, which is made if it is missing.
-
-    Raises:
-        CacheError: Another user could write it, or it cannot be made.
-    """
+    """A folder for compiled code, which is made if it is missing; a `CacheError` if another user could write it."""
     try:
         return private_folder(path)
     except OSError as error:
@@ -190,11 +170,7 @@ class _Earlier:
 
 
 class Collection:
-    """Logs and traces that are collected of each mode.
-
-    Args:
-        folder: The folder; None collects nothing.
-    """
+    """Logs and traces that are collected of each mode; without a folder nothing is."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -222,10 +198,7 @@ class Collection:
         return {"TORCH_COMPILE_DEBUG": "1", "TORCH_COMPILE_DEBUG_DIR": str(place.absolute())}
 
     def keep(self, mode: CompileMode, comparison: str, lines: Sequence[str], place: Path) -> str:
-        """Put the log of a mode, and the traces that its compiler has written, where an earlier run's were.
-
-        Returns:
-            What was replaced, in words; empty if nothing was.
+        """Put the log of a mode, and its compiler's traces, where an earlier run's were; say what was replaced.
 
         Raises:
             SettingsError: Something is in the way that no run has put there, or cannot be removed.
