@@ -49,10 +49,8 @@ _FEWEST_ROUNDS = 2  # that show any noise
 class WinnerStanding:
     """Distance of the winner from the other configs.
 
-    Attributes:
-        ties: The winner, and the configs that noise does not tell from it.
-        noise: Half-width of a typical 95 % interval of the difference of two configs, as a share.
-        confidence: `ok`, or `low` with the reason.
+    `ties` are the winner and the configs that noise does not tell from it; `noise` is the half-width of a typical 95 %
+    interval of the difference of two configs, as a share; `confidence` is `ok`, or `low` with the reason.
     """
 
     ties: tuple[Config, ...]

@@ -373,13 +373,7 @@ def _contestant_json(a_or_b: BenchContestant, times: Measurement) -> dict[str, A
 
 
 def _bench_kernels(run: KernelRun, *, as_json: bool, refused: dict[str, bool]) -> None:
-    """Compare every shipped kernel with its rivals at its named problems, and print the rows.
-
-    Args:
-        run: The comparisons.
-        as_json: Whether to print one JSON document instead of a table.
-        refused: Options that concern a single kernel, and whether they were typed.
-    """
+    """Compare every shipped kernel with its rivals, and print the rows; no option in `refused` may have been typed."""
     if options := [name for name, is_typed in refused.items() if is_typed]:
         raise SettingsError(
             f"{', '.join(options)} cannot be given with `bench {_ALL_KERNELS}`, which takes every kernel at its named "

@@ -50,13 +50,7 @@ Follow = Callable[[int, float], None]
 
 @contextmanager
 def rounds_bar(names: tuple[str, str], seconds: float, console: Console | None = None) -> Iterator[Follow]:
-    """A bar that a comparison moves; nothing is drawn if stderr is no terminal.
-
-    Args:
-        names: The names of the two contestants.
-        seconds: After so many seconds no round is started.
-        console: Where the bar is drawn; None is stderr.
-    """
+    """A bar that a comparison moves; nothing is drawn if stderr, or the console given, is no terminal."""
     console = console or Console(file=sys.stderr)
     if not console.is_terminal:
         yield lambda _rounds, _elapsed_s: None
@@ -235,11 +229,7 @@ def _check_names(names: Any) -> None:
 
 
 def duel_policy(rounds: Any, seconds: Any) -> DuelPolicy:
-    """The limits of a comparison in rounds and seconds.
-
-    Raises:
-        SettingsError: A limit is out of range.
-    """
+    """The limits of a comparison in rounds and seconds; a `SettingsError` if one is out of range."""
     if rounds is not None and (not isinstance(rounds, Integral) or int(rounds) < LEAST_ROUNDS):
         raise SettingsError(
             f"rounds is {rounds!r}; a whole number of {LEAST_ROUNDS} or more bounds a difference at 95 %"
@@ -262,18 +252,7 @@ def compare_contestants(
     clock: Callable[[], float] = time.monotonic,
     follow: Follow = lambda _rounds, _elapsed_s: None,
 ) -> Comparison:
-    """Compare two contestants that take the same arguments.
-
-    Args:
-        a: The first contestant.
-        b: The second contestant.
-        policy: Limits in rounds and seconds.
-        cold: On a GPU, whether L2 holds nothing of the arguments when a call starts.
-        seed: Seed of the orders.
-        wait: Whether to wait while another process measures on the same GPU.
-        choose: Chooses the timer; None is `choose_timer`.
-        clock: Monotonic seconds, by which the policy's seconds are counted.
-        follow: Called after every round with the number of rounds so far and the seconds since the first began.
+    """Compare two contestants that take the same arguments; None lets `choose_timer` choose.
 
     Raises:
         TargetError: A contestant raised.

@@ -56,12 +56,7 @@ _SAMPLES = 3  # to find out whether a launch is too short for its timer
 class Contestant:
     """A callable, or a kernel with a config, and how to make its arguments.
 
-    Attributes:
-        name: The name in messages and results.
-        kernel: The kernel, or the callable as a kernel.
-        config: The kernel's config; empty for a plain callable.
-        device_name: The torch name of the device that it runs on.
-        arguments: Makes private arguments; contestants with the same function can share what it makes.
+    The config of a plain callable is empty. Contestants with the same function `arguments` can share what it makes.
     """
 
     name: str
@@ -79,14 +74,9 @@ def contestants_of(
     device: str | None,
     seed: int = 0,
 ) -> list[Contestant]:
-    """The contestants that a caller named.
+    """The contestants that a caller named: callables, or pairs of an operation, a kernel or a callable and a config.
 
-    Args:
-        callables: Name to a callable, or to a pair of an operation, a kernel or a callable and a config.
-        args: Positional arguments of every call.
-        kwargs: Keyword arguments of every call.
-        device: The device that they run on; None follows the arguments.
-        seed: Seed of the inputs of an operation that is given no arguments.
+    `device` None follows the arguments; `seed` is that of the inputs of an operation that is given no arguments.
 
     Raises:
         KernelTypeError: A contestant is not callable, or not with these arguments.
@@ -164,11 +154,7 @@ def blame(name: str, error: Exception) -> TritonKernelError:
 
 @contextmanager
 def blame_calls_of(contestant: Contestant) -> Iterator[None]:
-    """Turn errors of calls of `contestant` into errors that name it; errors of graph capture are passed on.
-
-    Raises:
-        TargetError: The contestant raised, or does nothing that could be timed.
-    """
+    """Turn errors of calls of `contestant` into a `TargetError` that names it; those of graph capture pass."""
     try:
         yield
     except (TritonKernelError, CaptureError):
@@ -179,12 +165,7 @@ def blame_calls_of(contestant: Contestant) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class PreparedContestants:
-    """Contestants that have run once and can be sampled by one timer.
-
-    Attributes:
-        timer: The timer of all contestants.
-        samplers: For each contestant one sampler per argument set; all contestants have the same number of sets.
-    """
+    """Contestants that have run once, with the timer of all, and for each one sampler per argument set."""
 
     timer: Timer
     samplers: list[list[Sampler]]
@@ -195,12 +176,8 @@ def prepare(
 ) -> PreparedContestants:
     """Run every contestant once, to warm up and check it, and prepare its samplers.
 
-    Args:
-        contestants: The contestants.
-        sets: Argument sets per contestant on a CPU; contestants with the same `arguments` share them. On a GPU each
-            contestant has one, with the further sets that keep L2 cold.
-        cold: On a GPU, whether L2 holds nothing of the arguments when a launch starts.
-        choose: Chooses the timer; None is `choose_timer`.
+    On a CPU there are `sets` argument sets, which contestants with the same `arguments` share. On a GPU each contestant
+    has one, with the further sets that keep L2 cold. `choose` None is `choose_timer`.
 
     Raises:
         TargetError: A contestant raised.

@@ -36,24 +36,13 @@ Rival: TypeAlias = Callable[..., Any]
 def fused_attention(torch: Any, values: Mapping[str, Any]) -> Rival:
     """The fastest backend of `scaled_dot_product_attention` that takes the problem; torch's own choice if none does.
 
-    Args:
-        torch: The module.
-        values: The arguments of the operation `attention` by name.
-
     Cost: some calls of each backend.
     """
     return _fastest(torch, values, lambda backend: _by_backend(torch, backend, values)) or plain_attention(torch)
 
 
 def fused_attention_backward(torch: Any, values: Mapping[str, Any]) -> Rival:
-    """The same for the gradient: that of a forward pass, made before, whose inputs stay where they are.
-
-    Args:
-        torch: The module.
-        values: The arguments of the operation `attention_backward` by name.
-
-    Cost: some calls of each backend.
-    """
+    """The same for the gradient: that of a forward pass, made before, whose inputs stay where they are."""
     fastest = _fastest(torch, values, lambda backend: _gradients(torch, _by_backend(torch, backend, values), values))
     return fastest or _gradients(torch, plain_attention(torch), values)
 
@@ -130,13 +119,7 @@ _COMPILE_MODE = "max-autotune-no-cudagraphs"  # graphs are the timer's own
 
 
 def rivals_of(name: str, values: Mapping[str, Any], kinds: Collection[str] = ()) -> dict[str, Rival]:
-    """The rivals of a shipped kernel at one problem: `library`, `eager` and `compile`, as far as there are.
-
-    Args:
-        name: The operation.
-        values: Its arguments by name.
-        kinds: Which of them; empty for all.
-    """
+    """The rivals of a shipped kernel at one problem: `library`, `eager` and `compile`, as far as there are."""
     torch = require("torch", "comparing kernels")
     library = _LIBRARY.get(name)
     plain = _PLAIN.get(name)
@@ -316,22 +299,18 @@ _PLAIN: dict[str, Callable[[Any], Rival]] = {
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One kernel at one problem beside one rival.
+    """One kernel at one problem beside one rival; figures are None where nothing was timed.
 
     Attributes:
         rival: `library`, `eager`, `compile`, or `default` for the kernel's own default config; `reference` where the
             problem was not timed.
         origin: Where the kernel's config comes from.
         is_default: Whether it is the config that runs untuned.
-        kernel_ms: Median of the kernel; None where nothing was timed.
-        rival_ms: Median of the rival; None where nothing was timed.
-        speedup: The rival's time divided by the kernel's, inside rounds; None where nothing was timed.
+        speedup: The rival's time divided by the kernel's, inside rounds.
         interval: 95 % interval of the speedup.
         verdict: `faster`, `slower` or `not distinguishable`; else why nothing was timed.
         confidence: `ok`, or why the verdict should not be relied on.
-        tflops: 10^12 operations per second of the kernel.
         gbps: 10^9 bytes per second of the kernel, of the least traffic of the problem.
-        mode: The clock and the state of the cache.
     """
 
     kernel: str
@@ -361,19 +340,14 @@ class KernelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRun:
-    """Kernels, problems and rivals to compare, and for how long.
+    """Kernels, problems and rivals to compare, all of them where none is named, and for how long.
 
     Attributes:
-        kernels: Names of operations; empty for all.
-        problems: Names of problems; empty for all.
-        rivals: Names of rivals; empty for all.
         tune_s: Seconds for a tune of each problem; 0 takes the config with which a call would run: the winner of a
             record or of the package, else the default.
         seconds: No further round of a comparison starts after so many seconds.
         limit_s: No further comparison or tune starts after so many seconds; None for no limit.
-        device: The torch device.
         cold: Whether L2 holds nothing of the arguments when a call starts.
-        cache_dir: The folder of records; None takes the usual one.
     """
 
     kernels: tuple[str, ...] = ()
@@ -396,10 +370,6 @@ class KernelRun:
 
 def rows_of(run: KernelRun, clock: Callable[[], float] = time.monotonic) -> Iterator[KernelRow]:
     """The rows of a run, each as soon as it is there; a rival or a tune that fails has its reason as the verdict.
-
-    Args:
-        run: What to compare.
-        clock: Monotonic seconds, by which the limit is counted.
 
     Raises:
         DeviceError: The kernels do not run on the device.

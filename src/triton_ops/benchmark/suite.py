@@ -431,11 +431,6 @@ class BenchmarkSuite:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
-        """Raise unless the kernel's result is right.
-
-        Raises:
-            WrongResultError: It is not.
-        """
         for function in (kernel_fn, reference_fn):
             if not callable(function):
                 raise SettingsError(f"{function!r} is not callable")
@@ -473,11 +468,7 @@ def _metrics(measurement: Measurement, compute: Metrics | None) -> KernelMetrics
 
 
 def _report_size(name: Any, problem_size: Any, config: Any, compute: Any) -> tuple[Any, ...]:
-    """The extents for the report, if everything that is only for the report fits.
-
-    Raises:
-        SettingsError: It does not.
-    """
+    """The extents for the report, if everything that is only for the report fits."""
     if not isinstance(name, str):
         raise SettingsError(f"name is {name!r}; it must be a text")
     if isinstance(problem_size, (str, bytes)) or not isinstance(problem_size, Iterable):
@@ -490,12 +481,7 @@ def _report_size(name: Any, problem_size: Any, config: Any, compute: Any) -> tup
 
 
 def _problems(sizes: Any, extents: int, device: str) -> list[tuple[int, ...]]:
-    """The problems of a family.
-
-    Raises:
-        SettingsError: They are no list of problems with so many extents.
-        DeviceError: There is no such device.
-    """
+    """The problems of a family, if they have so many extents and there is such a device."""
     problems = list(sizes) if isinstance(sizes, Iterable) else None
     if problems is None or any(not isinstance(each, (tuple, list)) or len(each) != extents for each in problems):
         raise SettingsError(f"sizes is {sizes!r}; it must be a list of problems, each of {extents} extents")
@@ -505,5 +491,4 @@ def _problems(sizes: Any, extents: int, device: str) -> list[tuple[int, ...]]:
 
 
 def _public(folder: str, name: str) -> Callable[..., Any]:
-    """The public function of a shipped kernel."""
     return getattr(import_module(f"triton_ops.kernels.{folder}"), name)  # type: ignore[no-any-return]

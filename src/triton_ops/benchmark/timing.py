@@ -156,18 +156,7 @@ def time_ms(
 def counted_times(
     fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, *, warmup_runs: int, runs: int
 ) -> Measurement:
-    """Times of a number of samples instead of a budget; a sample is several calls where one is too short for the clock.
-
-    Args:
-        fn: As for `time_ms`.
-        args: Positional arguments of every call.
-        kwargs: Keyword arguments of every call.
-        warmup_runs: Samples that are not kept, 0 or more.
-        runs: Samples that are kept, 1 or more.
-
-    Raises:
-        KernelTypeError, TargetError, DeviceError: As `time_ms`.
-    """
+    """Times of `runs` samples after `warmup_runs` others; a sample is several calls where one is too short."""
     (contestant,) = contestants_of({"fn": fn}, args, kwargs, None)
     place = contestant.device_name
     with current_device(place), Turns(place, True).turn(turn_key(probe(place), place)):
@@ -203,13 +192,7 @@ def _samples(
 ) -> list[float]:
     """As many samples as fit into the budget, at least one; those of a round that does not count are taken again.
 
-    Args:
-        sampler: Takes samples.
-        timer: Times them.
-        sample_ms: About how long one takes.
-        budget_ms: The budget.
-        keep: Whether the round that has just ended counts; asked after each, and may wait.
-        clock: Monotonic seconds.
+    `keep` is asked after each round whether it counts, and may wait.
     """
     count = max(1, int(budget_ms / max(sample_ms, 1e-6)))
     end = clock() + _MOST_TIMES_BUDGET * budget_ms / 1e3
@@ -241,10 +224,8 @@ def beside_own(
 ) -> list[AutotuneTable]:
     """Tables of products with this package's matmul as one more candidate, the fastest first; others as they are.
 
-    Args:
-        tables: What Inductor measured.
-        timed: Milliseconds of this package's matmul for a product; None measures them on this machine's GPU, with L2
-            cold, as Inductor does. The product alone is timed: an `addmm` of Inductor's adds its bias too.
+    `timed` gives milliseconds for a product; None measures on this machine's GPU, with L2 cold, as Inductor does. The
+    product alone is timed: an `addmm` of Inductor's adds its bias too.
 
     Raises:
         DeviceError: There is no GPU, and there is a product to be measured.

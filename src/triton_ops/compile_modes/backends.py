@@ -160,7 +160,7 @@ def wrong_list(option: str, value: Any) -> str:
 
 
 def wrong_lists(environment: Mapping[str, str], variables: Mapping[str, Collection[str]]) -> list[str]:
-    """Faults of lists of backends in the environment, a text for each variable; `variables` are those of each option."""
+    """Faults of lists of backends in the environment, a text for each; `variables` are those of each option."""
     texts = [
         (variable, wrong_list(option, environment[variable]).replace(option, variable))
         for option, names in variables.items()

@@ -24,12 +24,7 @@ REGISTERS, SHARED, WARPS, BLOCKS = "registers", "shared memory", "warps", "block
 
 @dataclass(frozen=True)
 class Residents:
-    """The blocks of one kernel that one multiprocessor holds at a time.
-
-    Attributes:
-        by: Blocks that would fit if this were the only limit, by its name.
-        most_warps: Most warps that one multiprocessor holds.
-    """
+    """The blocks of one kernel that one multiprocessor holds at a time; `by` has what each limit alone allows."""
 
     by: dict[str, int]
     warps_per_block: int
@@ -62,7 +57,6 @@ class UnitLimits:
 
     Attributes:
         warps: Most warps (AMD: wavefronts) at a time.
-        blocks: Most blocks at a time.
         lone_blocks: Most blocks of one warp; None is `blocks`.
         shared_bytes: Shared memory (AMD: LDS).
         block_shared_bytes: Shared memory that the system reserves for every block.
@@ -87,7 +81,7 @@ class UnitLimits:
         return min(self._each(registers, shared_bytes, warps))
 
     def residents(self, registers: int, shared_bytes: int, warps: int) -> Residents:
-        """The blocks that fit at a time, with what each limit alone allows; arguments as for `blocks_at_once`."""
+        """The blocks that fit at a time, with what each limit alone allows."""
         each = self._each(registers, shared_bytes, warps)
         return Residents(dict(zip((REGISTERS, SHARED, WARPS, BLOCKS), each, strict=True)), warps, self.warps)
 
@@ -172,12 +166,7 @@ _TARGET_KIB = 1024
 class Target:
     """An architecture with the limits that a compilation must keep.
 
-    Attributes:
-        warp_size: Threads that run in lockstep: 32 or 64.
-        shared_bytes_per_block: Most shared memory that one block may have.
-        registers_per_block: Most 32-bit registers that one block may have; None where the architecture sets no such
-            limit.
-        units: Multiprocessors of the device; None if no device is meant.
+    None as registers is an architecture without such a limit, None as `units` that no device is meant.
     """
 
     kind: str
@@ -227,11 +216,7 @@ TARGETS = {
 
 
 def named_target(name: str) -> Target:
-    """The target called `name`, such as `sm_90` or `gfx942`.
-
-    Raises:
-        DeviceError: There is no such target; the error lists the known ones.
-    """
+    """The target called `name`, such as `sm_90` or `gfx942`; the `DeviceError` lists the known ones."""
     target = TARGETS.get(name.strip().lower())
     if target is None:
         raise DeviceError(

@@ -23,15 +23,10 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Datasheet:
-    """The figures of one model.
+    """The figures of one model, by the name that its driver reports, with the document that has them.
 
-    Attributes:
-        name: The device's name as its driver reports it.
-        arch: Its architecture, such as `sm_90`.
-        l2_bytes: Size of L2; None if not known. AMD's Infinity Cache is not counted.
-        tflops: Dense matrix rate by dtype name, 10^12 operations per second.
-        source: The document that has the figures.
-        aliases: Further names that people use for it.
+    `l2_bytes` does not count AMD's Infinity Cache; `tflops` is the dense matrix rate by dtype, 10^12 operations per
+    second; `aliases` are further names that people use for it.
     """
 
     name: str
@@ -232,11 +227,7 @@ def named_devices() -> list[str]:
 
 
 def spec_named(name: str) -> DeviceSpec | None:
-    """The spec of a device that this machine need not have, for replays and forecasts; None without a row for it.
-
-    Args:
-        name: The vendor's name, such as `NVIDIA H200`, as it stands in recordings and records.
-    """
+    """The spec of a device by its vendor's name, as recordings and records have it; None without a row for it."""
     row = datasheet_of(name)
     return None if row is None else _spec_from(row, name)
 

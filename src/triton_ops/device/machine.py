@@ -42,7 +42,6 @@ class Calibration:
     """Rates and latencies of one device; None where a figure could not be taken.
 
     Attributes:
-        device: The vendor's name of the device.
         dram_gbps: Bytes read and written by a copy much larger than L2, 10^9 per second.
         l2_gbps: Bytes read and written by a copy that stays in L2, 10^9 per second.
         launch_us: Device time from event to event around one tiny kernel, queued behind a delay.
@@ -101,12 +100,7 @@ def load_calibration(folder: Path, device: str) -> Calibration | None:
 
 
 def _checked_calibration(content: Mapping[str, Any], device: str) -> Calibration:
-    """The calibration in decoded JSON.
-
-    Raises:
-        ValueError: It is of another kind, version or device.
-        msgspec.ValidationError: A field is missing, has another type, or is out of range.
-    """
+    """The calibration in decoded JSON; a `ValueError` or `ValidationError` if it does not fit."""
     if content.get("kind") != _KIND or content.get("schema_version") != _VERSION:
         raise ValueError("it is of another kind or version")
     calibration = msgspec.convert(content, Calibration)
@@ -264,9 +258,7 @@ _BY_ARCH = {"sm_90": _HOPPER, "sm_80": _AMPERE}
 def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Machine | None:
     """The machine of a device; None if its architecture has no row here, or its memory bandwidth is not known.
 
-    Args:
-        spec: The device's spec, read from the device or by name from the table (`spec_named`).
-        calibration: Rates measured on the device; a rate that is far from the expected one is not used.
+    A calibrated rate that is far from the expected one is not used.
     """
     base = _BY_ARCH.get(spec.arch)
     if base is None or spec.bandwidth_gbps is None:

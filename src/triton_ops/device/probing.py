@@ -41,8 +41,7 @@ from triton_ops.exceptions import DeviceError, MissingDependencyError, SettingsE
 def current_device(device_name: str) -> Iterator[None]:
     """Make a GPU the current one of this thread inside the block; the one before is the current one again afterwards.
 
-    Args:
-        device_name: Torch's name of the device. `cuda` is the GPU that is the current one, and a CPU changes nothing.
+    `cuda` is the GPU that is the current one, and a CPU changes nothing.
 
     Raises:
         DeviceError: The GPU cannot be used by this process.
@@ -144,11 +143,7 @@ def _version_for_cpus() -> str | None:
 
 
 def device_named(device: Any) -> str | None:
-    """The torch name of a device that a caller gave as a text or a `torch.device`; None stays None.
-
-    Raises:
-        DeviceError: `device` is neither.
-    """
+    """The torch name of a device that a caller gave as a text or a `torch.device`; None stays None."""
     if device is None or isinstance(device, str):
         return device
     if (type(device).__module__, type(device).__name__) == ("torch", "device"):
@@ -186,11 +181,7 @@ def _check_index(index: int, count: int) -> None:
 
 
 def gpus_here() -> tuple[DeviceSpec, ...]:
-    """The GPUs that this process sees, in the order of torch's indices.
-
-    Raises:
-        DeviceError: There is none.
-    """
+    """The GPUs that this process sees, in the order of torch's indices; a `DeviceError` if there is none."""
     if reason := gpu_missing():
         raise DeviceError(f"no GPU can be used: {reason}", hint="`triton-ops doctor` says what works here")
     return _by_driver() or _by_torch(require("torch", "finding the GPUs"))
@@ -241,10 +232,7 @@ _FORMS = "give 'all', or the indices, such as 0,2"
 
 
 def chosen_gpus(choice: Any) -> tuple[str, ...]:
-    """Torch's names of the GPUs that measure.
-
-    Args:
-        choice: `all`, indices as a list or as text such as `0,2`, or None for no choice, which is empty.
+    """Torch's names of the GPUs that measure: `all`, indices as a list or as text such as `0,2`, or None for no choice.
 
     Raises:
         SettingsError: It is none of these, names no GPU, or names one twice.

@@ -19,12 +19,9 @@ _CALIBRATED = {"tfloat32": "float32"}  # the dtype of the operands, by which a c
 
 @dataclass(frozen=True)
 class Ceiling:
-    """One limit of a device.
+    """One limit of a device: `memory` in GB/s, or a dtype's operations in TFLOP/s.
 
-    Attributes:
-        name: `memory`, or the dtype of the operations.
-        peak: The limit by datasheet: GB/s for memory, else TFLOP/s.
-        measured: What the device reached when it was calibrated; None if it was not.
+    `peak` is by datasheet, and `measured` what the device reached when it was calibrated; None if it was not.
     """
 
     name: str
@@ -42,12 +39,9 @@ class Placed:
     """A time of a kernel below its roof.
 
     Attributes:
-        tflops: Operations per second, 10^12.
-        gbps: Bytes per second, 10^9.
         of_units: Share of the peak of the units for the dtype; None if that is not known.
         of_memory: Share of the memory's peak; None if that is not known.
         limit: The name of the limit that the kernel meets first: `memory`, or the dtype.
-        of_limit: Share of that limit.
         of_measured: Share of what the device reached of that limit when it was calibrated; None if it was not.
     """
 
@@ -63,14 +57,7 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """The roofline of one kernel on one device.
-
-    Attributes:
-        flops: Operations of a launch; 0 if they are not known.
-        bytes: Bytes through memory; 0 if they are not known.
-        memory: The memory's limit; None if it is not known.
-        units: The limit of the units that do the operations; None if it is not known.
-    """
+    """The roofline of one kernel on one device; operations and bytes of a launch are 0 if they are not known."""
 
     flops: float
     bytes: float
@@ -123,13 +110,7 @@ def roofline(
 ) -> Roofline:
     """The roofline of a kernel on a device.
 
-    Args:
-        spec: The device.
-        flops: Operations of a launch.
-        bytes_: Bytes through memory, each input and output once.
-        dtype: Of the operands of the operations.
-        products: Whether the operations are products of tiles, which run on matrix units.
-        calibration: What was measured on the device.
+    `bytes_` go through memory, each input and output once; `products` of tiles run on matrix units, others do not.
     """
     name = _OF_PRODUCTS.get(dtype, dtype) if products else "float32"
     peak = spec.tflops.get(name)

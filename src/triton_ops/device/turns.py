@@ -52,12 +52,7 @@ def turn_key(device: DeviceSpec, device_name: str) -> str:
 
 @dataclass
 class Turns:
-    """The turns of one tune or comparison on a device.
-
-    Attributes:
-        device_name: Torch's name of the device, for messages.
-        wait: Whether the first turn is waited for; later ones always are, since the run has begun.
-    """
+    """The turns of one tune or comparison on a device; `wait` is for the first: later ones always are waited for."""
 
     device_name: str
     wait: bool = True
@@ -153,7 +148,7 @@ class TellsProcesses(Protocol):
     """Sensors that tell which processes work on the GPU."""
 
     def used_by(self, since_us: int) -> tuple[ProcessUse, ...]:
-        """The processes that have worked on the GPU in samples later than `since_us`, by the clock of `time.time`.
+        """The processes that worked on it in samples later than `since_us`, by the clock of `time.time`.
 
         Raises:
             DeviceError: The GPU does not tell.
@@ -163,11 +158,8 @@ class TellsProcesses(Protocol):
 class Others:
     """The use of one GPU by other processes; not safe to share among threads.
 
-    Args:
-        sensors: The sensors of the GPU. Those that tell nothing of processes leave the use unknown.
-        since_s: From when on others count, seconds since 1970; None is now.
-        clock: Seconds since 1970.
-        is_ours: Whether a process is one that this one started, or one that takes turns with it.
+    Sensors that tell nothing of processes leave the use unknown. Others count from `since_s` on, seconds since 1970;
+    None is now. `is_ours` tells whether a process is one that this one started, or one that takes turns with it.
     """
 
     def __init__(
@@ -230,5 +222,4 @@ class Others:
 
 
 def _is_ours(pid: int) -> bool:
-    """Check whether a process is this one, has started it, has ended, or takes turns with it."""
     return pid == os.getpid() or pid in _proc.ancestors(os.getpid()) or _proc.ended(pid) or takes_turns(pid)

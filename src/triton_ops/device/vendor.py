@@ -17,16 +17,11 @@ class DeviceSpec:
 
     Attributes:
         kind: `cuda`, `hip` or `cpu`.
-        name: The vendor's name of the device.
         arch: `sm_90`, `gfx942`, or the machine type of a CPU.
         units: Number of streaming multiprocessors, compute units, or CPU cores that this process may use.
-        memory_bytes: Size of the device's memory.
         l2_bytes: Size of the last cache before memory.
-        shared_bytes_per_block: Most shared memory one block may have.
-        registers_per_unit: 32-bit registers per multiprocessor.
         bandwidth_gbps: Peak memory bandwidth by datasheet, 10^9 bytes per second.
         tflops: Peak dense matrix rate by dtype name, by datasheet, 10^12 operations per second.
-        driver: Version of the driver.
     """
 
     kind: str
@@ -69,10 +64,7 @@ class Reading:
     Attributes:
         reasons: Why the clocks are held back: words of `CLOCK_REASONS`, or the vendor's own. The GPU is idle right
             after a round, so `idle` carries no information.
-        clock_mhz: Clock of the multiprocessors or compute units.
-        memory_mhz: Clock of the memory.
         power_w: Power in watts; most NVIDIA GPUs since Ampere give the average of the last second.
-        temperature_c: Temperature of the chip, degrees Celsius.
     """
 
     reasons: tuple[str, ...]
@@ -97,9 +89,7 @@ def regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
 class ProcessUse:
     """The use of a GPU by one process in one sample.
 
-    Attributes:
-        pid: The number of the process, as the driver counts.
-        share: The share of the sample's time in which the process had work on the multiprocessors, 0 to 1.
+    `share` is that of the sample's time in which the process had work on the multiprocessors; `at_us` is since 1970.
     """
 
     pid: int
@@ -127,9 +117,7 @@ class Sensors(Protocol):
 class TritonDriver:
     """The names of Triton's classes that launch kernels on a vendor's GPUs.
 
-    Attributes:
-        utilities: Name of its class whose construction prepares the driver in a process.
-        launcher: Name of its class whose construction builds a kernel's launcher.
+    To construct `utilities` prepares the driver in a process, and to construct `launcher` builds a kernel's launcher.
     """
 
     module: str
@@ -145,9 +133,8 @@ class Vendor(Protocol):
     def describe(self, torch: Any = None) -> tuple[DeviceSpec, ...]:
         """This vendor's GPUs in the order of torch's numbers, each with the driver's version.
 
-        Args:
-            torch: The torch module, to ask torch. None asks the vendor's driver alone, without the seconds of torch's
-                import; the result is then empty wherever torch might find other GPUs.
+        None as torch asks the vendor's driver alone, without the seconds of torch's import; the result is then empty
+        wherever torch might find other GPUs.
         """
 
     def make_ready(self, device_name: str) -> None:
@@ -171,13 +158,7 @@ class CountsGraphNodes(Protocol):
 
 
 def described_by_torch(torch: Any, kind: str, driver: str | None) -> tuple[DeviceSpec, ...]:
-    """The GPUs that torch finds, in torch's order.
-
-    Args:
-        torch: The torch module.
-        kind: `cuda` or `hip`, by the vendor that this build of torch is for.
-        driver: Version of the driver; None if it is not known.
-    """
+    """The GPUs that torch finds, in torch's order; `kind` is that of the vendor that this build of torch is for."""
     return tuple(
         _spec_of(torch.cuda.get_device_properties(index), kind, driver) for index in range(torch.cuda.device_count())
     )

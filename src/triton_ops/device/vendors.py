@@ -166,11 +166,8 @@ class NvmlSensors:
 
     NVML gives the reasons of the moment, so a slowdown that begins and ends between two readings is missed. NVML also
     counts the time spent in each reason, but its numbers for those counters changed between versions (251 became 269):
-    a driver of another version would answer with another quantity.
-
-    Args:
-        nvml: The initialised `pynvml` module; it is shut down once, when the sensors are closed or garbage-collected.
-        handle: NVML's handle of the GPU.
+    a driver of another version would answer with another quantity. The initialised module is shut down once, when the
+    sensors are closed or garbage-collected.
 
     Raises:
         DeviceError: The GPU does not tell why its clocks are held back.
