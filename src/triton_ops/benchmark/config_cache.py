@@ -185,10 +185,7 @@ class ConfigCache:
             ConfigValueError: The key cannot be stored as JSON: see `set`.
         """
         if self.cache_dir is None:
-            raise CacheError(
-                "older entries can only be taken over from a folder",
-                hint="give this cache a cache_dir",
-            )
+            raise CacheError("older entries can only be taken over from a folder", hint="give this cache a cache_dir")
         if self.get(kernel_type, problem_size, device) is not None:
             return False
         for spelling in _spellings(problem_size):
@@ -228,10 +225,7 @@ def _md5_entry(folder: Path, key: str) -> dict[str, Any] | None:
 
 def _spellings(problem_size: Any) -> list[Any]:
     if isinstance(problem_size, (list, tuple)):
-        return [
-            problem_size,
-            tuple(problem_size) if isinstance(problem_size, list) else list(problem_size),
-        ]
+        return [problem_size, tuple(problem_size) if isinstance(problem_size, list) else list(problem_size)]
     return [problem_size]
 
 

@@ -90,12 +90,7 @@ def contestants_of(
 
 
 def _contestant(
-    name: str,
-    what: Any,
-    arguments: Arguments,
-    makers: dict[int, MakeArguments],
-    device: str | None,
-    seed: int,
+    name: str, what: Any, arguments: Arguments, makers: dict[int, MakeArguments], device: str | None, seed: int
 ) -> Contestant:
     target, config = what if _is_pair(what) else (what, None)
     config = _config_of(config or {})

@@ -151,8 +151,7 @@ def _limit(name: str, bound: Any, factor: int) -> int | None:
         return None
     if isinstance(bound, bool) or not isinstance(bound, Integral) or bound < 1:
         raise SettingsError(
-            f"{name} is {bound!r}; it must be a positive integer",
-            hint="leave it out to drop no config by it",
+            f"{name} is {bound!r}; it must be a positive integer", hint="leave it out to drop no config by it"
         )
     return int(bound) * factor
 

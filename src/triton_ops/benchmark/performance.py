@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from triton_ops.device import A100_BANDWIDTH_GBPS, probe
+from triton_ops.device import probe
 from triton_ops.exceptions import SettingsError
 from triton_ops.values import KernelMetrics, Work
 
 __all__ = ["PerformanceProfile", "compute_elementwise_metrics", "compute_gemm_metrics"]
 
 SHORTEST_MS = 1e-9  # used for a latency of 0, which only a clock too coarse for the kernel can report
+A100_BANDWIDTH_GBPS = 2039.0  # of 80 GB by datasheet: assumed where no device is known
 _UNKNOWN = Work()
 
 
@@ -126,10 +127,7 @@ def compute_gemm_metrics(
 
 
 def compute_elementwise_metrics(
-    numel: int,
-    latency_ms: float,
-    bytes_per_element: int = 2,
-    peak_bandwidth_gbps: float | None = None,
+    numel: int, latency_ms: float, bytes_per_element: int = 2, peak_bandwidth_gbps: float | None = None
 ) -> KernelMetrics:
     """Metrics of an operation that reads one tensor and writes one of the same size.
 
@@ -153,12 +151,7 @@ def _live_bandwidth_gbps() -> float:
 
 
 def _sizes(M: Any, N: Any, K: Any, bytes_per_element: Any) -> tuple[int, int, int, int]:
-    return (
-        _positive("M", M),
-        _positive("N", N),
-        _positive("K", K),
-        _positive("bytes_per_element", bytes_per_element),
-    )
+    return (_positive("M", M), _positive("N", N), _positive("K", K), _positive("bytes_per_element", bytes_per_element))
 
 
 def _positive(name: str, value: Any) -> int:
@@ -180,7 +173,6 @@ def _finite(name: str, value: Any, words: str, least: float) -> float:
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value < least:
         raise SettingsError(
-            f"{name} is {value!r}; it must be a finite number, {words}",
-            hint=f"check where {name} comes from",
+            f"{name} is {value!r}; it must be a finite number, {words}", hint=f"check where {name} comes from"
         )
     return float(value)

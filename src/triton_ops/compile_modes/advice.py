@@ -10,12 +10,10 @@ import re
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from triton_ops.backend import Arguments
 from triton_ops.base import require
 from triton_ops.compile_modes.mode_worker import profiler
 from triton_ops.compile_modes.model_workload import ModelRunner, checked_loss, checked_workload
@@ -136,22 +134,16 @@ def advise(
     workload = checked_workload(model, inputs)
     torch: Any = require("torch", "profiling a model")
     step = ModelRunner(workload, workload.model, training=training, loss=loss)
-    with torch.set_grad_enabled(training):
-        calls = partial(_all_of, step, workload.calls)
-        with current_device(workload.device_name):
-            return profile_call(calls, workload.device_name, workload.dtype).advice(tried)
-
-
-def _all_of(step: ModelRunner, calls: Sequence[Arguments]) -> None:
-    for call in calls:
-        step(call)
+    with torch.set_grad_enabled(training), current_device(workload.device_name):
+        profile = profile_call(lambda: [*map(step, workload.calls)], workload.device_name, workload.dtype)
+        return profile.advice(tried)
 
 
 def profile_call(call: Callable[[], Any], device_name: str, dtype: str = "") -> CallProfile:
     """Profile a call with torch's profiler; the rate of its products is compared with the peak for `dtype`."""
     torch: Any = require("torch", "profiling a model")
     gpu = device_name.startswith("cuda")
-    wait = torch.cuda.synchronize if gpu else _nothing
+    wait = torch.cuda.synchronize if gpu else lambda: None
     call_ms = statistics.median([_timed_ms(call, wait) for _ in range(_WARM + _CALLS)][_WARM:])
     with profiler(device_name, with_flops=True) as recorded:
         for _ in range(_CALLS):
@@ -258,7 +250,3 @@ def _timed_ms(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
     call()
     wait()
     return 1e3 * (time.perf_counter() - start)
-
-
-def _nothing() -> None:
-    """There is no device to wait for."""

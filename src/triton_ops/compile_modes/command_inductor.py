@@ -29,8 +29,7 @@ _Folder = Annotated[
 
 
 def inductor_group(
-    device_spec: Callable[[str], DeviceSpec],
-    beside_own: Callable[[Sequence[AutotuneTable]], Sequence[AutotuneTable]],
+    device_spec: Callable[[str], DeviceSpec], beside_own: Callable[[Sequence[AutotuneTable]], Sequence[AutotuneTable]]
 ) -> typer.Typer:
     """The group of commands; `device_spec` finds the device of `--gpu`, `beside_own` adds this package's matmul."""
     commands = group("Options, caches, logs and graphs of torch's compiler.")

@@ -184,8 +184,7 @@ _OPTIONS_HINT = (
 
 def compile_modes_command(
     target: Annotated[
-        str,
-        typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model."),
+        str, typer.Argument(metavar="MODULE:FACTORY", help="Returns (model, inputs); or a shipped model.")
     ],
     mode: Annotated[
         list[str] | None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from triton_ops import settings
@@ -41,11 +41,9 @@ from triton_ops.compile_modes.mode_process import (
     CallManner,
     Entrant,
     Failed,
-    Loaded,
     ModeProcess,
     RemoteTimer,
     StepLimits,
-    compiler_folders,
     confirm,
     race_modes,
     screen_beside,
@@ -72,7 +70,6 @@ from triton_ops.values import Status, Tolerance, as_tolerance
 _log = logging.getLogger("triton_ops")
 _MOST_ALIVE = 4  # compiled models that wait for the race beside eager: each holds the weights
 _MOST_VARIED = 2
-_NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_MODEL_BYTES = 1 << 34
 
 
@@ -325,8 +322,7 @@ class Comparing:
         if earlier is None:
             shutil.rmtree(self._folder.of(mode), ignore_errors=True)  # of a process that was interrupted
         place = self._folder.of(mode)
-        variables = self._collection.variables(mode, place) if earlier is None else _NONE
-        process = self._process(mode, place, traces=variables)
+        process = self._process(mode, place, traces=self._collection.variables(mode, place) if earlier is None else {})
         answer = process.load(self._request.packed, self._request.manner)
         if earlier is None and (replaced := self._collection.keep(mode, self._key, process.lines, place)):
             self._replaced.append(f"{mode.name} {replaced}")
@@ -338,7 +334,8 @@ class Comparing:
         if earlier is None:
             self._folder.keep(mode, answer, process.lines)
         else:
-            entrant = Entrant(process, _with_first_calls(answer, earlier[0]), lines=earlier[1])
+            before, lines = earlier  # of the process that compiled without a cache
+            entrant = Entrant(process, replace(answer, calls_s=before.calls_s, compile_s=before.compile_s), lines=lines)
         self._entrants.append(entrant)
         if (loss := screen_beside(entrant, eager, self._timer, self._rng)) is not None:
             self._keep(failed_row(mode, Status.CRASH, loss))
@@ -421,7 +418,7 @@ class Comparing:
         mode: CompileMode,
         folder: Path | None,
         limits: StepLimits | None = None,
-        traces: Mapping[str, str] = _NONE,
+        traces: Mapping[str, str] | None = None,
     ) -> ModeProcess:
         """A process of a mode, not yet started, with its compiler's folders and logs; limits are the budget's.
 
@@ -430,8 +427,9 @@ class Comparing:
         environment = log_switches(dict(settings.environment()), (*READ, *self._request.logs)) if not mode.eager else {}
         environment |= variables_of_process(mode)
         if folder is not None and not self._request.warm:
-            environment |= compiler_folders(folder)
-        environment |= traces
+            places = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+            environment |= {variable: str(folder / name) for variable, name in places.items()}
+        environment |= traces or {}
         limits = limits or self._request.limits.within(self._left_s())
         return ModeProcess(mode, limits, device=self._request.device, environment=environment)
 
@@ -451,11 +449,6 @@ class Comparing:
             _log.warning("%s is set, and torch does not read it; %s is probably meant", name, correction)
         for text in texts:
             _log.warning("%s", text)
-
-
-def _with_first_calls(now: Loaded, before: Loaded) -> Loaded:
-    """The present answer with the first calls of the process that compiled without a cache."""
-    return replace(now, calls_s=before.calls_s, compile_s=before.compile_s)
 
 
 def tune_compile(

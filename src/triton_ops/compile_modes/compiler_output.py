@@ -22,12 +22,12 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from triton_ops.base import read_named
 from triton_ops.exceptions import TargetError
@@ -211,19 +211,12 @@ _FILLS = {"call": "#dbe9f6", "fused": "#fde8c8", "loop": "#e6f4e1", "nothing": "
 _OUTLINE, _MARKED = "#555555", "#c0392b"
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A graph that is drawn; what `beside` has not is outlined in red, and None marks nothing."""
 
     title: str
     nodes: Sequence[GraphNode]
     beside: Sequence[GraphNode] | None = None
-
-    @property
-    def marked(self) -> set[str]:
-        """Names of the nodes that the other graph has not."""
-        common = {(each.members, each.kernel) for each in (self.nodes if self.beside is None else self.beside)}
-        return {node.name for node in self.nodes if (node.members, node.kernel) not in common}
 
 
 def drawn(pictures: Iterable[Picture]) -> str:
@@ -231,7 +224,7 @@ def drawn(pictures: Iterable[Picture]) -> str:
     parts: list[str] = []
     x, height = _EDGE, 0.0
     for picture in pictures:
-        columns, rows, drawing = _graph(picture.title, picture.nodes, x, picture.marked)
+        columns, rows, drawing = _graph(picture, x)
         parts += drawing
         x += max(columns, 1) * (_WIDE + _ACROSS) + 2 * _EDGE
         height = max(height, _TITLE + rows * (_HIGH + _DOWN) + 2 * _EDGE)
@@ -265,10 +258,10 @@ def _wanted(node: GraphNode, writer: Mapping[str, str], column: Mapping[str, flo
     return statistics.fmean(above) if above else 0.0
 
 
-def _graph(
-    title: str, nodes: Sequence[GraphNode], left: float, differing: Collection[str]
-) -> tuple[int, int, list[str]]:
+def _graph(picture: Picture, left: float) -> tuple[int, int, list[str]]:
     """The columns and rows that a graph takes, and its drawing."""
+    title, nodes, beside = picture
+    common = {(each.members, each.kernel) for each in (nodes if beside is None else beside)}
     stack = layers(nodes)
     widest = max(map(len, stack), default=0)
     places: dict[str, tuple[float, float]] = {}
@@ -277,13 +270,13 @@ def _graph(
         for number, node in enumerate(layer):
             x = left + inset + number * (_WIDE + _ACROSS)
             places[node.name] = (x, _TITLE + _EDGE + row * (_HIGH + _DOWN))
-    heading = f"{title}: {sum(node.launches for node in nodes)} launches"
+    heading = f"{title}: {_launches(nodes)} launches"
     drawing = [f'<text x="{left:.0f}" y="{_TITLE - 10}" font-weight="bold">{escape(heading)}</text>']
     writer = {buffer: node.name for node in nodes for buffer in node.writes}
     for node in nodes:
         sources = dict.fromkeys(writer[buffer] for buffer in node.reads if buffer in writer)
         drawing += [_edge(places[above], places[node.name]) for above in sources if above != node.name]
-    drawing += [_box(node, places[node.name], node.name in differing) for node in nodes]
+    drawing += [_box(node, places[node.name], (node.members, node.kernel) not in common) for node in nodes]
     return widest, len(stack), drawing
 
 
@@ -320,7 +313,6 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-Graphs: TypeAlias = Mapping[str, Sequence[GraphNode]]
 _ONLY = ("fusions", "kernels")
 _NONE: tuple[str, tuple[GraphNode, ...]] = ("", ())
 
@@ -391,7 +383,7 @@ class ProgramGraphs:
     """The graphs of one program by name, in the order made."""
 
     path: Path
-    graphs: Graphs
+    graphs: Mapping[str, Sequence[GraphNode]]
 
     @classmethod
     def read(cls, path: Path) -> ProgramGraphs:
@@ -415,7 +407,7 @@ class ProgramGraphs:
     @property
     def lines(self) -> list[str]:
         """Text on each graph: its name, and how much it launches."""
-        return [f"{name}: {sum(node.launches for node in nodes)} launches" for name, nodes in self.graphs.items()]
+        return [f"{name}: {_launches(nodes)} launches" for name, nodes in self.graphs.items()]
 
     def as_json(self) -> dict[str, Any]:
         """The nodes of each graph by its name."""

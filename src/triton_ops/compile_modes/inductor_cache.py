@@ -106,7 +106,7 @@ class CacheContent:
         return sum(part.size_bytes for part in self.parts)
 
     @classmethod
-    def of(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+    def of(cls, path: Path | None = None, older_s: float = 0.0) -> CacheContent:
         """List Inductor's cache folder; nothing is changed.
 
         None is the folder that torch would use now, `older_s` leaves out what was last written later than so many
@@ -118,12 +118,12 @@ class CacheContent:
         folder = (settings.inductor_cache_dir() if path is None else expanded(path)).absolute()
         if not os.path.lexists(folder):
             return cls(path=str(folder), exists=False)
-        return _content(folder, _visits(folder, older_s, now_s))
+        return _content(folder, _visits(folder, older_s))
 
     @classmethod
-    def cleanable(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+    def cleanable(cls, path: Path | None = None, older_s: float = 0.0) -> CacheContent:
         """List what `clean` would remove; nothing is changed. It raises what `clean` raises."""
-        content = cls.of(path, older_s, now_s)
+        content = cls.of(path, older_s)
         if not content.exists:
             return content
         folder = Path(content.path)
@@ -144,7 +144,7 @@ class CacheContent:
         return content
 
     @classmethod
-    def clean(cls, path: Path | None = None, older_s: float = 0.0, now_s: float | None = None) -> CacheContent:
+    def clean(cls, path: Path | None = None, older_s: float = 0.0) -> CacheContent:
         """Remove what is provably Inductor's from its cache folder, and return what that was; arguments as for `of`.
 
         Raises:
@@ -153,12 +153,12 @@ class CacheContent:
         Programs that compile at the same time compile again what they do not find; one that loads a file just then may
         fail.
         """
-        content = cls.cleanable(path, older_s, now_s)
+        content = cls.cleanable(path, older_s)
         if not content.exists:
             return content
         removed: list[_Visit] = []
         emptied: set[str] = set()
-        for visit in _visits(Path(content.path), older_s, now_s):
+        for visit in _visits(Path(content.path), older_s):
             files = {name: state for name, state in visit.files.items() if _remove(os.unlink, name, visit)}
             within = [name for name in visit.folders if visit.below(name) in emptied and _remove(os.rmdir, name, visit)]
             if files or within:
@@ -181,15 +181,14 @@ class _Visit:
         return f"{self.place}/{name}" if self.place else name
 
 
-def _visits(folder: Path, older_s: float, now_s: float | None) -> Iterator[_Visit]:
+def _visits(folder: Path, older_s: float) -> Iterator[_Visit]:
     """The folders in which files of Inductor's can be, each after those within it; no link is followed."""
-    latest_s = (time.time() if now_s is None else now_s) - older_s
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise CacheError(f"{folder} cannot be read: {error.strerror or error}", hint="name a folder") from error
     try:
-        yield from _within(descriptor, "", latest_s)
+        yield from _within(descriptor, "", time.time() - older_s)
     finally:
         os.close(descriptor)
 

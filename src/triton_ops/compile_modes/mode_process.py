@@ -14,7 +14,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
 
 from triton_ops.base import Count, NotNegative, Seconds
 from triton_ops.compile_modes.compile_mode import INDUCTOR, CompileMode
@@ -123,9 +122,6 @@ class Reply:
 
 
 _PROGRAM = "triton_ops.compile_modes.mode_worker"
-_IMPORTS = ("torch",)  # else the first call would pay for them
-_COMPILERS = ("torch._dynamo",)
-_INDUCTOR = ("torch._inductor.compile_fx",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +167,10 @@ class ModeProcess:
     def load(self, packed: bytes, manner: CallManner) -> Loaded | Failed:
         """Start the process, and have the model made, compiled, checked and called until it is steady."""
         limits = self.limits.by_step
-        self._worker = WorkerProcess(_imports(self.mode), self.device, program=_PROGRAM, changes=self.environment)
+        imports = ["torch"]  # else the first call would pay for them
+        imports += [] if self.mode.eager else ["torch._dynamo"]
+        imports += ["torch._inductor.compile_fx"] if self.mode.backend == INDUCTOR else []
+        self._worker = WorkerProcess(tuple(imports), self.device, program=_PROGRAM, changes=self.environment)
         answer = self._ask(Load(packed, self.mode, manner), sum(limits.values()), LOADING)
         if not isinstance(answer, (Loaded, Failed)):
             answer = Failed(Status.CRASH, "its process answered something else")
@@ -230,20 +229,6 @@ class ModeProcess:
         return reply.value
 
 
-def _imports(mode: CompileMode) -> tuple[str, ...]:
-    if mode.eager:
-        return _IMPORTS
-    return (*_IMPORTS, *_COMPILERS, *(_INDUCTOR if mode.backend == INDUCTOR else ()))
-
-
-def compiler_folders(folder: Path | None) -> dict[str, str]:
-    """Variables by which a compiler keeps what it makes in a folder; empty where it shares what earlier ones made."""
-    if folder is None:
-        return {}
-    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
-
-
-_MODE = "wall"
 _VISIT_MS = 25.0
 _LONGEST_VISIT = 5  # samples
 _SCREENING_ROUNDS = 5
@@ -286,7 +271,7 @@ class RemoteTimer:
     @property
     def mode(self) -> str:
         """The mode is `wall`: the host's clock around back-to-back calls."""
-        return _MODE
+        return "wall"
 
     def prepare(self, launch: Launch, launches: int | None = None) -> Sampler:
         """Refused with a `TypeError`: the samplers of processes are made by the processes."""

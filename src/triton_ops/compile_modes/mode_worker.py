@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -88,7 +89,8 @@ def kernels_of(call: Callable[[], Any], device_name: str) -> int | None:
             call()
         if device_name.startswith("cuda"):
             device = torch.autograd.DeviceType.CUDA
-            return len([each for each in profile.events() if each.device_type == device and not _is_copy(each.name)])
+            kernels = [each.name.lower() for each in profile.events() if each.device_type == device]
+            return len([name for name in kernels if not name.startswith(("memcpy", "memset"))])
         if not any(hasattr(module, _ALL_IN_CPP) for module in _generated_modules()):
             return len([each for each in profile.events() if _does_work(each)]) + sum(loops)
     return None
@@ -181,10 +183,6 @@ def _does_work(event: Any) -> bool:
     """Tell whether an operator of a profile calls no other one, and does more than give a tensor another form."""
     inner = [child for child in event.cpu_children if not _NO_WORK.fullmatch(child.name)]
     return "::" in event.name and not inner and not _NO_WORK.fullmatch(event.name)
-
-
-def _is_copy(name: str) -> bool:
-    return name.startswith(("Memcpy", "Memset", "memcpy", "memset"))
 
 
 LEAST_CALLS = 3
@@ -348,7 +346,7 @@ class ModeContender:
 
     def _loaded(self, calls_s: Sequence[float], error: float | None, notes: tuple[str, ...]) -> Loaded:
         memory = PeakMemory(self._device)
-        kernels = [kernels_of(_batch_call(self._batches_of(call), 1), self._device) for call in self._workload.calls]
+        kernels = [kernels_of(partial(self._batches_of(call), 1), self._device) for call in self._workload.calls]
         self.visit(1)
         log, (graphs, breaks) = self._log(), graphs_and_breaks()
         return Loaded(
@@ -376,7 +374,7 @@ class ModeContender:
                 count = min(max(2 * count, round(1.2 * count * _SAMPLE_MS / max(took_ms, 1e-3))), 100 * count)
                 took_ms = _timed_ms(batch, count)
             self._launches.append(count)
-            self._samplers.append(HostTimer().prepare(Launch(_batch_call(batch, count)), 1))
+            self._samplers.append(HostTimer().prepare(Launch(partial(batch, count)), 1))
 
     def _batches_of(self, call: Arguments) -> Callable[[int], None]:
         step, wait = self._step, self._wait
@@ -417,10 +415,6 @@ def reason_of(error: BaseException) -> str:
 def _fault_text(difference: Difference, number: int, of: int) -> str:
     where = f"call {number}: " if of > 1 else ""
     return f"{where}the output, the gradients, the buffers or the inputs after the call are wrong: {difference.text}"
-
-
-def _batch_call(batch: Callable[[int], None], count: int) -> Callable[[], None]:
-    return lambda: batch(count)
 
 
 def _timed_ms(batch: Callable[[int], None], count: int) -> float:

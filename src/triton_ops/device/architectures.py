@@ -11,15 +11,12 @@ same guides.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from math import ceil
 
-from triton_ops.device.vendor import DeviceSpec
 from triton_ops.exceptions import DeviceError
 
 _KIB = 1024
-REGISTERS, SHARED, WARPS, BLOCKS = "registers", "shared memory", "warps", "blocks"
-"""The names of what may limit occupancy."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,8 @@ class UnitLimits:
     def residents(self, registers: int, shared_bytes: int, warps: int) -> Residents:
         """The blocks that fit at a time, with what each limit alone allows."""
         each = self._each(registers, shared_bytes, warps)
-        return Residents(dict(zip((REGISTERS, SHARED, WARPS, BLOCKS), each, strict=True)), warps, self.warps)
+        names = ("registers", "shared memory", "warps", "blocks")
+        return Residents(dict(zip(names, each, strict=True)), warps, self.warps)
 
     def _each(self, registers: int, shared_bytes: int, warps: int) -> tuple[int, int, int, int]:
         per_warp = max(ceil(registers * self.warp_size / self.register_granule), 1) * self.register_granule
@@ -116,50 +114,42 @@ LIMITS = {
 }
 
 
-def limits_of(spec: DeviceSpec) -> UnitLimits | None:
-    """The limits of a device; None if its architecture has no row here, and no limit is assumed for it.
-
-    A number of registers that the device reports replaces the architecture's.
-    """
-    limits = LIMITS.get(spec.arch)
-    if limits is None or spec.registers_per_unit in (None, limits.registers):
-        return limits
-    return replace(limits, registers=spec.registers_per_unit)
-
-
 @dataclass(frozen=True)
-class Waves:
-    """The waves of blocks in which a launch fills the device, the last of which may leave places empty.
+class DeviceSpec:
+    """The description of one device. An unknown figure is None, and never guessed.
 
     Attributes:
-        at_once: Blocks that the device holds at a time.
+        kind: `cuda`, `hip` or `cpu`.
+        arch: `sm_90`, `gfx942`, or the machine type of a CPU.
+        units: Number of streaming multiprocessors, compute units, or CPU cores that this process may use.
+        l2_bytes: Size of the last cache before memory.
+        bandwidth_gbps: Peak memory bandwidth by datasheet, 10^9 bytes per second.
+        tflops: Peak dense matrix rate by dtype name, by datasheet, 10^12 operations per second.
     """
 
-    grid: int
-    at_once: int
+    kind: str
+    name: str
+    arch: str
+    units: int
+    _: KW_ONLY
+    memory_bytes: int | None = None
+    l2_bytes: int | None = None
+    shared_bytes_per_block: int | None = None
+    registers_per_unit: int | None = None
+    bandwidth_gbps: float | None = None
+    tflops: dict[str, float] = field(default_factory=dict, hash=False)
+    driver: str | None = None
 
     @property
-    def waves(self) -> float:
-        """Waves, the last one counted by its share."""
-        return self.grid / self.at_once
+    def limits(self) -> UnitLimits | None:
+        """The limits of one of its multiprocessors; None if its architecture has no row here, and none are assumed.
 
-    @property
-    def full(self) -> int:
-        """Waves that fill the device."""
-        return self.grid // self.at_once
-
-    @property
-    def tail_blocks(self) -> int:
-        """Blocks of the last wave, if it is not full; else 0."""
-        return self.grid % self.at_once
-
-    @property
-    def used(self) -> float:
-        """Share of the device's places that blocks fill over all waves, if all blocks take equally long."""
-        return self.waves / max(ceil(self.waves), 1)
-
-
-_TARGET_KIB = 1024
+        A number of registers that the device reports replaces the architecture's.
+        """
+        limits = LIMITS.get(self.arch)
+        if limits is None or self.registers_per_unit in (None, limits.registers):
+            return limits
+        return replace(limits, registers=self.registers_per_unit)
 
 
 @dataclass(frozen=True)
@@ -190,11 +180,11 @@ class Target:
 
 
 def _nvidia(arch: str, shared_kib: int) -> Target:
-    return Target("cuda", arch, 32, shared_kib * _TARGET_KIB)
+    return Target("cuda", arch, 32, shared_kib * _KIB)
 
 
 def _target_amd(arch: str, shared_kib: int) -> Target:
-    return Target("hip", arch, 64, shared_kib * _TARGET_KIB, registers_per_block=None)
+    return Target("hip", arch, 64, shared_kib * _KIB, registers_per_block=None)
 
 
 TARGETS = {

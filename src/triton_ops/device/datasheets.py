@@ -15,8 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from triton_ops.device.architectures import LIMITS, TARGETS
-from triton_ops.device.vendor import DeviceSpec
+from triton_ops.device.architectures import LIMITS, TARGETS, DeviceSpec
 
 _MIB = 1 << 20
 
@@ -195,9 +194,6 @@ DATASHEETS = {
     ),
 }  # fmt: skip
 
-
-A100_BANDWIDTH_GBPS = DATASHEETS["A100-SXM4-80GB"].bandwidth_gbps
-"""The peak that the documented helpers assume when no device is known."""
 
 _OTHER = ("MIG", "NVL", "Ti", "SUPER", "Laptop", "Mobile", "Max-Q", "D", "Ada")
 """Words that name another device than the same name without them: slices of a model, and its variants."""

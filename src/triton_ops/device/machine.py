@@ -27,8 +27,7 @@ from triton_ops.base import (
     sweep,
     unsealed,
 )
-from triton_ops.device.architectures import LIMITS, UnitLimits, limits_of
-from triton_ops.device.vendor import DeviceSpec
+from triton_ops.device.architectures import LIMITS, DeviceSpec, UnitLimits
 from triton_ops.exceptions import CacheError
 
 _LOG = logging.getLogger("triton_ops.device")
@@ -58,31 +57,30 @@ class Calibration:
     sync_us: NotNegative | None = None
     mma_tflops: dict[str, NotNegative] = field(default_factory=dict, hash=False)
 
+    def save(self, folder: Path) -> Path:
+        """Write it beside the records; returns the file.
+
+        Raises:
+            CacheError: The folder cannot be made or written.
+        """
+        path = calibration_path(folder, self.device)
+        content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(self)})
+        try:
+            ensure_folder(folder_within(ensure_folder(folder), path.parent))
+            sweep(path.parent)
+            atomic_write(path, json.dumps(content, indent=2) + "\n")
+        except OSError as error:
+            raise CacheError(
+                f"{path} cannot be written: {error.strerror or error}",
+                hint="name a folder that can be written, with --cache-dir",
+            ) from error
+        return path
+
 
 def calibration_path(folder: Path, device: str) -> Path:
     """The file of the calibration of `device`, beside the records in the cache folder `folder`."""
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     return folder / "calibration" / f"{name}.json"
-
-
-def save_calibration(folder: Path, calibration: Calibration) -> Path:
-    """Write `calibration` beside the records; returns the file.
-
-    Raises:
-        CacheError: The folder cannot be made or written.
-    """
-    path = calibration_path(folder, calibration.device)
-    content = sealed({"kind": _KIND, "schema_version": _VERSION, **asdict(calibration)})
-    try:
-        ensure_folder(folder_within(ensure_folder(folder), path.parent))
-        sweep(path.parent)
-        atomic_write(path, json.dumps(content, indent=2) + "\n")
-    except OSError as error:
-        raise CacheError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint="name a folder that can be written, with --cache-dir",
-        ) from error
-    return path
 
 
 def load_calibration(folder: Path, device: str) -> Calibration | None:
@@ -271,7 +269,7 @@ def machine_of(spec: DeviceSpec, calibration: Calibration | None = None) -> Mach
         l2_gbps=_L2_BYTES_PER_CYCLE * spec.units * base.clock_ghz,
         l2_bytes=spec.l2_bytes or base.l2_bytes,
         shared_bytes_per_block=spec.shared_bytes_per_block or base.shared_bytes_per_block,
-        limits=limits_of(spec) or base.limits,
+        limits=spec.limits or base.limits,
     )
     return expected if calibration is None else _with_calibration(expected, calibration)
 

@@ -31,8 +31,8 @@ from typing import Any
 
 from triton_ops.base import affinity_cpus, available, read_file, require
 from triton_ops.base import proc as _proc
+from triton_ops.device.architectures import DeviceSpec
 from triton_ops.device.datasheets import datasheet_of
-from triton_ops.device.vendor import DeviceSpec
 from triton_ops.device.vendors import gpus_of, gpus_without_torch
 from triton_ops.exceptions import DeviceError, MissingDependencyError, SettingsError
 
@@ -72,18 +72,13 @@ def stay_on(device_name: str) -> None:
             require("torch", "choosing the GPU").cuda.set_device(device_name)
 
 
-def current_index() -> int | None:
-    """The number of this thread's current GPU; None as long as torch uses none."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return int(cuda.current_device()) if cuda is not None and cuda.is_initialized() else None
-
-
 def current_gpu() -> str:
     """Torch's name of this thread's current GPU: `cuda:N` where it has chosen one, and `cuda` for the first one.
 
     Another thread or process has a current GPU of its own, so that `cuda` may be another one there.
     """
-    index = current_index()
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # None as long as torch uses no GPU
+    index = cuda.current_device() if cuda is not None and cuda.is_initialized() else 0
     return f"cuda:{index}" if index else "cuda"
 
 
@@ -278,23 +273,6 @@ def _index(part: Any, choice: Any) -> int:
 
 
 _BUSY = 0.2  # of all CPU time: less, such as one program on a host of many CPUs, is not worth a note
-
-
-def device_lost(device: DeviceSpec, device_name: str) -> str | None:
-    """The reason why this process can no longer use a device; None if it can.
-
-    An illegal access leaves the whole process without its GPU. A small computation on the device finds that out.
-    """
-    if device.kind == "cpu":
-        return None
-    torch = require("torch", "asking the GPU")
-    try:
-        torch.cuda.synchronize(device_name)
-        if torch.ones(1, device=device_name).add_(1).item() == 2:
-            return None
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
-    return "the device computes 1 + 1 wrongly"
 
 
 def free_bytes_of(device_name: str) -> int:

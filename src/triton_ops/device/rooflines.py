@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from triton_ops.device.architectures import DeviceSpec
 from triton_ops.device.machine import Calibration
-from triton_ops.device.vendor import DeviceSpec
 
 MEMORY = "memory"
 _OF_PRODUCTS = {"float32": "tfloat32"}  # what Triton's products of a dtype take, where it has another name
@@ -54,6 +54,16 @@ class Placed:
     of_limit: float
     of_measured: float | None = None
 
+    @property
+    def reached(self) -> str:
+        """Rates beside their share of the peak, the share of the limit, and which limit that is."""
+        rates = [_rate(self.tflops, "TFLOP/s", self.of_units)] if self.tflops else []
+        rates += [_rate(self.gbps, "GB/s", self.of_memory)] if self.gbps else []
+        text = f": {', '.join(rates)}; {self.of_limit:.0%} of its limit, {_limit(self.limit)}"
+        if self.of_measured is not None:
+            text += f", and {self.of_measured:.0%} of what was measured there"
+        return text
+
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
@@ -63,6 +73,29 @@ class Roofline:
     bytes: float
     memory: Ceiling | None
     units: Ceiling | None
+
+    @classmethod
+    def of(
+        cls,
+        spec: DeviceSpec,
+        *,
+        flops: float,
+        bytes_: float,
+        dtype: str,
+        products: bool,
+        calibration: Calibration | None = None,
+    ) -> Roofline:
+        """The roofline of a kernel on a device.
+
+        `bytes_` go through memory, each input and output once; `products` of tiles run on matrix units, others do not.
+        """
+        name = _OF_PRODUCTS.get(dtype, dtype) if products else "float32"
+        peak = spec.tflops.get(name)
+        memory = None
+        if spec.bandwidth_gbps is not None:
+            memory = Ceiling(MEMORY, spec.bandwidth_gbps, calibration.dram_gbps if calibration else None)
+        rate = calibration.mma_tflops.get(_CALIBRATED.get(name, name)) if calibration and products else None
+        return cls(flops=flops, bytes=bytes_, memory=memory, units=Ceiling(name, peak, rate) if peak else None)
 
     @property
     def intensity(self) -> float | None:
@@ -100,55 +133,27 @@ class Roofline:
             of_measured=rate / limit.measured if limit.measured else None,
         )  # fmt: skip
 
+    @property
+    def rows(self) -> dict[str, str]:
+        """The ceilings, and the operations per byte beside the ridge, where they are known."""
+        ceilings = [one for one in (self.units, self.memory) if one is not None]
+        if not ceilings:
+            return {"roof": "no peak of this device is known"}
+        text = ", ".join(
+            f"{one.peak:,.5g} {one.unit} {'of memory' if one.name == MEMORY else one.name}"
+            + (f" ({one.measured:,.5g} measured)" if one.measured else "")
+            for one in ceilings
+        )
+        rows = {"roof": text}
+        if self.ridge is not None and self.intensity is not None and self.limit is not None:
+            rows["intensity"] = (
+                f"{self.intensity:.4g} FLOP/B, the ridge is at {self.ridge:.4g}: limited by {_limit(self.limit.name)}"
+            )
+        return rows
+
     def _times(self) -> list[tuple[float, Ceiling]]:
         times = [(self.bytes / (self.memory.peak * 1e6), self.memory)] if self.memory else []
         return times + ([(self.flops / (self.units.peak * 1e9), self.units)] if self.units else [])
-
-
-def roofline(
-    spec: DeviceSpec, *, flops: float, bytes_: float, dtype: str, products: bool, calibration: Calibration | None = None
-) -> Roofline:
-    """The roofline of a kernel on a device.
-
-    `bytes_` go through memory, each input and output once; `products` of tiles run on matrix units, others do not.
-    """
-    name = _OF_PRODUCTS.get(dtype, dtype) if products else "float32"
-    peak = spec.tflops.get(name)
-    memory = None
-    if spec.bandwidth_gbps is not None:
-        memory = Ceiling(MEMORY, spec.bandwidth_gbps, calibration.dram_gbps if calibration else None)
-    rate = calibration.mma_tflops.get(_CALIBRATED.get(name, name)) if calibration and products else None
-    return Roofline(flops=flops, bytes=bytes_, memory=memory, units=Ceiling(name, peak, rate) if peak else None)
-
-
-def reached(placement: Placed | None) -> str:
-    """Rates beside their share of the peak, the share of the limit, and which limit that is; empty for None."""
-    if placement is None:
-        return ""
-    rates = [_rate(placement.tflops, "TFLOP/s", placement.of_units)] if placement.tflops else []
-    rates += [_rate(placement.gbps, "GB/s", placement.of_memory)] if placement.gbps else []
-    text = f": {', '.join(rates)}; {placement.of_limit:.0%} of its limit, {_limit(placement.limit)}"
-    if placement.of_measured is not None:
-        text += f", and {placement.of_measured:.0%} of what was measured there"
-    return text
-
-
-def roof_rows(roof: Roofline) -> dict[str, str]:
-    """The ceilings, and the operations per byte beside the ridge, where they are known."""
-    ceilings = [one for one in (roof.units, roof.memory) if one is not None]
-    if not ceilings:
-        return {"roof": "no peak of this device is known"}
-    text = ", ".join(
-        f"{one.peak:,.5g} {one.unit} {'of memory' if one.name == MEMORY else one.name}"
-        + (f" ({one.measured:,.5g} measured)" if one.measured else "")
-        for one in ceilings
-    )
-    rows = {"roof": text}
-    if roof.ridge is not None and roof.intensity is not None and roof.limit is not None:
-        rows["intensity"] = (
-            f"{roof.intensity:.4g} FLOP/B, the ridge is at {roof.ridge:.4g}: limited by {_limit(roof.limit.name)}"
-        )
-    return rows
 
 
 def _rate(value: float, unit: str, share: float | None) -> str:

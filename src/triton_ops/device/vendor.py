@@ -7,36 +7,10 @@ All calls of a vendor's libraries (NVIDIA's libcuda and NVML, AMD's HIP and amds
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-
-@dataclass(frozen=True)
-class DeviceSpec:
-    """The description of one device. An unknown figure is None, and never guessed.
-
-    Attributes:
-        kind: `cuda`, `hip` or `cpu`.
-        arch: `sm_90`, `gfx942`, or the machine type of a CPU.
-        units: Number of streaming multiprocessors, compute units, or CPU cores that this process may use.
-        l2_bytes: Size of the last cache before memory.
-        bandwidth_gbps: Peak memory bandwidth by datasheet, 10^9 bytes per second.
-        tflops: Peak dense matrix rate by dtype name, by datasheet, 10^12 operations per second.
-    """
-
-    kind: str
-    name: str
-    arch: str
-    units: int
-    _: KW_ONLY
-    memory_bytes: int | None = None
-    l2_bytes: int | None = None
-    shared_bytes_per_block: int | None = None
-    registers_per_unit: int | None = None
-    bandwidth_gbps: float | None = None
-    tflops: dict[str, float] = field(default_factory=dict, hash=False)
-    driver: str | None = None
-
+from triton_ops.device.architectures import DeviceSpec
 
 CLOCK_REASONS = (
     "idle",
@@ -78,11 +52,11 @@ class Reading:
         """The reasons that make the times measured meanwhile worthless."""
         return _SLOWED.intersection(self.reasons)
 
-
-def regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
-    """The reasons of some readings, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last."""
-    words = {word for reading in readings for word in reading.reasons} - {"idle"}
-    return (*(word for word in CLOCK_REASONS if word in words), *sorted(words.difference(CLOCK_REASONS)))
+    @staticmethod
+    def regimes(readings: Iterable[Reading]) -> tuple[str, ...]:
+        """The reasons of some readings, except `idle`; in the order of `CLOCK_REASONS`, a vendor's own words last."""
+        words = {word for reading in readings for word in reading.reasons} - {"idle"}
+        return (*(word for word in CLOCK_REASONS if word in words), *sorted(words.difference(CLOCK_REASONS)))
 
 
 @dataclass(frozen=True)

@@ -285,9 +285,7 @@ def _shut_down(nvml: Any) -> None:
         nvml.nvmlShutdown()
 
 
-VENDORS: dict[str, Vendor] = {
-    "cuda": Nvidia(),
-}
+VENDORS: dict[str, Vendor] = {"cuda": Nvidia()}
 """The vendors by `DeviceSpec.kind`."""
 
 
