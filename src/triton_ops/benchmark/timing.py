@@ -1,4 +1,4 @@
-"""Times of one callable, or of this package's matmul beside Inductor's candidates."""
+"""Times of one callable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 from triton_ops.base import require
 from triton_ops.benchmark.contestant import blame_calls_of, contestants_of, prepare
-from triton_ops.compile_modes import AutotuneTable, ProductShape
 from triton_ops.device import CpuLoad, Turns, current_device, gpu_missing, probe, turn_key
 from triton_ops.exceptions import DeviceError, SettingsError
 from triton_ops.kernels.matmul import matmul
@@ -215,36 +214,16 @@ def _check(warmup_ms: Any, rep_ms: Any, quantiles: Any) -> None:
         raise SettingsError(f"quantile {wrong[0]!r} is not a number between 0 and 1")
 
 
-OWN = "triton_ops.matmul"
-_WHAT = "its winner, or its default config if nothing is recorded"
+def own_ms(m: int, n: int, k: int, dtype: str) -> float:
+    """Milliseconds of this package's matmul for a product on this machine's GPU, with L2 cold, as Inductor measures.
 
-
-def beside_own(
-    tables: Sequence[AutotuneTable], timed: Callable[[ProductShape], float] | None = None
-) -> list[AutotuneTable]:
-    """Tables of products with this package's matmul as one more candidate, the fastest first; others as they are.
-
-    `timed` gives milliseconds for a product; None measures on this machine's GPU, with L2 cold, as Inductor does. The
-    product alone is timed: an `addmm` of Inductor's adds its bias too.
+    The product alone is timed: an `addmm` of Inductor's adds its bias too.
 
     Raises:
-        DeviceError: There is no GPU, and there is a product to be measured.
+        DeviceError: There is no GPU.
     """
-    times_ms: dict[ProductShape, float] = {}
-    extended = []
-    for table in tables:
-        product = table.product
-        if product is not None and product not in times_ms:
-            times_ms[product] = (timed or _own_ms)(product)
-        extended.append(table if product is None else table.with_choice(OWN, times_ms[product], _WHAT))
-    return extended
-
-
-def _own_ms(product: ProductShape) -> float:
     if (obstacle := gpu_missing()) is not None:
         raise DeviceError(f"there is no GPU to time the matmul on: {obstacle}", hint="leave --own out")
     torch = require("torch", "timing a product")
-    dtype = getattr(torch, product.dtype)
-    a = torch.randn(product.m, product.k, device="cuda", dtype=dtype)
-    b = torch.randn(product.k, product.n, device="cuda", dtype=dtype)
+    a, b = (torch.randn(extents, device="cuda", dtype=getattr(torch, dtype)) for extents in ((m, k), (k, n)))
     return time_ms(matmul, args=(a, b)).median_ms

@@ -10,7 +10,7 @@ import re
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -99,6 +99,15 @@ class Advice:
     way: Way
     reasons: tuple[str, ...]
     profile: CallProfile = field(default_factory=lambda: CallProfile(call_ms=0.0))
+
+    @classmethod
+    def by_shares(
+        cls, ops: Iterable[tuple[str, float, int, str]], tried: Collection[str], *, call_ms: float, idle: float,
+        of_peak: float | None, arch: str,
+    ) -> Advice:  # fmt: skip
+        """Decide by the fields of an `OpShare` for each operator, and those of a `CallProfile`."""
+        shares = tuple(OpShare(*op) for op in ops)
+        return CallProfile(call_ms=call_ms, idle=idle, ops=shares, of_peak=of_peak, arch=arch).advice(tried)
 
     def __str__(self) -> str:
         return f"{self.way}: {'; '.join(self.reasons)}"
